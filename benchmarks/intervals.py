@@ -253,7 +253,7 @@ def stars(scenario: Scenario, number: int) -> dict[str, list[float]]:
         "first": [float(contained[0])],
         "last": [float(contained[-1])],
         "raw": [float(any(each.apart for each in changes))],
-        "starred": [float(any(each.starred for each in changes))],
+        "starred": [float(any(each.significant for each in changes))],
     }
 
 

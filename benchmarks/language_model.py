@@ -24,7 +24,12 @@ ARMS = ("base", "vanilla", "reo_exp", "group_norm")
 SPAN = 5
 """Steps over which the beginning and the end of a training are averaged."""
 MEASURES = ("accuracy", "length", "reg", "difference", "accuracy_change")
-RESULTS = ("arm", "benchmark", *(f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")))
+RESULTS = (
+    "arm",
+    "benchmark",
+    *(f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")),
+    "difference_star",
+)
 STEPS = ("arm", "method", "step", "accuracy", "length", "loss", "unfinished", "mismatch_median")
 HOURS = ("task", "seconds", "processor_seconds", "peak_memory", "device_model")
 
@@ -60,7 +65,7 @@ def scores(rows: Rows) -> str:
         means = (around(whole, "reg"), around(whole, "accuracy", 100), around(whole, "length"))
         parts = [f"{100 * float(each[n]['accuracy']):.0f}%, {float(each[n]['length']):.0f}" for n in names]
         lines.append((arm, difference(whole), *means, *parts))
-    head = ("arm", ">REG − vanilla's", ">REG", ">accuracy (%)", ">length", *(f">{name}" for name in names))
+    head = ("arm", ">REG vs. vanilla", ">REG", ">accuracy (%)", ">length", *(f">{name}" for name in names))
     return markdown(head, lines)
 
 

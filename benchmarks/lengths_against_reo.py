@@ -21,11 +21,12 @@ from benchmarks.miniature import (
     gaps_of,
     keep,
     numbers,
+    p_value,
     signed,
     standard_error,
 )
 from benchmarks.tables import ROOT, markdown, rewrite
-from reodsl.numbers.reg import holm, t_probability, t_quantile
+from reodsl.numbers.reg import holm, t_quantile
 
 PAGE = ROOT / "docs" / "PREREGISTERED.md"
 LOOKS = (8, 4, 16, 36)
@@ -52,12 +53,6 @@ def choose(rivals: Sequence[str], reg: Numbers, accuracy: Numbers) -> str:
     least = fmean(accuracy["vanilla"].values()) - POINT
     able = [arm for arm in rivals if fmean(accuracy[arm].values()) >= least] or list(rivals)
     return min(able, key=lambda arm: fmean(reg[arm].values()))
-
-
-def p_value(one: Mapping[int, float], two: Mapping[int, float]) -> float:
-    """Return the two-sided probability of a paired difference at least as large if the two were equal (Student)."""
-    gaps = gaps_of(one, two)
-    return 2 * (1 - t_probability(abs(fmean(gaps)) / standard_error(gaps), len(gaps) - 1))
 
 
 def same_within(one: Mapping[int, float], two: Mapping[int, float]) -> float:

@@ -5,8 +5,9 @@
 
 Tables are `two_ways`, `two_ways_early`, `two_ways_tuned` and `readings`. Each seed may be a run of its own
 (`two_ways=RUN two_ways=RUN`); a seed that a table has already is replaced. Two arms are compared seed by seed, so that what
-a seed does to both drops out, with Student's 95% interval over seeds. With one seed there is no interval, and no pair
-counts as apart.
+a seed does to both drops out, with Student's 95% interval over seeds. A star and a sentence are about differences that are
+significant with all pairs of their table corrected for, as those of a report are. With one seed there is no interval, and
+no difference is significant.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from statistics import fmean, stdev
 import polars as pl
 
 from benchmarks.tables import ROOT, markdown, number, path_of, read_rows, rewrite
-from reodsl.numbers.reg import t_quantile
+from reodsl.numbers.intervals import Interval, correct
+from reodsl.numbers.reg import t_probability, t_quantile
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 CONFIDENCE = 0.95
@@ -130,21 +132,56 @@ def means(study: str, arm: str, digits: int = 1) -> tuple[str, str, str]:
     return f"{100 * accuracy:.1f}%", f"{length:.1f}", f"{reg:.{digits}f}"
 
 
+def p_value(one: Mapping[int, float], two: Mapping[int, float]) -> float:
+    """Return the two-sided probability of a paired difference at least as large if the two were equal (Student)."""
+    gaps = gaps_of(one, two)
+    error = standard_error(gaps)
+    if error == 0:
+        return float(fmean(gaps) == 0)
+    return 2 * (1 - t_probability(abs(fmean(gaps)) / error, len(gaps) - 1))
+
+
+def compare_all(measure: Numbers) -> dict[tuple[str, str], Interval]:
+    """Return the difference of every two arms, the lower one first, corrected for all of them."""
+    found = {}
+    for one, two in combinations(sorted(measure, key=lambda arm: fmean(measure[arm].values())), 2):
+        of = compare(measure[one], measure[two])
+        found[one, two] = (
+            Interval(of.mean)
+            if of.reach is None
+            else Interval(
+                of.mean, of.mean - of.reach, of.mean + of.reach, p_value(measure[one], measure[two])
+            )
+        )
+    return dict(zip(found, correct(list(found.values()), CONFIDENCE), strict=True))
+
+
 def arms_table(study: str) -> str:
     """Return a row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
     gap = numbers(study, "reg")
+    starred = {
+        other if arm == "vanilla" else arm
+        for (arm, other), each in compare_all(gap).items()
+        if each.significant and "vanilla" in (arm, other)
+    }
+
+    def versus_vanilla(arm: str) -> str:
+        if arm == "vanilla":
+            return ""
+        return signed(compare(gap[arm], gap["vanilla"])) + ("*" if arm in starred else "")
+
     parts = [name for name in dict.fromkeys(row["benchmark"] for row in read_rows(study)) if name != "mean"]
     by_part = [(numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts]
     rows = [
         (
-            *(arm, *means(study, arm), "" if arm == "vanilla" else signed(compare(by_seed, gap["vanilla"]))),
+            *(arm, *means(study, arm), versus_vanilla(arm)),
             *(f"{100 * fmean(a[arm].values()):.0f}% in {fmean(n[arm].values()):.0f}" for a, n in by_part),
             ", ".join(f"{value:.1f}" for _, value in sorted(by_seed.items())),
         )
         for arm, by_seed in gap.items()
     ]
     named = (f">{part.replace('_', ' ')}" for part in parts)
-    head = (counted(gap), ">accuracy", ">length", ">REG", ">less vanilla RL's", *named, "REG by seed")
+    head = (counted(gap), ">accuracy", ">length", ">REG", ">REG vs. vanilla", *named, "REG by seed")
     return markdown(head, rows)
 
 
@@ -155,21 +192,20 @@ def counted(measure: Numbers) -> str:
 
 
 def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
-    """Return how many pairs of trained arms are apart in REG, each by its own interval, and which arms each one is below."""
-    gap = numbers(study, "reg")
-    pairs = [pair for pair in combinations(gap, 2) if not set(pair) & set(left_out)]
-    compared = [(one, two, compare(gap[one], gap[two])) for one, two in pairs]
-    apart = [
-        (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in compared if each.apart
-    ]
-    if all(each.reach is None for _, _, each in compared):
-        return "One seed does not say how much trainings vary, so no pair of arms counts as different."
+    """Return how many pairs of trained arms differ significantly in REG, and which arms each one is below."""
+    every = compare_all(numbers(study, "reg"))
+    if all(each.p is None for each in every.values()):
+        return "One seed does not say how much trainings vary, so no difference is significant."
+    trained = {pair: each for pair, each in every.items() if not set(pair) & set(left_out)}
     beaten: dict[str, list[str]] = {}
-    for low, high, _ in apart:
-        beaten.setdefault(low, []).append(high)
+    for (low, high), each in trained.items():
+        if each.significant:
+            beaten.setdefault(low, []).append(high)
     listed = "".join(f"\n- {low} is below {', '.join(highs)}." for low, highs in beaten.items())
-    chance = f"If all were equal, about {0.05 * len(pairs):.1f} would be by chance."
-    summary = f"{len(apart)} of {len(pairs)} pairs of trained arms differ in REG. {chance}"
+    summary = (
+        f"{sum(map(len, beaten.values()))} of {len(trained)} pairs of trained arms differ significantly in REG. "
+        f"Stars and this count are corrected for all {len(every)} pairs of the table (Holm)."
+    )
     return f"{summary}\n{listed}" if listed else summary
 
 

@@ -5,7 +5,8 @@ paper's order.
     python -m benchmarks.ordering       # write the page's tables from the numbers that are kept
 
 Measured: the mean over benchmarks and seeds, and paired differences with intervals. Only pairs of arms whose difference
-has an interval without 0 count as ordered. Published: the paper's changes of REG, on each of its models.
+has an interval without 0 count as ordered; intervals are not corrected. Published: the paper's changes of REG, on each of its
+models.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.numbers.arm_scores import arm_scores
-from reodsl.numbers.intervals import Interval, pairwise
+from reodsl.numbers.intervals import Interval, compare_arms
 from reodsl.numbers.reg import incomplete_beta, t_quantile
 from reodsl.store.layout import arm_folder
 
@@ -44,7 +45,7 @@ LONG = ("base", "vanilla", "l1_exact", *OFFLINE)
 LAST = 4
 """Steps at the end of training over which the lengths of what asks for a length are told."""
 NUMBERS = (
-    *("accuracy", "length", "difference", "difference_low", "difference_high"),
+    *("accuracy", "length", "difference", "difference_low", "difference_high", "difference_star"),
     *("reg", "reg_plain", "change_pct"),
 )
 """What is kept of each arm."""
@@ -164,7 +165,7 @@ def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
         scored = [arm_scores(place, arm.name) for place in there]
         read[arm.name], grid = [scores for scores, _ in scored], scored[0][1]
     l_max = study.score.to if study.score is not None else grid[-1]
-    return pairwise(read, grid, seeds=len(study.seeds), l_max=l_max, grid=grid)
+    return dict(compare_arms(read, grid, seeds=len(study.seeds), l_max=l_max, grid=grid).reg)
 
 
 def trained_by_rl(study: Study) -> list[str]:
@@ -240,7 +241,7 @@ def arms_table(paper: Mapping[str, Mapping[str, float]]) -> str:
                 *(percent(None if each is None else 100 * each) for each in printed),
             )
         )
-    head = ("arm", ">accuracy", ">length", ">REG − vanilla's [95% interval]", ">REG", "REG by seed")
+    head = ("arm", ">accuracy", ">length", ">REG vs. vanilla [95% interval]", ">REG", "REG by seed")
     baselines = {model: f" (to {name})" for model, name in BASELINES.items()}
     printed_heads = (f">paper, {size}{baselines.get(model, '')}" for size, model in PAPER.items())
     return markdown((*head, ">REG, plain frontier", ">to vanilla RL", *printed_heads), rows)
@@ -258,14 +259,16 @@ def groups(differences: Mapping[Pair, Interval]) -> str:
     chance = 0.05 * len(pairs)
     sentences = [
         f"{across} of {len(OFFLINE) * len(short)} pairs of an arm of SFT, SimPO or HGPO with one of the {len(short)} RL arms"
-        " that reward short responses differ, and the latter is lower.",
-        f"{len(within)} of {len(pairs)} pairs among those {len(short)} differ; about {chance:.0f} would be by chance if"
-        f" all were equal{': ' if within else ''}{', '.join(f'{a} below {b}' for a, b in within)}.",
+        " that reward short responses have an interval that excludes 0, and the latter is lower.",
+        f"{len(within)} of {len(pairs)} pairs among those {len(short)} have such an interval; about {chance:.0f} would by"
+        f" chance if all were equal{': ' if within else ''}{', '.join(f'{a} below {b}' for a, b in within)}.",
     ]
     for other, called in (("l1_exact", "L1-Exact"), ("vanilla", "vanilla RL")):
         left = [arm for arm in short if signs[arm, other] >= 0]
         but = f", all but {', '.join(left)}" if left and len(left) < len(short) else ""
-        sentences.append(f"{len(short) - len(left)} of the {len(short)} are below {called}{but}.")
+        sentences.append(
+            f"{len(short) - len(left)} of the {len(short)} have an interval below {called}{but}."
+        )
     asked: dict[int, list[float]] = {}
     for row in read_rows("paper_asked"):
         asked.setdefault(int(row["asked"]), []).append(float(row["length"]))

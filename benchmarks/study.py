@@ -1,6 +1,7 @@
 """Write the README's verdict and table from a finished study, and draw its pictures into docs/.
 
-    python -m benchmarks.study runs/quickstart-…
+    python -m benchmarks.study runs/quickstart-…   # keep a run's numbers, draw its pictures, write the table
+    python -m benchmarks.study                     # write the table from the numbers that are kept
 
 The numbers are kept in `benchmarks/tables/`: `study.csv`, `study_seeds.csv` and `study_verdict.json`.
 """
@@ -54,7 +55,7 @@ def text() -> str:
     head = [
         f"mean of {several} seeds",
         *(
-            ">REG − vanilla's [95% interval]",
+            ">REG vs. vanilla [95% interval]",
             ">REG ± SD",
             ">REG, plain frontier",
             ">accuracy ± SD",
@@ -73,13 +74,16 @@ def with_deviation(row: Mapping[str, str], measure: str, scale: float = 1.0) -> 
 
 
 def main() -> None:
-    """Keep a run, write the README, draw the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    """Keep a run and draw its pictures, if one is named, and write the README."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", type=Path, nargs="?")
     run = parser.parse_args().run
-    keep(run)
+    if run is not None:
+        keep(run)
+        draw_pictures(run, "quickstart-curves", "report")
     rewrite(README, {"study": text()})
-    draw_pictures(run, "quickstart-curves", "report")
 
 
 if __name__ == "__main__":

@@ -37,13 +37,12 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def difference(row: Mapping[str, str]) -> str:
     """Return a row's difference with its interval, as in `-3.1* [-4.0, -2.2]`; empty if it has none.
 
-    The star is that of the column `difference_star`, or without one on a difference whose interval excludes 0.
+    The star is that of the column `difference_star`; a table that was kept without it has none.
     """
     value, low, high = (number(row[f"difference{end}"]) for end in ("", "_low", "_high"))
     if value is None or low is None or high is None:
         return "" if value is None else f"{value:+.1f}"
-    starred = row.get("difference_star") or str(low > 0 or high < 0).lower()
-    return f"{value:+.1f}{'*' if starred == 'true' else ''} [{low:.1f}, {high:.1f}]"
+    return f"{value:+.1f}{'*' if row.get('difference_star') == 'true' else ''} [{low:.1f}, {high:.1f}]"
 
 
 def place(page: str, texts: Mapping[str, str]) -> str:

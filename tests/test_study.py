@@ -70,7 +70,7 @@ def test_a_star_is_the_tables_whatever_the_interval(run: Path) -> None:
 
 def test_each_arm_has_a_row_with_its_paired_difference_first(run: Path) -> None:
     head, _, vanilla, reo = table_of(run).split("\n")
-    assert head.startswith("| mean of 3 seeds | REG − vanilla's [95% interval] | REG ± SD |")
+    assert head.startswith("| mean of 3 seeds | REG vs. vanilla [95% interval] | REG ± SD |")
     assert (
         vanilla
         == "| vanilla |  | 21.0 ± 0.5 | 22.0 | 97.0 ± 1.2% | 53.3 | 97.1, 97.2, 97.3 | 22.0, 23.0, 24.0 |"

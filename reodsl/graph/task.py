@@ -154,7 +154,7 @@ VERSIONS: dict[Kind, int] = {
     "results": 1,
     "frontier": 1,
     "budgets": 2,
-    "score": 6,
+    "score": 7,
     "measure": 1,
     "report": 7,
 }

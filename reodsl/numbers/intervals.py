@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.arm_scores import ArmScores, checked_arms
@@ -33,22 +33,23 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ArmScores", "Interval", "Scores", "pairwise", "score_arms"]
+__all__ = ["ArmScores", "Comparisons", "Interval", "Scores", "compare_arms", "score_arms"]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A value, and the ends `low` and `high` of its interval; None where the data tell none.
 
-    A difference has the two-sided probability `p` of one as large if the truth were 0. In a table of `score_arms` that
-    counts all its comparisons (Holm), and `starred` is whether it is small enough for a star.
+    A difference has the two-sided probability `p` of one as large if the truth were 0. `p_holm` is that corrected for all
+    comparisons of its study, and `significant` is whether this is small enough for a star.
     """
 
     value: float
     low: float | None = None
     high: float | None = None
     p: float | None = None
-    starred: bool = False
+    p_holm: float | None = None
+    significant: bool = False
 
     @property
     def apart(self) -> bool:
@@ -101,6 +102,42 @@ WHAT = ("area", "accuracy", "length")
 STARRED = ("difference", "accuracy_change")
 """The differences in a table that can have a star."""
 
+MOST_PAIRED = 32
+"""Arms of a study of which every two are compared: those of the least REG."""
+
+EQUIVALENCE_ERROR = 0.05
+"""The rate at which any pair of a study may be called the same within a margin that its difference exceeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """The comparisons of a study, which are corrected together (docs/SCIENCE.md#stars).
+
+    `arms` are those of which every two are compared, best first, and the baseline. `reg` has the REG of a pair's first arm
+    minus that of its second, in tokens on the mean over benchmarks, the better arm first; and `accuracy` each arm's minus
+    that of the one it is `against`. `within` has the margin within which a pair's arms are the same, by two one-sided
+    tests that are corrected for all pairs. `count` is the number of comparisons corrected for.
+    They rest on `seeds` and `questions`.
+    """
+
+    arms: tuple[str, ...]
+    reg: Mapping[tuple[str, str], Interval]
+    accuracy: Mapping[str, Interval]
+    within: Mapping[tuple[str, str], float]
+    against: Mapping[str, str]
+    count: int
+    seeds: int
+    questions: int
+    confidence: float
+
+    def of(self, arm: str, what: str) -> Interval | None:
+        """Return what is known of an arm's `difference` of REG, up to its sign, or of its `accuracy_change`."""
+        if what == "accuracy_change" or arm not in self.against:
+            return self.accuracy.get(arm)
+        other = self.against[arm]
+        return self.reg.get((arm, other)) or self.reg.get((other, arm))
+
+
 Typical = Mapping[tuple[str, bool], float | None]
 """`typical_variance` by measure, of differences of two arms (true) and of one arm from what no seed changes (false)."""
 
@@ -144,12 +181,14 @@ def score_arms(
     grid: Sequence[int] | None = None,
     relative_to: str | None = None,
     confidence: float = 0.95,
+    comparisons: Comparisons | None = None,
 ) -> tuple[Scores, ...]:
     """Return rows by model, its benchmarks and their `mean`: over all seeds, then for each of several seeds.
 
     `arms` have an `ArmScores` for each seed, or one if a model is the same for all. `frontier` names the arms whose
     best it is; or it is curves. `budgets` are the columns of the arms' `forced`; `l_max` and `grid` are those of
-    `reg`. Equal input gives equal output, bit for bit.
+    `reg`. Stars are those of the `comparisons` of these arms, which are made here if they are not given. Equal input gives
+    equal output, bit for bit.
     """
     sizes = checked_arms(arms, budgets, len(seeds))
     if not 0 < confidence < 1:
@@ -191,7 +230,10 @@ def score_arms(
         for name, model in models.items()
         for title, where in places.items()
     ]
-    rows = starred(rows, relative_to, confidence)
+    if relative_to is not None:
+        rows = add_stars(rows, comparisons or compare_arms(
+            arms, budgets, seeds=len(seeds), l_max=l_max, grid=grid, against=relative_to, confidence=confidence
+        ))  # fmt: skip
     if len(seeds) < 2:
         return tuple(rows)
     return tuple(rows) + tuple(
@@ -201,24 +243,77 @@ def score_arms(
     )
 
 
-def pairwise(
+def compare_arms(
     arms: Mapping[str, Sequence[ArmScores]],
     budgets: Sequence[int],
     *,
     seeds: int,
     l_max: int | None = None,
     grid: Sequence[int] | None = None,
+    against: str | Mapping[str, str] | None = None,
     confidence: float = 0.95,
-) -> dict[tuple[str, str], Interval]:
-    """Return by each two models, in order: REG of the first minus that of the second, on the mean over benchmarks."""
-    sizes = tuple(checked_arms(arms, budgets, seeds))
+) -> Comparisons:
+    """Return all comparisons of a study, corrected together: this alone decides which difference is significant.
+
+    `against` is the baseline, or names for each arm the one that its accuracy is compared with. Of more than `MOST_PAIRED`
+    arms every two of those of the least REG are compared, and each other arm with what it is `against`; the correction
+    counts the pairs that are left out as well.
+    """
+    sizes = tuple(checked := checked_arms(arms, budgets, seeds))
     weights = column_weights(budgets, integration_grid(l_max, grid))
-    models = {name: measure_cells(arm, sizes, seeds, weights) for name, arm in arms.items()}
+    models = {name: measure_cells(of_seeds, sizes, seeds, weights) for name, of_seeds in arms.items()}
     typical = typical_of(models.values(), sizes)
-    return {
-        (one, other): difference(models[other], models[one], "area", sizes, confidence, typical)
-        for one, other in combinations(arms, 2)
+    baseline = against if isinstance(against, str) else None
+    if isinstance(against, str):
+        against = {name: against for name in arms if name != against}
+    against = against or {}
+    under = {name: mean([float(model.area[b].mean()) for b in sizes]) for name, model in models.items()}
+    order = sorted(arms, key=lambda name: -under[name])
+    paired = {frozenset(pair) for pair in combinations(order[:MOST_PAIRED], 2)}
+    paired |= {frozenset(pair) for pair in against.items()}
+    pairs = math.comb(len(arms), 2)
+    reg, within = {}, {}
+    for one, two in combinations(order, 2):
+        if frozenset((one, two)) in paired:
+            # REG falls as the area under a curve grows.
+            both = models[two], models[one], "area", sizes
+            reg[one, two] = difference(*both, confidence, typical)
+            tested = difference(*both, 1 - 2 * EQUIVALENCE_ERROR / pairs, typical)
+            if tested.low is not None and tested.high is not None:
+                within[one, two] = max(-tested.low, tested.high)
+    accuracy = {
+        name: difference(models[name], models[other], "accuracy", sizes, confidence, typical)
+        for name, other in against.items()
     }
+    count = pairs + len(accuracy)
+    corrected = correct([*reg.values(), *accuracy.values()], confidence, count)
+    return Comparisons(
+        tuple(name for place, name in enumerate(order) if place < MOST_PAIRED or name == baseline),
+        dict(zip(reg, corrected, strict=False)),
+        dict(zip(accuracy, corrected[len(reg) :], strict=True)),
+        within,
+        dict(against),
+        count,
+        seeds,
+        sum(checked.values()),
+        confidence,
+    )
+
+
+def correct(differences: Sequence[Interval], confidence: float, count: int | None = None) -> list[Interval]:
+    """Return differences with their probabilities corrected by Holm's steps, and which of them are significant.
+
+    `count` is the number of comparisons, of which those that are not among the differences count as chance.
+    """
+    known = [each.p for each in differences if each.p is not None]
+    more = 0 if count is None else count - len(differences)
+    adjusted = iter(holm([*known, *[1.0] * more]))
+    return [
+        each
+        if each.p is None
+        else replace(each, p_holm=(p := next(adjusted)), significant=p <= 1 - confidence)
+        for each in differences
+    ]
 
 
 def typical_of(models: Iterable[Measured], places: Sequence[str]) -> Typical:
@@ -257,37 +352,40 @@ def difference(
     return replace(bare, p=max(each.p_value(bare.value) for each in (spread, moderated)))
 
 
-def starred(rows: Sequence[Scores], relative_to: str | None, confidence: float) -> list[Scores]:
-    """Return the rows with probabilities that count all comparisons of the table, and their stars.
+def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
+    """Return the rows with their corrected probabilities and which differences are significant.
 
-    The differences of REG and of accuracy on the mean over benchmarks are one family. Those on single benchmarks
-    are another, and one of them has a star only if its arm has one on the mean: so if all arms are equal a table
-    has any star as often as its means have.
+    On the mean over benchmarks they are the study's `comparisons`. The differences on single benchmarks are corrected among
+    themselves, and one of them is significant only if its arm's is on the mean: so if all arms are equal, no benchmark adds
+    a false star.
     """
-    p_values: dict[tuple[str, str, str], float] = {}
-    for family in (
-        [row for row in rows if row.benchmark == MEAN],
-        [row for row in rows if row.benchmark != MEAN],
-    ):
-        compared = {
-            (row.model, row.benchmark, what): change.p
-            for row in family
-            for what in STARRED
-            if row.model != relative_to
-            and (change := getattr(row, what)) is not None
-            and change.p is not None
-        }
-        p_values |= dict(zip(compared, holm(list(compared.values())), strict=True))
+    confidence = comparisons.confidence
+    single = {
+        (place, what): change
+        for place, row in enumerate(rows)
+        if row.benchmark != MEAN
+        for what in STARRED
+        if (change := getattr(row, what)) is not None and comparisons.of(row.model, what) is not None
+    }
+    corrected = dict(zip(single, correct(list(single.values()), confidence), strict=True))
 
-    def changes(row: Scores) -> dict[str, Any]:
-        marked = {}
-        for what in STARRED:
-            if (row.model, row.benchmark, what) in p_values:
-                p = max(p_values.get((row.model, place, what), 0.0) for place in (row.benchmark, MEAN))
-                marked[what] = replace(getattr(row, what), p=p, starred=p <= 1 - confidence)
-        return marked
+    def star(place: int, row: Scores, what: str) -> Interval | None:
+        own: Interval | None = getattr(row, what)
+        of_mean = comparisons.of(row.model, what)
+        if own is None or of_mean is None or of_mean.p_holm is None:
+            return own
+        of_own = of_mean if row.benchmark == MEAN else corrected[place, what]
+        p = max(of_mean.p_holm, of_own.p_holm or 0.0)
+        return replace(own, p_holm=p, significant=p <= 1 - confidence)
 
-    return [replace(row, **changes(row)) for row in rows]
+    return [
+        replace(
+            row,
+            difference=star(place, row, "difference"),
+            accuracy_change=star(place, row, "accuracy_change"),
+        )
+        for place, row in enumerate(rows)
+    ]
 
 
 def measure_cells(

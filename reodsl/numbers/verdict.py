@@ -8,18 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reodsl.numbers.arm_scores import ArmScores, checked_arms
-from reodsl.numbers.intervals import (
-    Measured,
-    Scores,
-    Typical,
-    column_weights,
-    difference,
-    mean,
-    measure_cells,
-    typical_of,
-)
-from reodsl.numbers.reg import MEAN, holm, integration_grid
+from reodsl.numbers.intervals import Comparisons, column_weights
+from reodsl.numbers.reg import integration_grid
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,9 +20,6 @@ SMALL = 0.1
 
 What methods claim over each other is a fifth of it and more; a tenth is half of the least that anybody would report.
 """
-
-ERROR = 0.05
-"""The rate at which each of the two tests of an equivalence may err."""
 
 KEYS = ("benchmark", "question", "seed", "sample")
 
@@ -50,9 +37,10 @@ class PairDifference:
     """REG of `one` minus that of `two`, in tokens and on the mean over benchmarks: below 0, `one` is ahead.
 
     `low` and `high` are the ends of the interval of this difference by itself, and `p` is its two-sided probability
-    if the two were equal; `p_holm` is that with all pairs of the verdict counted, and `apart` whether it is small enough
-    for a star. Two one-sided tests find the arms the same within `same_within` tokens and within no less. All are None,
-    and `apart` is false, where the data tell no spread. `common` counts the equal responses.
+    if the two were equal; `p_holm` is that corrected for all comparisons of the study, and `significant` whether it is small
+    enough for a star. Two one-sided tests, corrected for all pairs, find the arms the same within `same_within` tokens and
+    within no less. All are None, and `significant` is false, where the data tell no spread. `common` counts the equal
+    responses.
     """
 
     one: str
@@ -62,7 +50,7 @@ class PairDifference:
     high: float | None = None
     p: float | None = None
     p_holm: float | None = None
-    apart: bool = False
+    significant: bool = False
     same_within: float | None = None
     common: Common | None = None
 
@@ -82,11 +70,12 @@ class PairDifference:
 class StudyVerdict:
     """The verdict of a study about its arms, by REG on the mean over benchmarks.
 
-    `arms` are all of them, best first, members of the frontier too. `leaders` are the best and those that are not apart
-    from it; `tied` are the leaders' pairs. `pairs` are every two arms, the better one first. `against_baseline` has each
-    other arm minus `baseline`, in the order of `arms`, with the stars of the table of scores, which counts that table alone.
+    `arms` are all of them, best first, members of the frontier too. `leaders` are those whose REG no arm's is significantly
+    below, so that no difference between two of them is significant; `tied` are their pairs. `pairs` are every two arms, the
+    better one first. `against_baseline` has each other arm minus `baseline`, of arms beyond `arms` too, in their order.
     `margin` is the largest `same_within`, in tokens, that is worth naming: a tenth of the baseline's REG; None where there
-    is no baseline, or the interval of its REG holds 0. It rests on `seeds` and `questions`.
+    is no baseline, or the interval of its REG holds 0. `comparisons` is the number that is corrected for. It rests on
+    `seeds` and `questions`.
     """
 
     arms: tuple[str, ...]
@@ -96,6 +85,7 @@ class StudyVerdict:
     baseline: str | None
     against_baseline: tuple[PairDifference, ...]
     margin: float | None
+    comparisons: int
     seeds: int
     questions: int
     confidence: float
@@ -114,80 +104,45 @@ class StudyVerdict:
 
 
 def judge(
-    arms: Mapping[str, Sequence[ArmScores]],
-    budgets: Sequence[int],
+    comparisons: Comparisons,
     *,
-    seeds: int,
-    l_max: int | None = None,
-    grid: Sequence[int] | None = None,
-    relative_to: str | None = None,
+    baseline: str | None = None,
     baseline_reg: tuple[float, float] | None = None,
-    confidence: float = 0.95,
     common: Mapping[frozenset[str], Common] | None = None,
-    rows: Sequence[Scores] = (),
 ) -> StudyVerdict:
-    """Return the verdict on arms whose scores are those that `score_arms` takes.
+    """Return the verdict of a study's comparisons, on those arms of which every two are compared.
 
-    `baseline_reg` is the REG of `relative_to` and the lower end of its interval, which say what margin is worth naming.
-    `common` has the equal responses by pair of arms. `rows` are those that `score_arms` made: stars against the baseline
-    are theirs.
+    `baseline_reg` is the REG of the baseline and the lower end of its interval, which say what margin is worth naming.
+    `common` has the equal responses by pair of arms.
     """
-    sizes = checked_arms(arms, budgets, seeds)
-    weights = column_weights(budgets, integration_grid(l_max, grid))
-    models = {name: measure_cells(of_seeds, tuple(sizes), seeds, weights) for name, of_seeds in arms.items()}
-    typical = typical_of(models.values(), tuple(sizes))
-    under = {name: mean([float(model.area[b].mean()) for b in sizes]) for name, model in models.items()}
-    order = sorted(arms, key=lambda name: -under[name])
-    differences = [
-        pair_difference(
-            one, two, models, tuple(sizes), confidence, typical, (common or {}).get(frozenset((one, two)))
+    arms = comparisons.arms
+    compared = [
+        PairDifference(
+            *(one, two, known.value, known.low, known.high, known.p, known.p_holm, known.significant),
+            comparisons.within.get((one, two)),
+            (common or {}).get(frozenset((one, two))),
         )
-        for one, two in combinations(order, 2)
+        for (one, two), known in comparisons.reg.items()
     ]
-    pairs = star_pairs(differences, confidence)
-    leaders = (order[0], *(pair.two for pair in pairs if pair.one == order[0] and not pair.apart))
-    table = {row.model: row.difference for row in rows if row.benchmark == MEAN and row.seed is None}
-    against = [
-        pair if pair.two == relative_to else pair.turned()
-        for pair in differences
-        if relative_to in (pair.one, pair.two)
-    ]
-    against = [
-        pair if (known := table.get(pair.one)) is None else replace(pair, p_holm=known.p, apart=known.starred)
-        for pair in star_pairs(against, confidence)
-    ]
+    pairs = tuple(pair for pair in compared if pair.one in arms and pair.two in arms)
+    beaten = {pair.two for pair in compared if pair.significant}
+    leaders = tuple(arm for arm in arms if arm not in beaten)
     return StudyVerdict(
-        tuple(order),
+        arms,
         leaders,
         tuple(pair for pair in pairs if pair.one in leaders and pair.two in leaders),
-        tuple(pairs),
-        relative_to,
-        tuple(against),
+        pairs,
+        baseline,
+        tuple(
+            pair if pair.two == baseline else pair.turned()
+            for pair in compared
+            if baseline in (pair.one, pair.two)
+        ),
         SMALL * baseline_reg[0] if baseline_reg is not None and baseline_reg[1] > 0 else None,
-        seeds,
-        sum(sizes.values()),
-        confidence,
-    )
-
-
-def pair_difference(
-    one: str,
-    two: str,
-    models: Mapping[str, Measured],
-    places: Sequence[str],
-    confidence: float,
-    typical: Typical,
-    common: Common | None,
-) -> PairDifference:
-    """Return a difference with its interval, its probability and the margin within which its arms are the same."""
-    # REG falls as the area under a curve grows.
-    plain = difference(models[two], models[one], "area", places, confidence, typical)
-    if plain.p is None:
-        return PairDifference(one, two, plain.value, common=common)
-    tested = difference(models[two], models[one], "area", places, 1 - 2 * ERROR, typical)
-    same_within = None if tested.low is None or tested.high is None else max(-tested.low, tested.high)
-    return PairDifference(
-        one, two, plain.value, plain.low, plain.high, plain.p, same_within=same_within, common=common
+        comparisons.count,
+        comparisons.seeds,
+        comparisons.questions,
+        comparisons.confidence,
     )
 
 
@@ -208,15 +163,6 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
     return {
         frozenset((one, two)): common_responses(arms[one], arms[two]) for one, two in combinations(arms, 2)
     }
-
-
-def star_pairs(pairs: Sequence[PairDifference], confidence: float) -> list[PairDifference]:
-    """Return the pairs with the probabilities and stars that they have as comparisons of one table."""
-    adjusted = iter(holm([pair.p for pair in pairs if pair.p is not None]))
-    return [
-        pair if pair.p is None else replace(pair, p_holm=(p := next(adjusted)), apart=p <= 1 - confidence)
-        for pair in pairs
-    ]
 
 
 def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> Common:

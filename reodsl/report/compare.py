@@ -25,19 +25,21 @@ from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import (
     STARRED,
     ArmScores,
+    Comparisons,
     Measured,
     Scores,
+    add_stars,
     column_weights,
+    compare_arms,
+    correct,
     measure_cells,
     scores,
-    starred,
     typical_of,
 )
 from reodsl.numbers.reg import integration_grid
-from reodsl.numbers.verdict import StudyVerdict, common_of, judge
+from reodsl.numbers.verdict import common_of, judge
 from reodsl.report.material import MEAN, Made, Material, read_json, reading
 from reodsl.report.notes import misfits
-from reodsl.report.standing import MOST
 from reodsl.store.files import LARGEST_RECORD, read_plain
 from reodsl.store.store import MATERIAL
 
@@ -252,7 +254,8 @@ def _group(
         for seed, folder in _folders(run, name.removeprefix(f"{run.label}/")).items()
     }
     read, budgets = _read(folders, names)
-    table, unpaired = _scores(read, budgets, against, to)
+    comparisons, seeds = _compare(read, budgets, against, to)
+    table, unpaired = _scores(read, budgets, against, to, comparisons)
     edges = _shared_frontier(runs, names, to)
     frontiers: tuple[Frontier, ...] = ()
     if edges is not None and score is not None:
@@ -275,7 +278,12 @@ def _group(
         spec=merged.spec.model_copy(update={"study": study}),
         scores=table,
         frontiers=edges if edges is not None else merged.frontiers,
-        verdict=_verdict(read, budgets, folders, to),
+        verdict=None
+        if comparisons is None
+        else judge(
+            comparisons,
+            common=common_of({key: at for key, at in folders.items() if key[1] in (None, *seeds)}),
+        ),
     )
     return ComparableArms(material, against, unpaired, apart)
 
@@ -374,34 +382,56 @@ def _read(
     return read, budgets
 
 
-def _verdict(
-    read: _Read, budgets: Sequence[int], folders: Mapping[tuple[str, int | None], Path], to: int
-) -> StudyVerdict | None:
-    """Return the verdict on all arms over their common seeds; None without any, or with whole responses alone."""
+def _compare(
+    read: _Read, budgets: Sequence[int], against: Mapping[str, str], to: int
+) -> tuple[Comparisons | None, Sequence[int | None]]:
+    """Return the comparisons of all arms over their common seeds, and these; None without any, or with no budgets."""
     seeded = [set(of_seeds) for of_seeds in read.values() if None not in of_seeds]
     seeds = sorted(set.intersection(*seeded) if seeded else {None}, key=lambda seed: seed or 0)
-    if not seeds or len(budgets) < 2 or len(read) > MOST:
-        return None
-    return judge(
-        {
-            name: _select_seeds(of_seeds, seeds if None not in of_seeds else [None])
-            for name, of_seeds in read.items()
-        },
+    if not seeds or len(budgets) < 2:
+        return None, seeds
+    arms = {name: _select_seeds(of_seeds, seeds) for name, of_seeds in read.items()}
+    comparisons = compare_arms(
+        arms,
         budgets,
         seeds=len(seeds),
         l_max=to,
         grid=budgets,
+        against=against,
         confidence=CONFIDENCE,
-        common=common_of({key: folder for key, folder in folders.items() if key[1] in (None, *seeds)}),
+    )
+    return comparisons, seeds
+
+
+def _correct_alone(paired: Sequence[Scores], against: Mapping[str, str]) -> Comparisons:
+    """Return the comparisons of a table by themselves, where no seeds are common to all arms."""
+    means = {row.model: row for row in paired if row.benchmark == MEAN}
+    reg = {(name, against[name]): row.difference for name, row in means.items() if row.difference is not None}
+    accuracy = {name: row.accuracy_change for name, row in means.items() if row.accuracy_change is not None}
+    corrected = correct([*reg.values(), *accuracy.values()], CONFIDENCE)
+    return Comparisons(
+        (),
+        dict(zip(reg, corrected, strict=False)),
+        dict(zip(accuracy, corrected[len(reg) :], strict=True)),
+        {},
+        against,
+        len(corrected),
+        *(0, 0),
+        CONFIDENCE,
     )
 
 
 def _scores(
-    read: _Read, budgets: Sequence[int], against: Mapping[str, str], to: int
+    read: _Read,
+    budgets: Sequence[int],
+    against: Mapping[str, str],
+    to: int,
+    comparisons: Comparisons | None,
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the rows of a table of scores, without REG, and the arms without a difference, with the reason.
 
     An arm's difference is over the seeds that it shares with the one `against` it; accuracy and length are over all seeds.
+    Stars are those of the `comparisons`.
     """
     names = list(read)
     # Of whole responses alone there is no curve, and no area under it.
@@ -434,7 +464,8 @@ def _scores(
             two = compared[seeds][name], compared[seeds][against[name]]
             difference = scores(name, title, where, *two, CONFIDENCE, typical[seeds])
             paired.append(replace(difference, difference=None) if whole_alone else difference)
-    differences = {(each.model, each.benchmark): each for each in starred(paired, None, CONFIDENCE)}
+    starred = add_stars(paired, comparisons or _correct_alone(paired, against))
+    differences = {(each.model, each.benchmark): each for each in starred}
     rows: list[dict[str, Any]] = []
     for name in names:
         whole = measure_cells(list(read[name].values()), benchmarks, len(read[name]), weights)
@@ -469,7 +500,7 @@ def _row(of: Scores, measures: Sequence[str]) -> dict[str, Any]:
         if value is not None:
             row |= {measure: value.value, f"{measure}_low": value.low, f"{measure}_high": value.high}
             if measure in STARRED:
-                row |= {f"{measure}_p": value.p, f"{measure}_star": value.starred}
+                row |= {f"{measure}_p": value.p_holm, f"{measure}_star": value.significant}
     return row
 
 

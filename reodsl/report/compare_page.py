@@ -124,9 +124,9 @@ def _differing(rows: Sequence[Mapping[str, Any]], reference: str | None) -> str:
             parts.append(f"{'lower' if better else 'higher'} for {listed(named, MOST_NAMED)}")
     noun = "arm" if reference else "method"
     if not parts:
-        return f"no {noun}'s REG is apart from {'it' if reference else 'what it was'}"
+        return f"no {noun}'s REG is significantly different"
     rest = len(rows) - sum(formats.has_star(row, "difference") for row in rows)
-    tail = f"; {formats.plural(rest, noun)} not apart" if rest else ""
+    tail = f"; {formats.plural(rest, noun)} not significantly different" if rest else ""
     return f"REG is {' and '.join(parts)} tokens{tail}"
 
 
@@ -172,7 +172,7 @@ def _words(group: ComparableArms, table: pl.DataFrame) -> str:
     whom = group.reference or "the same method in the first run that has it"
     words = [
         f"Differences are from {whom}, paired by question and seed. "
-        f"[ ] {100 * score.confidence:g}% interval, * with all comparisons of the table counted (Holm)."
+        f"Brackets: {100 * score.confidence:g}% intervals; {formats.STAR} significantly different (Holm-corrected)."
     ]
     if curved:
         words.append(

@@ -10,8 +10,8 @@ MINUS = "−"
 NONE = "–"
 NEARLY = "~"
 """The mark of numbers against a frontier that is not of these arms."""
-APART = "*"
-"""The star of a difference: it is no chance, with all comparisons of its table counted (Holm)."""
+STAR = "*"
+"""The star of a difference that is significant after correcting for all comparisons of its study (Holm)."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -53,7 +53,7 @@ def has_star(row: Mapping[str, Any], name: str) -> bool:
 
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
     """`−18.4*` where a row has a star at the difference, else `−0.4`."""
-    return format_signed(row.get(name), digits) + (APART if has_star(row, name) else "")
+    return format_signed(row.get(name), digits) + (STAR if has_star(row, name) else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:

@@ -37,7 +37,7 @@ def main_table(
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     near = notes.nearly(material.study)
-    change = CHANGE if baseline is None else f"REG − {baseline}'s"
+    change = CHANGE if baseline is None else f"REG vs. {baseline}"
     heads = {"difference": f"{change} ↓"}
     heads |= {name: near * name.startswith("reg") + head for name, head in HEADS.items()}
     shown = [(place, column) for place, names in main.columns.items() for column in names]
@@ -151,7 +151,7 @@ def rows(
     """Return the heads of the table, and a row of texts for each arm."""
     score = material.study.score
     baseline = score.relative_to if score is not None else None
-    heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG - {baseline}"}
+    heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG vs. {baseline}"}
     heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
     main = results(table, material.arms if arms is None else arms, columns)
     head = [
@@ -189,7 +189,7 @@ def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     for arm, *cells in body:
         # A name that begins as a formula does is not a formula.
         name = f"'{arm}" if re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", arm) else arm
-        numbers = [re.sub(rf"[{formats.APART},]", "", cell.replace(formats.MINUS, "-")) for cell in cells]
+        numbers = [re.sub(rf"[{formats.STAR},]", "", cell.replace(formats.MINUS, "-")) for cell in cells]
         writer.writerow([name, *("" if cell == formats.NONE else cell for cell in numbers)])
     return out.getvalue().rstrip("\n")
 
@@ -227,4 +227,4 @@ def _escape(text: str) -> str:
 
 def _number(text: str) -> str:
     """Write a number for LaTeX, with a real minus and the star raised."""
-    return text.replace(formats.MINUS, "$-$").replace(formats.APART, "$^{*}$").replace(formats.NONE, "--")
+    return text.replace(formats.MINUS, "$-$").replace(formats.STAR, "$^{*}$").replace(formats.NONE, "--")

@@ -15,13 +15,13 @@ def intervals(study: Study, seeds: int) -> str:
         if study.shared:
             deviation += f" {note_shared(study)}: how far its trainings differ is not in it."
         return deviation if seeds > 1 else ""
-    level = f"[ ] {100 * score.confidence:g}% interval"
+    level = f"Brackets: {100 * score.confidence:g}% intervals over "
     if seeds > 1:
-        level += f" over {formats.plural(seeds, 'seed')} and the questions."
+        level += f"{formats.plural(seeds, 'seed')} and questions."
         if study.shared:
             level += f" {note_shared(study)}: how far its trainings differ is not in it."
     else:
-        level += " over the questions, of these trained models: with one seed, how far trainings differ is not in it."
+        level += "questions. With one seed they do not cover differences between training runs."
     if score.relative_to is None:
         return level
     return f"{level} {star(score)}"
@@ -29,7 +29,7 @@ def intervals(study: Study, seeds: int) -> str:
 
 def star(score: Score) -> str:
     """Return the meaning of the star at a difference."""
-    return f"{formats.APART} differs from {score.relative_to} with all comparisons counted (Holm)."
+    return f"{formats.STAR} significantly different from {score.relative_to} (Holm-corrected)."
 
 
 def note_shared(study: Study) -> str:
@@ -46,7 +46,7 @@ def frontiers(study: Study) -> str:
     return (
         "REG is against the cross-fitted frontier: the best arm at a budget is chosen on some questions and seeds and "
         "valued on others. It errs low, if at all. REG, plain frontier, is the paper's: the best measured score at each "
-        "budget, which errs high, since who is ahead by chance is taken."
+        "budget. It is biased upward, because it picks whichever arm was ahead by luck."
     )
 
 

@@ -237,12 +237,12 @@ def _reading(material: Material) -> list[str]:
             "They are given in percent only where the denominator's interval leaves out 0."
         )
         words.append(
-            "Each interval stands for itself: of 20 arms that are equal to the baseline, one leaves out 0 by chance. "
-            "Stars count all comparisons of the table (Holm): of 20 studies of equal arms one has any."
+            "Intervals are not corrected: about 1 in 20 equal arms will exclude 0 by chance. Stars are corrected for all "
+            "comparisons of the study (Holm): about 1 in 20 studies of equal arms has any."
         )
     words.append(notes.frontiers(study))
     if material.framed:
-        words.append("Tinted arms are judged by the frontier and not part of it.")
+        words.append("Shaded rows are not part of the frontier.")
     return words
 
 

@@ -114,7 +114,7 @@ def cell(row: Mapping[str, Any], place: str, column: str, *, roomy: bool) -> Cel
     else:
         text = formats.percent(value) if column == "accuracy" else formats.number(value)
         beside = formats.format_change(None if change is None else scale * change) + (
-            formats.APART if star else ""
+            formats.STAR if star else ""
         )
         if change is not None:
             ends = f"{formats.format_signed(scale * change)} {_interval(low, high, scale)}"
@@ -202,12 +202,14 @@ def summary_table(
     star = notes.star(study.score) if compared and study.score is not None else ""
     said = [notes.intervals(study, seeds) if around else star]
     if "reg_plain" in shown and notes.frontiers(study):
-        said.append("REG is against the cross-fitted frontier; plain: against the paper's, which errs high.")
+        said.append(
+            "REG is against the cross-fitted frontier; plain: against the paper's, which is biased upward."
+        )
     said.append(notes.approximate(study))
     if left := study.measures[len(study.measures) if measures is None else measures :]:
         said.append(f"The report has {', '.join(each.name for each in left)} too.")
     heads = {name: notes.nearly(study) * name.startswith("reg") + head for name, head in HEADS.items()}
-    heads["difference"] = f"REG − {escape(baseline or '')}"
+    heads["difference"] = f"REG vs. {escape(baseline or '')}"
     out = Table(
         box=None,
         pad_edge=False,

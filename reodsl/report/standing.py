@@ -93,7 +93,8 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     kinds = theme.dashes(colours)
     verdict = material.verdict
     leaders = verdict.leaders if verdict is not None else ()
-    state = "tied" if verdict is not None and len(leaders) > 1 and is_tie(verdict) else "leads"
+    tied = verdict is not None and is_tie(verdict)
+    state = "leads" if len(leaders) == 1 else "tied" if tied else "not ranked"
     base, near = score.relative_to, notes.nearly(material.study)
     items = []
     shown = best(table)[:MOST_LISTED]
@@ -121,7 +122,7 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
         items.append(tag("li", tag("button", parts, type="button", data_arm=arm, aria_pressed="true")))
     if len(shown) < len(rows):
         items.append(tag("li", f"and {len(rows) - len(shown)} more, in the table"))
-    head = "REG in tokens" if base is None else f"REG − {base}'s, in tokens"
+    head = "REG in tokens" if base is None else f"REG vs. {base}, in tokens"
     return tag("div", tag("p", head), tag("ol", items), class_="standing")
 
 
@@ -148,16 +149,17 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
     ]
     words = (
         "REG of the row's arm minus that of the column's, in tokens, paired by question and seed: above 0 the column's "
-        f"arm is ahead. [ ] {100 * verdict.confidence:g}% interval of each pair by itself; {formats.APART} differs with all "
-        f"{len(verdict.pairs)} pairs counted (Holm). Equal responses have one text, for one sample of a question."
+        f"arm has the lower REG. Brackets: {100 * verdict.confidence:g}% intervals, not corrected; {formats.STAR} "
+        f"significantly different after correcting for all {verdict.comparisons:,} comparisons of the study (Holm). "
+        "Equal: both arms wrote the same text for the same sample."
     )
-    scrolled = data_table(head, body, "Every two arms")
+    scrolled = data_table(head, body, "All pairs")
     inside = tag("div", tag("p", words), class_="inside")
-    return tag("details", tag("summary", "Every two arms"), inside, scrolled, id="pairs")
+    return tag("details", tag("summary", "All pairs"), inside, scrolled, id="pairs")
 
 
 def _cell(pair: PairDifference, same: bool) -> Markup:
-    mark = formats.APART if pair.apart else ""
+    mark = formats.STAR if pair.significant else ""
     common = equal(pair)
     return tag(
         "td",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from reodsl.report import formats
 from reodsl.store.files import LARGEST_RECORD, read_plain
 
 MOST_NAMED = 4
+COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ALIKE = 0.5
 """The share of equal responses from which two arms that lead are said to have them in common."""
 
@@ -22,7 +23,7 @@ def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
     if verdict is None or len(verdict.arms) < 2:
         return ()
     if verdict.pairs[0].low is None:
-        lead = f"No two arms can be told apart: {_questions(verdict)} tells no spread."
+        lead = f"The arms cannot be ranked: {_questions(verdict)} shows no spread."
         return (lead, *_common(verdict))
     return (_lead(verdict), *_widest(verdict), *_same(verdict), *_common(verdict), _rests(verdict))
 
@@ -49,48 +50,82 @@ def said(folder: Path) -> tuple[str, ...]:
 
 
 def _lead(verdict: StudyVerdict) -> str:
-    """Return who beats the baseline and by how much, and whether a difference between those who lead is certain."""
+    """Return who leads, by how much REG is below the baseline's, and whether those who lead can be ranked.
+
+    Only a difference that has a star is said to be one.
+    """
     base, leaders = verdict.baseline, verdict.leaders
-    if base is None or base in leaders:
-        known = "" if base is None else ", the baseline,"
+    against = {pair.one: pair for pair in verdict.against_baseline}
+    lower = [arm for arm, pair in against.items() if pair.significant and pair.value < 0]
+    if base in leaders:
         if len(leaders) == 1:
-            return f"{leaders[0]}{known} leads."
-        tie = _tie(verdict, leaders)
-        return f"No arm is sure to beat {base}{known} and {tie}." if base else f"{tie[0].upper()}{tie[1:]}."
-    pairs = (*verdict.pairs, *(pair.turned() for pair in verdict.pairs))
-    against = {pair.one: pair for pair in pairs if pair.two == base}
-    if len(leaders) == 1:
-        return f"{leaders[0]} leads: it beats {base} by {format_gain(against[leaders[0]])} tokens of REG."
-    ahead = [arm for arm in leaders if against[arm].apart]
-    by = [formats.number(-against[arm].value) for arm in sorted(ahead, key=lambda arm: -against[arm].value)]
-    one = len(ahead) == 1
-    among = ("it" if one else "them", *(arm for arm in leaders if arm not in ahead))
-    gains = " to ".join(dict.fromkeys((by[0], by[-1])))
-    return f"{join_arms(ahead)} beat{'s' if one else ''} {base} by {gains} tokens of REG; {_tie(verdict, among)}."
+            higher = f"every other arm has a significantly higher REG, by {_sizes(against.values())} tokens"
+            sure = all(pair.significant for pair in against.values())
+            return f"{base}, the baseline, leads{f': {higher}' if sure else ''}."
+        return f"No arm has a significantly lower REG than {base}, the baseline; {_ranked(verdict)}."
+    if base is None:
+        if len(leaders) > 1:
+            return _sentence(_ranked(verdict, named=True))
+        return f"{leaders[0]} leads."
+    ahead = [arm for arm in leaders if arm in lower]
+    if len(leaders) == 1 and ahead:
+        return f"{leaders[0]} leads: its REG is lower than {base}'s by {_gain(against[leaders[0]], verdict)}."
+    below = "a significantly lower" if len(ahead) == len(leaders) else "a lower"
+    gains = _sizes([against[arm] for arm in leaders])
+    verb = "has" if len(leaders) == 1 else "have"
+    lead = f"{join_arms(leaders)} {verb} {below} REG than {base}, by {gains} tokens"
+    if len(ahead) == len(leaders):
+        return f"{lead}; {_ranked(verdict)}."
+    lead = f"{lead}; for {join_arms(ahead or lower)} the difference is significant."
+    return f"{lead} {_sentence(_ranked(verdict))}" if len(leaders) > 1 else lead
 
 
-def _tie(verdict: StudyVerdict, among: Sequence[str]) -> str:
-    """Return whether those who lead tie, with the difference where they are two."""
-    state = "there is a tie" if is_tie(verdict) else "no difference is certain"
-    shown = f" ({format_pair(verdict.tied[0])})" if len(verdict.tied) == 1 else ""
-    return f"{state} {'between' if len(verdict.leaders) == 2 else 'among'} {join_arms(among)}{shown}"
+def _sizes(pairs: Iterable[PairDifference]) -> str:
+    """Return the sizes of differences, the least and the largest: `13.6 to 21.1`."""
+    sizes = sorted(abs(pair.value) for pair in pairs)
+    return " to ".join(dict.fromkeys(formats.number(size) for size in (sizes[0], sizes[-1])))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _ranked(verdict: StudyVerdict, *, named: bool = False) -> str:
+    """Return that the leaders, of whom there are several, tie or cannot be ranked."""
+    leaders = verdict.leaders
+    named = named or verdict.baseline in leaders
+    if len(leaders) > 2:
+        count = COUNTS[len(leaders)] if len(leaders) < len(COUNTS) else f"{len(leaders)}"
+        return f"{join_arms(leaders) if named else f'the {count}'} cannot be ranked"
+    (pair,) = verdict.tied
+    whom = join_arms(leaders) if named else "they"
+    distance = f"{formats.number(0.0 - pair.value)} tokens apart"
+    around = _interval(pair, verdict)
+    if is_tie(verdict):
+        return f"{whom} are tied ({', '.join(filter(None, (distance, around)))})"
+    return f"{whom} cannot be ranked ({distance}, {around}, {_not_significant(verdict)})"
+
+
+def _not_significant(verdict: StudyVerdict) -> str:
+    return f"not significant after correcting for all {verdict.comparisons:,} comparisons"
 
 
 def is_tie(verdict: StudyVerdict) -> bool:
     """Return whether those who lead tie: each difference between them may be chance by itself.
 
-    A pair that is only open because all pairs are counted is no tie.
+    A pair whose own interval excludes 0, and that is not significant after correction, is no tie.
     """
     return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
 
 
 def _widest(verdict: StudyVerdict) -> list[str]:
-    """Return which two of those who lead differ most, where they are more than two or their difference looks certain."""
-    if len(verdict.leaders) == 1 or (len(verdict.leaders) == 2 and is_tie(verdict)):
+    """Return which two of three leaders or more differ most."""
+    if len(verdict.leaders) < 3:
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
-    end = "" if is_tie(verdict) else f", which does not survive the count of all {len(verdict.pairs)} pairs"
-    return [f"{pair.one} and {pair.two} differ most, by {format_gain(pair)} tokens{end}."]
+    sure = pair.low is not None and pair.high is not None and not pair.low <= 0 <= pair.high
+    end = f"; this is {_not_significant(verdict)}" if sure else ""
+    return [f"{pair.one} and {pair.two} differ most, by {_gain(pair, verdict)}{end}."]
 
 
 def _same(verdict: StudyVerdict) -> list[str]:
@@ -136,11 +171,6 @@ def _questions(verdict: StudyVerdict) -> str:
     return formats.plural(verdict.questions, "question")
 
 
-def format_pair(pair: PairDifference) -> str:
-    """Return REG of a pair's first arm minus that of its second, with the interval: `−0.4 [−1.3, 0.5]`."""
-    return f"{formats.format_signed(pair.value)} {formats.interval(pair.low, pair.high)}".strip()
-
-
 def format_margin(pair: PairDifference) -> str:
     """Return the margin within which a pair is the same, rounded up to what is shown."""
     return f"{formats.number(math.ceil(10 * (pair.same_within or 0.0)) / 10)} tokens"
@@ -151,10 +181,18 @@ def equal(pair: PairDifference) -> str:
     return "" if pair.common is None else f"{pair.common.same:,} of {pair.common.compared:,} responses"
 
 
-def format_gain(pair: PairDifference) -> str:
-    """Return by how much a pair's first arm is ahead of its second, with the interval: `19.8 [17.5, 22.2]`."""
-    low, high = (None if end is None else 0.0 - end for end in (pair.high, pair.low))
-    return f"{formats.number(0.0 - pair.value)} {formats.interval(low, high)}".strip()
+def _gain(pair: PairDifference, verdict: StudyVerdict) -> str:
+    """Return by how much a pair's first arm is ahead of its second: `19.8 tokens (95% CI 17.5 to 22.2)`."""
+    around = _interval(pair, verdict)
+    return f"{formats.number(0.0 - pair.value)} tokens{f' ({around})' if around else ''}"
+
+
+def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
+    """Return the interval of by how much the first arm is ahead: `95% CI −0.3 to 2.0`."""
+    if pair.low is None or pair.high is None:
+        return ""
+    low, high = (formats.number(0.0 - end) for end in (pair.high, pair.low))
+    return f"{100 * verdict.confidence:g}% CI {low} to {high}"
 
 
 def join_arms(arms: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,13 +16,10 @@ from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curve_files import read_frontier, write_frontier
 from reodsl.numbers.curves import Curve, Curves, envelope
 from reodsl.numbers.greedy import Changes, describe_schedule, greedy, question_min
-from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, score_arms
+from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, compare_arms, score_arms
 from reodsl.numbers.reg import MEAN
-from reodsl.numbers.verdict import VERDICT, StudyVerdict, common_of, judge, to_json
+from reodsl.numbers.verdict import VERDICT, common_of, judge, to_json
 from reodsl.store.manifest import arm_labels
-
-MOST_JUDGED = 32
-"""Arms of a verdict: every two of them are compared."""
 
 
 def frontier(job: Job) -> None:
@@ -146,51 +142,38 @@ def score(job: Job) -> None:
     by_arm: dict[str, list[ArmScores]] = {}
     for (arm, _), (scores, _) in read.items():
         by_arm.setdefault(arm, []).append(scores)
+    seeds = sorted({seed for _, seed in read if seed is not None}) or [0]
+    base, confidence = rule.relative_to, rule.confidence
+    comparisons = compare_arms(
+        by_arm, grid, seeds=len(seeds), l_max=rule.to, grid=grid, against=base, confidence=confidence
+    )
     rows = score_arms(
         by_arm,
         grid,
         edge,
-        seeds=sorted({seed for _, seed in read if seed is not None}) or [0],
+        seeds=seeds,
         l_max=rule.to,
         grid=grid,
-        relative_to=rule.relative_to,
-        confidence=rule.confidence,
+        relative_to=base,
+        confidence=confidence,
+        comparisons=comparisons,
     )
     table = [record(row) for row in rows]
     kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
     kinds |= {f"{what}_star": pl.Boolean() for what in STARRED}
     schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
-    verdict = verdict_of(rule, rows, by_arm, grid, folders)
+    of_base = next(
+        (row.reg for row in rows if row.model == base and row.benchmark == MEAN and row.seed is None), None
+    )
+    verdict = judge(
+        comparisons,
+        baseline=base,
+        baseline_reg=None if of_base is None or of_base.low is None else (of_base.value, of_base.low),
+        common=common_of({key: folder for key, folder in folders.items() if key[0] in comparisons.arms}),
+    )
     text = json.dumps(to_json(verdict), indent=1, allow_nan=False)
     (job.out / VERDICT).write_text(text + "\n", encoding="utf-8")
-
-
-def verdict_of(
-    rule: Score,
-    rows: Sequence[Scores],
-    arms: Mapping[str, Sequence[ArmScores]],
-    grid: Sequence[int],
-    folders: Mapping[tuple[str, int | None], Path],
-) -> StudyVerdict:
-    """Return the verdict on the arms; of more than `MOST_JUDGED`, on those of the least REG and the baseline."""
-    regs = {row.model: row.reg for row in rows if row.benchmark == MEAN and row.seed is None and row.reg}
-    judged = sorted(arms, key=lambda arm: regs[arm].value if arm in regs else math.inf)[:MOST_JUDGED]
-    base = rule.relative_to
-    judged += [base] if base is not None and base not in judged else []
-    gap = regs.get(base or "")
-    return judge(
-        {arm: arms[arm] for arm in arms if arm in judged},
-        grid,
-        seeds=len({seed for _, seed in folders if seed is not None}) or 1,
-        l_max=rule.to,
-        grid=grid,
-        relative_to=base,
-        baseline_reg=None if gap is None or gap.low is None else (gap.value, gap.low),
-        confidence=rule.confidence,
-        common=common_of({key: folder for key, folder in folders.items() if key[0] in judged}),
-        rows=rows,
-    )
 
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
@@ -210,7 +193,7 @@ def record(row: Scores) -> dict[str, str | float | bool | None]:
         return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
     def starred(name: str, interval: Interval | None) -> dict[str, float | bool | None]:
-        p, star = (None, None) if interval is None else (interval.p, interval.starred)
+        p, star = (None, None) if interval is None else (interval.p_holm, interval.significant)
         return three(name, interval) | {f"{name}_p": p, f"{name}_star": star}
 
     return {

@@ -14,6 +14,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.task import part_digest
 from reodsl.ir import canonical
 from reodsl.ir.study import Frontier, PublishedCurve, Score
+from reodsl.numbers import intervals
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.greedy import greedy
 from reodsl.numbers.verdict import from_json
@@ -230,12 +231,12 @@ def test_a_score_is_over_all_seeds_and_has_a_row_for_each(
 def test_of_many_arms_the_best_and_the_baseline_are_judged(
     job: MakeJob, arms: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runners, "MOST_JUDGED", 2)
+    monkeypatch.setattr(intervals, "MOST_PAIRED", 2)
     rule = Score(frontier="", to=32, relative_to="slow")
     made = job("score", {"score": canonical(rule)}, arms | {"frontier": made_frontier(job, arms)}, "score")
     runners.score(made)
     assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "quick", "slow")
-    monkeypatch.setattr(runners, "MOST_JUDGED", 1)
+    monkeypatch.setattr(intervals, "MOST_PAIRED", 1)
     runners.score(made)
     assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "slow")
 

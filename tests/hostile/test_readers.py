@@ -49,7 +49,7 @@ def test_the_table_of_results_is_whole(browser: Browser, width: int) -> None:
     )
     assert browser.value(out) == 0
     first = "document.querySelector('table.results tbody td').dataset.label"
-    assert str(browser.value(first)).startswith("Average REG − vanilla")
+    assert str(browser.value(first)).startswith("Average REG vs. vanilla")
 
 
 def test_every_arm_can_be_switched_on(browser: Browser) -> None:

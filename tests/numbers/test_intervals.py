@@ -15,16 +15,18 @@ from reodsl.numbers.crossed import spread_of
 from reodsl.numbers.curves import Curve, envelope
 from reodsl.numbers.intervals import (
     WHAT,
+    Comparisons,
     Interval,
     Measured,
     Parts,
+    add_stars,
+    compare_arms,
+    correct,
     difference,
     fitted_spread,
     one_sided,
-    pairwise,
     round_interval,
     score_arms,
-    starred,
 )
 from reodsl.numbers.intervals import scores as score_row
 from reodsl.numbers.reg import reg_table, t_quantile
@@ -285,7 +287,21 @@ def row(model, benchmark, difference, accuracy=None):
     return dataclasses.replace(rows["reo", "mean", None], model=model, benchmark=benchmark, **changes)
 
 
-def test_stars_count_all_comparisons_of_the_table_and_need_the_means():
+def of_means(rows, confidence):
+    """Comparisons that are those of the rows' means, and no others."""
+    means = {each.model: each for each in rows if each.benchmark == "mean" and each.model != "base"}
+    every = [
+        *(each.difference for each in means.values()),
+        *(each.accuracy_change for each in means.values()),
+    ]
+    corrected = correct(every, confidence)
+    reg = {(name, "base"): each for name, each in zip(means, corrected, strict=False)}
+    accuracy = dict(zip(means, corrected[len(reg) :], strict=True))
+    against = dict.fromkeys(means, "base")
+    return Comparisons((), reg, accuracy, {}, against, len(every), 1, 1, confidence)
+
+
+def test_a_star_on_a_benchmark_needs_the_means():
     rows = [
         row("a", "easy", 0.004, 0.5),
         row("a", "mean", 0.03, 0.3),
@@ -293,22 +309,22 @@ def test_stars_count_all_comparisons_of_the_table_and_need_the_means():
         row("b", "mean", 0.001, 0.01),
         row("base", "mean", 1.0, 1.0),
     ]
-    found = {(each.model, each.benchmark): each for each in starred(rows, "base", 0.95)}
-    of_means = dict(zip(("ad", "aa", "bd", "ba"), slow_holm([0.03, 0.3, 0.001, 0.01]), strict=True))
+    found = {(each.model, each.benchmark): each for each in add_stars(rows, of_means(rows, 0.95))}
+    wanted = dict(zip(("ad", "aa", "bd", "ba"), slow_holm([0.03, 0.3, 0.001, 0.01]), strict=True))
     of_easy = dict(zip(("ad", "aa", "bd", "ba"), slow_holm([0.004, 0.5, 0.004, 0.003]), strict=True))
     for model in "ab":
         for what, letter in (("difference", "d"), ("accuracy_change", "a")):
             mean, easy = (getattr(found[model, place], what) for place in ("mean", "easy"))
-            assert mean.p == pytest.approx(of_means[model + letter])
-            assert easy.p == pytest.approx(max(of_easy[model + letter], mean.p))
-            assert (mean.starred, easy.starred) == (mean.p <= 0.05, easy.p <= 0.05)
+            assert mean.p_holm == pytest.approx(wanted[model + letter])
+            assert easy.p_holm == pytest.approx(max(of_easy[model + letter], mean.p_holm))
+            assert (mean.significant, easy.significant) == (mean.p_holm <= 0.05, easy.p_holm <= 0.05)
             assert (mean.low, mean.high) == (0.5, 1.5)  # the interval stays as it is
-    assert [found["b", place].difference.starred for place in ("mean", "easy")] == [True, True]
-    assert not found["a", "mean"].difference.starred
+    assert [found["b", place].difference.significant for place in ("mean", "easy")] == [True, True]
+    assert not found["a", "mean"].difference.significant
     assert of_easy["ad"] <= 0.05
-    assert not found["a", "easy"].difference.starred
-    assert not found["base", "mean"].difference.starred
-    assert {each.difference.starred for each in starred(rows, "base", 0.9)} == {True, False}
+    assert not found["a", "easy"].difference.significant
+    assert not found["base", "mean"].difference.significant
+    assert {each.difference.significant for each in add_stars(rows, of_means(rows, 0.9))} == {True, False}
 
 
 def slow_holm(p_values):
@@ -320,9 +336,9 @@ def slow_holm(p_values):
 
 def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
     options = OPTIONS | {"seeds": 3}
-    for two, change in pairwise(THREE, BUDGETS, **options).items():
+    for two, change in compare_arms(THREE, BUDGETS, **options).reg.items():
         for off, apart in ((-1e-6, True), (1e-6, False)):
-            again = pairwise(THREE, BUDGETS, confidence=1 - change.p + off, **options)[two]
+            again = compare_arms(THREE, BUDGETS, confidence=1 - change.p + off, **options).reg[two]
             assert again.apart is apart
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
-from reodsl.numbers.intervals import Measured, difference, score_arms
+from reodsl.numbers.intervals import Comparisons, Interval, Measured, compare_arms, difference, score_arms
 from reodsl.numbers.reg import holm, t_probability, t_quantile
 from reodsl.numbers.verdict import Common, StudyVerdict, common_responses, from_json, judge, to_json
 
@@ -38,10 +38,14 @@ def arms(seeds):
     }
 
 
-def judged(seeds=3, of=None, **more):
-    of = arms(seeds) if of is None else of
-    options = {"grid": BUDGETS, "relative_to": "vanilla"} | more
-    return judge(of, BUDGETS, seeds=seeds, **{"baseline_reg": (8.0, 2.0)} | options)
+def compared(seeds=3, of=None, baseline="vanilla"):
+    return compare_arms(
+        arms(seeds) if of is None else of, BUDGETS, seeds=seeds, grid=BUDGETS, against=baseline
+    )
+
+
+def judged(seeds=3, of=None, baseline="vanilla", **more):
+    return judge(compared(seeds, of, baseline), **{"baseline": baseline, "baseline_reg": (8.0, 2.0)} | more)
 
 
 def spread_between(one, two, seeds):
@@ -140,36 +144,40 @@ def test_holm_as_it_is_printed_and_written_out():
         assert holm(p_values) == pytest.approx(slow_holm(p_values))
 
 
-def test_a_star_is_holms_over_all_pairs():
-    verdict = judged()
-    adjusted = slow_holm([pair.p for pair in verdict.pairs])
-    assert [pair.p_holm for pair in verdict.pairs] == pytest.approx(adjusted)
-    assert [pair.apart for pair in verdict.pairs] == [p <= 0.05 for p in adjusted]
-    assert len(verdict.pairs) == 6
+def test_a_star_is_holms_over_all_pairs_and_what_accuracy_changes():
+    verdict, comparisons = judged(), compared()
+    of_accuracy = list(comparisons.accuracy.values())
+    adjusted = slow_holm([*(pair.p for pair in verdict.pairs), *(each.p for each in of_accuracy)])
+    assert [pair.p_holm for pair in verdict.pairs] == pytest.approx(adjusted[:6])
+    assert [each.p_holm for each in of_accuracy] == pytest.approx(adjusted[6:])
+    assert [pair.significant for pair in verdict.pairs] == [p <= 0.05 for p in adjusted[:6]]
+    assert verdict.comparisons == len(adjusted) == 9
+    assert list(comparisons.accuracy) == ["base", "one", "twin"]
 
 
 def test_against_the_baseline_the_stars_are_the_tables():
     rows = score_arms(arms(3), BUDGETS, NAMES, seeds=range(3), grid=BUDGETS, relative_to="vanilla")
-    verdict = judged(rows=rows)
-    alone = judged().against_baseline
-    assert [pair.p_holm for pair in alone] == pytest.approx(slow_holm([pair.p for pair in alone]))
+    verdict = judged()
     table = {row.model: row.difference for row in rows if row.benchmark == "mean" and row.seed is None}
+    starred = {row.model: row.accuracy_change for row in rows if row.benchmark == "mean" and row.seed is None}
+    for name, change in compared().accuracy.items():
+        assert starred[name] == change
     assert [p.two for p in verdict.against_baseline] == ["vanilla"] * 3
     assert [p.one for p in verdict.against_baseline] == [name for name in verdict.arms if name != "vanilla"]
     for pair in verdict.against_baseline:
         wanted = table[pair.one]
         assert (pair.value, pair.low, pair.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
-        assert (pair.p_holm, pair.apart) == (wanted.p, wanted.starred)
+        assert (pair.p_holm, pair.significant) == (wanted.p_holm, wanted.significant)
     assert verdict.against_baseline[-1].one == "base"
     assert verdict.against_baseline[-1].value > 0 > verdict.against_baseline[0].value
 
 
 def test_two_one_sided_tests_reject_at_the_margin_and_not_below_it():
-    """TOST (Schuirmann 1987): both of `value + d` and `d - value` over the standard error exceed the 95% quantile."""
+    """TOST (Schuirmann 1987), at 5% over six pairs: `value + d` and `d - value` over the error exceed its quantile."""
     verdict = judged(1)
     for pair in verdict.pairs:
         spread = spread_between(pair.one, pair.two, 1)
-        error, quantile = math.sqrt(spread.variance), t_quantile(0.95, spread.question_df)
+        error, quantile = math.sqrt(spread.variance), t_quantile(1 - 0.05 / 6, spread.question_df)
         for scale, both in ((1 + 1e-2, True), (1 - 1e-2, False)):
             margin = scale * pair.same_within
             tests = [(margin + pair.value) / error, (margin - pair.value) / error]
@@ -184,7 +192,7 @@ def test_who_leads_and_who_ties():
     assert set(verdict.leaders) == {"one", "twin"}
     assert verdict.arms[2:] == ("vanilla", "base")
     assert [(p.one, p.two) for p in verdict.tied] == [verdict.arms[:2]]
-    ahead = {p.one for p in verdict.against_baseline if p.apart and p.value < 0}
+    ahead = {p.one for p in verdict.against_baseline if p.significant and p.value < 0}
     assert ahead == set(verdict.leaders)
     assert not verdict.trained_once
     assert judged(1).trained_once
@@ -193,16 +201,18 @@ def test_who_leads_and_who_ties():
 
 def test_a_baseline_that_ties_with_the_best_leads_too():
     alone = {name: each for name, each in arms(3).items() if name in ("one", "twin")}
-    verdict = judged(of=alone, relative_to="twin")
+    verdict = judged(of=alone, baseline="twin")
     assert set(verdict.leaders) == {"one", "twin"}
-    assert not any(p.apart for p in verdict.against_baseline)
+    assert not any(p.significant for p in verdict.against_baseline)
 
 
 def test_a_margin_is_named_where_it_is_a_tenth_of_the_baselines_reg():
     verdict = judged()
     assert verdict.margin == pytest.approx(0.8)
     assert verdict.same == tuple(pair for pair in verdict.pairs if pair.same_within <= 0.8)
-    assert len(verdict.same) == 1
+    closest = min(pair.same_within for pair in verdict.pairs)
+    assert len(judged(baseline_reg=(10 * closest + 1e-9, 2.0)).same) == 1
+    assert judged(baseline_reg=(10 * closest - 1e-9, 2.0)).same == ()
     assert judged(baseline_reg=(8.0, -0.1)).same == ()
     assert judged(baseline_reg=None).margin is None
 
@@ -212,9 +222,9 @@ def test_one_question_a_benchmark_tells_no_spread():
         name: [ArmScores({"b": np.array([row])}, {"b": np.ones(1)}, {"b": np.ones(1)})]
         for name, row in (("x", [0, 1, 1]), ("y", [0, 0, 1]))
     }
-    verdict = judged(1, of=one, relative_to=None)
+    verdict = judged(1, of=one, baseline=None)
     (pair,) = verdict.pairs
-    assert (pair.one, pair.value, pair.low, pair.p, pair.apart, pair.same_within) == (
+    assert (pair.one, pair.value, pair.low, pair.p, pair.significant, pair.same_within) == (
         "x",
         -16,
         None,
@@ -270,3 +280,36 @@ def test_anything_else_is_no_verdict(data: Any) -> None:
 def test_a_verdict_with_another_key_is_no_verdict() -> None:
     with pytest.raises(ValueError, match="this is no verdict"):
         from_json(to_json(judged(1)) | {"new": 1})
+
+
+def made(differences, against):
+    """Comparisons of arms, best first, some of whose differences are significant; each is 1 token."""
+    order = sorted({arm for pair in differences for arm in pair})
+    reg = {
+        (one, two): Interval(-1.0, -2.0, 0.5, 0.2, 0.3, significant)
+        for (one, two), significant in differences.items()
+    }
+    return Comparisons(tuple(order), reg, {}, {}, against, len(reg), 3, 9, 0.95)
+
+
+def test_who_leads_is_below_nobody_even_where_the_best_is_noisy():
+    """`a` has the least mean and too much noise; `b` alone is significantly below `d`, the baseline."""
+    pairs = dict.fromkeys(combinations("abcd", 2), False) | {("b", "d"): True}
+    verdict = judge(made(pairs, dict.fromkeys("abc", "d")), baseline="d")
+    assert verdict.leaders == ("a", "b", "c")
+    assert not any(pair.significant for pair in verdict.tied)
+    assert [pair.one for pair in verdict.against_baseline if pair.significant] == ["b"]
+
+
+def test_pairs_that_are_not_made_are_corrected_for(monkeypatch):
+    monkeypatch.setattr("reodsl.numbers.intervals.MOST_PAIRED", 2)
+    few = compared()
+    assert few.count == 9
+    assert few.arms == ("one", "twin", "vanilla") or few.arms == ("twin", "one", "vanilla")
+    assert len(few.reg) == 4  # the best two, and three with the baseline
+    known = [each.p for each in (*few.reg.values(), *few.accuracy.values())]
+    wanted = slow_holm([*known, 1.0, 1.0])[:7]
+    assert [each.p_holm for each in (*few.reg.values(), *few.accuracy.values())] == pytest.approx(wanted)
+    verdict = judge(few, baseline="vanilla")
+    assert {pair.one for pair in verdict.against_baseline} == {"one", "twin", "base"}
+    assert len(verdict.pairs) == 3

@@ -26,6 +26,7 @@ from reodsl.ir.training import (
 )
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curves import Curve, envelope
+from reodsl.numbers.intervals import compare_arms
 from reodsl.numbers.reg import reg_table
 from reodsl.numbers.verdict import VERDICT, common_of, judge, to_json
 from tests.methods import dense, plain_ppo
@@ -362,15 +363,9 @@ def _verdict(path: Path, inputs: dict[str, Path], names: dict[str, str], seeds: 
     """`verdict.json` of the evaluations' files, whose few questions are not those of the curves."""
     folders = {(name, seed): inputs[f"evaluate:{name}@{seed}"] for name in names.values() for seed in seeds}
     arms = {name: [arm_scores(folders[name, seed], name)[0] for seed in seeds] for name in names.values()}
+    comparisons = compare_arms(arms, GRID, seeds=len(seeds), l_max=L_MAX, grid=GRID, against=names["vanilla"])
     verdict = judge(
-        arms,
-        GRID,
-        seeds=len(seeds),
-        l_max=L_MAX,
-        grid=GRID,
-        relative_to=names["vanilla"],
-        baseline_reg=(20.0, 15.0),
-        common=common_of(folders),
+        comparisons, baseline=names["vanilla"], baseline_reg=(20.0, 15.0), common=common_of(folders)
     )
     (path / VERDICT).write_text(json.dumps(to_json(verdict)))
 

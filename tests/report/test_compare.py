@@ -239,13 +239,13 @@ def test_the_page_leads_with_the_answer_and_tells_what_differs(
     apart = {
         row["arm"].removeprefix("second/"): row["difference"]
         for row in main.filter(pl.col("difference").is_not_null()).to_dicts()
-        if row["difference_low"] > 0 or row["difference_high"] < 0
+        if row["difference_star"]
     }
     assert said.startswith("second against first: ")
     for arm, value in apart.items():
         words = said[: said.index(f"{arm} (")]
         assert words.rpartition(" for ")[0].endswith("lower" if value < 0 else "higher"), said
-    assert ("apart" in said) == (len(apart) < len(other.arms))
+    assert ("significantly different" in said) == (len(apart) < len(other.arms))
     assert "change of REG ↓" in html
     assert "seeds" in html[html.index('id="specs"') :]
     # Every number leads to its result.

@@ -16,15 +16,15 @@ def test_csv_has_the_numbers_of_the_table(material: Material) -> None:
     table = main(material)
     head, body = rows(material, table, None, COLUMNS)
     read = list(csv.DictReader(io.StringIO(plain(head, body))))
-    assert head[:3] == ["arm", "Average REG - vanilla", "Average Acc (%)"]
+    assert head[:3] == ["arm", "Average REG vs. vanilla", "Average Acc (%)"]
     for line in read:
         (row,) = table.filter((table["arm"] == line["arm"]) & (table["benchmark"] == "mean")).to_dicts()
         assert abs(float(line["Average Acc (%)"]) - 100 * row["accuracy"]) < 0.051
         assert abs(float(line["Average REG"]) - row["reg"]) < 0.051
         if line["arm"] == "vanilla":
-            assert line["Average REG - vanilla"] == ""
+            assert line["Average REG vs. vanilla"] == ""
         else:
-            assert abs(float(line["Average REG - vanilla"]) - row["difference"]) < 0.051
+            assert abs(float(line["Average REG vs. vanilla"]) - row["difference"]) < 0.051
 
 
 def test_latex_and_markdown_have_a_cell_for_each(material: Material) -> None:

@@ -233,7 +233,7 @@ def test_the_table_is_whole_with_the_average_first(browser: Browser, pages: dict
         frame = browser.value("document.querySelector('.scroll').getBoundingClientRect().right")
         assert browser.value(rights) <= frame, f"a number is out of sight at {width} pixels"
         label = browser.value(f"{first}.querySelector('td').dataset.label")
-        assert label.startswith("Average REG − vanilla's")
+        assert label.startswith("Average REG vs. vanilla")
     # Columns that have no room are scrolled, and the average stays.
     browser.value(
         "document.head.insertAdjacentHTML('beforeend', '<style>.results td { min-width: 80px }</style>')"

@@ -139,13 +139,13 @@ def test_the_page_holds_every_part(page: Page) -> None:
         "Seeds",
         "REG, the reasoning efficiency gap, is the signed area",
         "Bars are 95% intervals.",
-        "Means over 3 seeds. [ ] 95% interval over 3 seeds and the questions. * differs from vanilla",
+        "Means over 3 seeds. Brackets: 95% intervals over 3 seeds and questions. * significantly different from vanilla",
         "REG is against the cross-fitted frontier",
         "REG, plain frontier",
-        "REG − vanilla's",
+        "REG vs. vanilla",
         "This rests on 3 seeds",
-        "REG − vanilla's, in tokens",
-        "Every two arms",
+        "REG vs. vanilla, in tokens",
+        "All pairs",
     ):
         assert words in text
 

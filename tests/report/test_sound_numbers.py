@@ -43,7 +43,7 @@ def scored(material: Material, baseline: float) -> Material:
         ends = {
             f"{name}{end}": getattr(each, part)
             for name, each in known.items()
-            for end, part in (("", "value"), ("_low", "low"), ("_high", "high"), ("_star", "starred"))
+            for end, part in (("", "value"), ("_low", "low"), ("_high", "high"), ("_star", "significant"))
         }
         values.append(
             {"arm": row.model, "benchmark": row.benchmark, "seed": None}
@@ -83,7 +83,7 @@ def test_a_pair_that_is_apart_is_marked_and_another_is_not(material: Material) -
     assert 'class="good"' not in cell(html, "shrink")
     head, body = rows(shown, table, None, ("accuracy", "length", "reg"))
     marked = {line[0]: line[1].endswith("*") for line in body}
-    assert head[1] == "Average REG - vanilla"
+    assert head[1] == "Average REG vs. vanilla"
     assert (marked["reo_exp"], marked["shrink"]) == (True, False)
 
 

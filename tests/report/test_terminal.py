@@ -49,7 +49,7 @@ def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
     assert "easy" in lines[0]
     assert "Average" in lines[0]
     assert lines[2 + len(of_seeds.arms)].startswith(
-        "* differs from vanilla with all comparisons counted (Holm)."
+        "* significantly different from vanilla (Holm-corrected)."
     )
 
 
@@ -87,7 +87,7 @@ def test_the_verdict_comes_first(of_seeds: Material, tmp_path: Path) -> None:
     said = " ".join(sentences(of_seeds.verdict))
     assert said
     assert in_a_line(shown(report_summary(tmp_path, average_only=True))).startswith(
-        f"{said} arm REG − vanilla"
+        f"{said} arm REG vs. vanilla"
     )
 
 
@@ -111,11 +111,11 @@ def test_numbers_stand_alone_where_intervals_have_no_room(material: Material) ->
 
 def test_brackets_and_marks_are_said(material: Material, of_seeds: Material) -> None:
     one = in_a_line(shown(summary_table(material.study, tables.main(material), average_only=True)))
-    assert "[ ] 95% interval over the questions" in one
-    assert "how far trainings differ is not in it" in one
+    assert "Brackets: 95% intervals over questions." in one
+    assert "With one seed they do not cover differences between training runs." in one
     several = in_a_line(shown(summary_table(of_seeds.study, tables.main(of_seeds), average_only=True)))
     assert (
-        "[ ] 95% interval over 3 seeds and the questions. * differs from vanilla with all comparisons counted (Holm)."
+        "Brackets: 95% intervals over 3 seeds and questions. * significantly different from vanilla (Holm-corrected)."
         in several
     )
     assert "±" not in several

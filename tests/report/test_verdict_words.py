@@ -19,7 +19,7 @@ REACH = 2.0
 def verdict(
     regs: dict[str, float], baseline: str | None = "vanilla", seeds: int = 1, **more: object
 ) -> StudyVerdict:
-    """A verdict on arms with a REG each, of which two are apart if they differ by more than `REACH`."""
+    """A verdict on arms with a REG each, of which two differ significantly if by more than `REACH`."""
     order = sorted(regs, key=lambda arm: regs[arm])
 
     def pair(one: str, two: str) -> PairDifference:
@@ -38,7 +38,7 @@ def verdict(
         )
 
     pairs = tuple(pair(one, two) for one, two in combinations(order, 2))
-    leaders = (order[0], *(each.two for each in pairs if each.one == order[0] and not each.apart))
+    leaders = (order[0], *(each.two for each in pairs if each.one == order[0] and not each.significant))
     built = StudyVerdict(
         tuple(order),
         leaders,
@@ -47,6 +47,7 @@ def verdict(
         baseline,
         tuple(pair(arm, baseline) for arm in order if arm != baseline) if baseline else (),
         None,
+        len(pairs),
         seeds,
         96,
         0.95,
@@ -59,32 +60,41 @@ def verdict(
     [
         (
             {"reo": -1.0, "shrink": 4.0, "vanilla": 18.0},
-            "reo leads: it beats vanilla by 19.0 [17.0, 21.0] tokens of REG.",
+            "reo leads: its REG is lower than vanilla's by 19.0 tokens (95% CI 17.0 to 21.0).",
         ),
         (
             {"reo": -0.54, "norm": -0.5, "vanilla": 18.0},
-            "reo and norm beat vanilla by 18.5 tokens of REG; there is a tie between them (0.0 [−2.0, 2.0]).",
+            "reo and norm have a significantly lower REG than vanilla, by 18.5 tokens; "
+            "they are tied (0.0 tokens apart, 95% CI −2.0 to 2.0).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "vanilla": 18.0},
-            "reo and norm beat vanilla by 17.5 to 19.0 tokens of REG; there is a tie between them (−1.5 [−3.5, 0.5]).",
+            "reo and norm have a significantly lower REG than vanilla, by 17.5 to 19.0 tokens; "
+            "they are tied (1.5 tokens apart, 95% CI −0.5 to 3.5).",
         ),
         (
             {"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0},
-            "reo, mean and norm beat vanilla by 17.5 to 19.0 tokens of REG; there is a tie among them.",
+            "reo, mean and norm have a significantly lower REG than vanilla, by 17.5 to 19.0 tokens; "
+            "the three cannot be ranked.",
         ),
         (
             {"reo": 17.5, "vanilla": 18.0},
-            "No arm is sure to beat vanilla, the baseline, and there is a tie between reo and vanilla (−0.5 [−2.5, 1.5]).",
+            "No arm has a significantly lower REG than vanilla, the baseline; "
+            "reo and vanilla are tied (0.5 tokens apart, 95% CI −1.5 to 2.5).",
         ),
-        ({"vanilla": 1.0, "reo": 9.0}, "vanilla, the baseline, leads."),
+        (
+            {"vanilla": 1.0, "reo": 9.0},
+            "vanilla, the baseline, leads: every other arm has a significantly higher REG, by 8.0 tokens.",
+        ),
         (
             {"reo": 15.0, "norm": 16.9, "vanilla": 18.0},
-            "reo beats vanilla by 3.0 tokens of REG; there is a tie between it and norm (−1.9 [−3.9, 0.1]).",
+            "reo and norm have a lower REG than vanilla, by 1.1 to 3.0 tokens; for reo the difference is significant. "
+            "They are tied (1.9 tokens apart, 95% CI −0.1 to 3.9).",
         ),
         (
             {"reo": 15.0, "norm": 16.5, "mean": 15.5, "vanilla": 18.0},
-            "reo and mean beat vanilla by 2.5 to 3.0 tokens of REG; there is a tie among them and norm.",
+            "reo, mean and norm have a lower REG than vanilla, by 1.5 to 3.0 tokens; for reo and mean the difference is "
+            "significant. The three cannot be ranked.",
         ),
     ],
 )
@@ -94,7 +104,7 @@ def test_the_headline_says_who_leads(regs: dict[str, float], headline: str) -> N
 
 def test_more_than_two_that_tie_are_followed_by_their_widest_pair() -> None:
     three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0})
-    assert sentences(three)[1] == "reo and norm differ most, by 1.5 [−0.5, 3.5] tokens."
+    assert sentences(three)[1] == "reo and norm differ most, by 1.5 tokens (95% CI −0.5 to 3.5)."
 
 
 def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
@@ -105,17 +115,41 @@ def test_what_only_all_pairs_together_leave_open_is_called_no_tie() -> None:
         for pair in three.tied
     )
     assert sentences(replace(three, tied=apart))[:2] == (
-        "reo, norm and mean beat vanilla by 17.1 to 19.0 tokens of REG; no difference is certain among them.",
-        "reo and mean differ most, by 1.9 [0.9, 2.9] tokens, which does not survive the count of all 6 pairs.",
+        "reo, norm and mean have a significantly lower REG than vanilla, by 17.1 to 19.0 tokens; "
+        "the three cannot be ranked.",
+        "reo and mean differ most, by 1.9 tokens (95% CI 0.9 to 2.9); "
+        "this is not significant after correcting for all 6 comparisons.",
+    )
+    two = verdict({"reo": -1.0, "norm": 0.5, "vanilla": 18.0})
+    (pair,) = two.tied
+    (headline, *rest) = sentences(replace(two, tied=(replace(pair, low=-2.0, high=-1.0),)))
+    assert headline.endswith(
+        "by 17.5 to 19.0 tokens; they cannot be ranked (1.5 tokens apart, 95% CI 1.0 to 2.0, "
+        "not significant after correcting for all 3 comparisons)."
+    )
+    assert len(rest) == 1
+
+
+def test_a_best_arm_that_is_too_noisy_is_named_beside_the_one_that_is_significant() -> None:
+    """`wild` has the least REG and is not significantly below anybody; `calm` is below vanilla."""
+    three = verdict({"wild": 15.0, "calm": 15.5, "vanilla": 18.0})
+    noisy = tuple(replace(pair, significant=pair.one == "calm") for pair in three.against_baseline)
+    assert sentences(replace(three, against_baseline=noisy))[0] == (
+        "wild and calm have a lower REG than vanilla, by 2.5 to 3.0 tokens; for calm the difference is significant. "
+        "They are tied (0.5 tokens apart, 95% CI −1.5 to 2.5)."
+    )
+    alone = replace(three, leaders=("wild",), tied=(), against_baseline=noisy)
+    assert sentences(alone)[0] == (
+        "wild has a lower REG than vanilla, by 3.0 tokens; for calm the difference is significant."
     )
 
 
 def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
     assert sentences(verdict({"a": 1.0, "b": 9.0}, None))[0] == "a leads."
-    assert (
-        sentences(verdict({"a": 1.0, "b": 2.0}, None))[0]
-        == "There is a tie between a and b (−1.0 [−3.0, 1.0])."
-    )
+    tied = "a and b are tied (1.0 tokens apart, 95% CI −1.0 to 3.0)."
+    assert sentences(verdict({"a": 1.0, "b": 2.0}, None))[0].lower() == tied.lower()
+    many = verdict({f"arm{i}": 0.1 * i for i in range(11)}, None)
+    assert sentences(many)[0].lower() == "arm0, arm1, arm2, arm3 and 7 more cannot be ranked."
 
 
 def test_what_it_rests_on_comes_last() -> None:
@@ -167,7 +201,7 @@ def test_equal_responses_of_several_leaders_are_a_range() -> None:
 def test_without_a_spread_nothing_is_told_apart() -> None:
     pair = PairDifference("a", "b", -3.0)
     bare = verdict({"a": 1.0, "b": 4.0}, None, pairs=(pair,), tied=(pair,), leaders=("a", "b"), questions=1)
-    assert sentences(bare) == ("No two arms can be told apart: 1 question tells no spread.",)
+    assert sentences(bare) == ("The arms cannot be ranked: 1 question shows no spread.",)
 
 
 def test_one_arm_has_no_verdict() -> None:
