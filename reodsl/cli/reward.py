@@ -31,7 +31,7 @@ from reodsl.cli.output import has_error, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
 from reodsl.ir.reward import Reward, Track, Tried
-from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text
+from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text, weight_text
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.plan.registry import load_registry
@@ -147,7 +147,7 @@ def _facts(
     for response, tried in zip(asked.group.rollouts, every, strict=True):
         at = tried.places or [None] * len(tried.rewards)
         sections = zip(at, tried.rewards, tried.tokens, tried.advantages, strict=False)
-        parts = zip(reward.parts, tried.rewards, strict=False)
+        parts = zip(reward.parts, tried.rewards, tried.weights, strict=True) if reward.parts else ()
         responses.append(
             {
                 "length": response.length,
@@ -166,11 +166,11 @@ def _facts(
                 "parts": [
                     {
                         "expression": as_written(expression_text(part.value), names),
-                        "weight": part.weight,
+                        "weight": weight,
                         "on": part.on,
                         "value": value,
                     }
-                    for part, value in parts
+                    for part, value, weight in parts
                 ],
                 "prefix_advantage": tried.advantages[0] if reward.parts else None,
                 "thinking_advantage": tried.advantages[1] if reward.parts else None,
@@ -247,7 +247,8 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
     if reward.dense is not None:
         lines.append(f"reward at a split {reward.dense.var} = {expression_text(reward.dense.value)}")
     lines += [
-        f"part {number} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by the {part.on}"
+        f"part {number} = {expression_text(part.value)}, normalised, times {weight_text(part.weight)},"
+        f" earned by the {part.on}"
         for number, part in enumerate(reward.parts, 1)
     ]
     names = let_names(reward.lets)

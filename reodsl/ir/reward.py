@@ -152,13 +152,14 @@ Earner = Literal["response", "prefix", "thinking", "solution"]
 class Part(IR):
     """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
 
+    A weight that is no number is of a track or of the group: the same for all responses of a question.
     A part `on` the `response` is earned by all of its tokens, the prefix's included where that is trained; one on the
     `prefix` by the prefix's tokens alone, or by the response's first token where it was given no prefix. One on the
     `thinking` or the `solution` is earned by the response's own tokens of that phase.
     """
 
     value: Expression
-    weight: float = 1.0
+    weight: float | Expression = 1.0
     on: Earner = "response"
 
 
@@ -211,9 +212,11 @@ class Reward(IR):
 
     @property
     def values(self) -> tuple[Expression, ...]:
-        """Return every expression that gives a number of its own."""
+        """Return every expression that gives a number of its own: those of parts, then their weights that are no numbers."""
         optional = (self.outcome, self.dense.value if self.dense is not None else None)
-        return (*(value for value in optional if value is not None), *(part.value for part in self.parts))
+        parts = (part.value for part in self.parts)
+        weights = (part.weight for part in self.parts if not isinstance(part.weight, float))
+        return (*(value for value in optional if value is not None), *parts, *weights)
 
     @property
     def terms(self) -> tuple[Own, ...]:
@@ -333,8 +336,8 @@ class Tried:
     """One response. `rewards` are one at each split, one a part, or one in all.
 
     `advantages` and `tokens` are those of the sections that the splits end; with parts the advantages are those of a
-    prefix, of the thinking and of the rest, whose tokens are not known here. `tracks` are the values of tracks, the same
-    for all.
+    prefix, of the thinking and of the rest, whose tokens are not known here. `weights` are those of parts. `tracks` are the
+    values of tracks, the same for all.
     """
 
     lets: tuple[float, ...]
@@ -344,6 +347,7 @@ class Tried:
     tokens: tuple[int, ...]
     metrics: tuple[float, ...] = ()
     tracks: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
 
 
 class Choice(IR):

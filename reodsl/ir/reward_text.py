@@ -35,13 +35,13 @@ from reodsl.ir.expression import (
 from reodsl.ir.reward import NamedValue, Reward, Track
 
 # How tightly each form binds, loosest first, as the grammar has it.
-_IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10)
+_IF, _OR, _AND, _NOT, _COMPARE, _SUM, PRODUCT, _UNARY, _POWER, _ATOM = range(10)
 _LEVELS: Mapping[str, tuple[int, int, int]] = {
     "or": (_OR, _OR, _AND),
     "and": (_AND, _AND, _NOT),
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), (_COMPARE, _SUM, _SUM)),
-    **dict.fromkeys("+-", (_SUM, _SUM, _PRODUCT)),
-    **dict.fromkeys("*/", (_PRODUCT, _PRODUCT, _UNARY)),
+    **dict.fromkeys("+-", (_SUM, _SUM, PRODUCT)),
+    **dict.fromkeys("*/", (PRODUCT, PRODUCT, _UNARY)),
     "^": (_POWER, _ATOM, _UNARY),
 }
 """Each operator's own level, and the least of its left and of its right side."""
@@ -76,10 +76,15 @@ def reward_lines(reward: Reward) -> list[str]:
         lines.append(expression_text(reward.dense.value))
     terms = []
     for part in reward.parts:
-        weight = "" if part.weight == 1 else f"{number_text(part.weight)} * "
+        weight = "" if part.weight == 1 else f"{weight_text(part.weight)} * "
         where = "" if part.on == "response" else f", on: {part.on}"
         terms.append(f"{weight}z({expression_text(part.value)}{where})")
     return [*lines, " + ".join(terms)] if terms else lines
+
+
+def weight_text(weight: float | Expression) -> str:
+    """Return the weight of a part as it stands before `* z(…)`."""
+    return number_text(weight) if isinstance(weight, float) else expression_text(weight, PRODUCT)
 
 
 def track_text(track: Track) -> str:
@@ -167,7 +172,7 @@ def _number(constant: Constant) -> tuple[str, int]:
     if unit in (0, 1):
         return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM
     more = " * 1 tokens" if unit > 0 else " / 1 tokens"
-    return number_text(value) + more * abs(unit), _PRODUCT
+    return number_text(value) + more * abs(unit), PRODUCT
 
 
 def _aggregate(value: Aggregate | History | TokenRun, over: str) -> str:

@@ -119,8 +119,8 @@ REWARD_WORDS = (
     ),
     (
         "`z(A) + 0.5 * z(B, on: prefix)`",
-        "a whole value alone: parts, each normalised over the group; `on: prefix` is earned by the prefix's tokens,"
-        " `on: thinking` and `on: solution` by those of that phase",
+        "a whole value alone: parts, each normalised over the group and then weighed by a number, a track or a value of the"
+        " group; `on: prefix` is earned by the prefix's tokens, `on: thinking` and `on: solution` by those of that phase",
     ),
 )
 """The parts of a reward's expressions, with their meanings."""

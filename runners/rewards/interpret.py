@@ -57,7 +57,8 @@ class _Scope:
 def interpret(reward: Reward, group: ResponseGroup, index: int, places: Sequence[int] = ()) -> list[float]:
     """Return the rewards of response `index`.
 
-    There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts.
+    There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts, and
+    then for each of their weights that is no number.
     """
     tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     asker = f"the reward `{reward.name}`"

@@ -162,7 +162,7 @@ class _StepScope:
 
 
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
-    """Return rewards [questions, rollouts, splits]; an outcome has one split, and parts are as many.
+    """Return rewards [questions, rollouts, splits]; an outcome has one split, and parts with their weights are as many.
 
     They are meaningless where `inputs.present` is false for a split.
 

@@ -151,10 +151,28 @@ TRIED = (
 """Questions that a function of advantages is tried on before a stage spends anything: one with equal rewards."""
 
 
+def part_weights(values: Floats, parts: Sequence[Part]) -> Floats:
+    """Return the weight of each part for each response, [questions, rollouts, parts].
+
+    `values` [questions, rollouts, values] are those of parts, then of their weights that are no numbers, as `Reward.values`.
+    """
+    moving = iter(range(len(parts), values.shape[2]))
+    plain = values[:, :, 0]
+    columns = [
+        np.full_like(plain, part.weight) if isinstance(part.weight, float) else values[:, :, next(moving)]
+        for part in parts
+    ]
+    return np.stack(columns, axis=2)
+
+
 def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
-    """Return each part over the question's rollouts, times its weight, [questions, rollouts, parts]."""
-    weights = np.array([part.weight for part in parts])
-    return normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
+    """Return each part over the question's rollouts, times its weight, [questions, rollouts, parts].
+
+    `values` are as `part_weights` has them.
+    """
+    own = values[:, :, : len(parts)]
+    scored = normalised(own, np.ones(own.shape, dtype=np.bool_), rule.normalise, rule.std)
+    return scored * part_weights(values, parts)
 
 
 def advantages_of_parts(
@@ -216,8 +234,10 @@ def try_reward(
     width = max(map(len, values))
     rewards = np.array([[[*each, *[0.0] * (width - len(each))] for each in values]])
     # What is not a number is shown as such.
+    weights = np.zeros((1, size, 0))
     with np.errstate(invalid="ignore"):
         if reward.parts:
+            weights = part_weights(rewards, reward.parts)
             advantages = advantages_of_parts(
                 normalised_parts(rewards, reward.parts, rule), reward.parts, rule
             )
@@ -238,11 +258,12 @@ def try_reward(
         Tried(
             lets=_measured(reward, group, index, splits[index])[: len(reward.lets)],
             metrics=_measured(reward, group, index, splits[index])[len(reward.lets) :],
-            rewards=tuple(values[index]),
+            rewards=tuple(values[index][: len(reward.parts) or None]),
             places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 3 if reward.parts else len(values[index])].tolist()),
             tokens=() if reward.parts else tuple(tokens[0, index, : len(values[index])].tolist()),
             tracks=tuple(group.tracks[track.name] for track in reward.tracks),
+            weights=tuple(weights[0, index].tolist()),
         )
         for index in range(size)
     )

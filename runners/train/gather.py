@@ -21,7 +21,14 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import statistic, vectorise, vectorise_metrics
-from runners.train.advantages import Own, advantages_of, advantages_of_parts, normalised_parts, over_batch
+from runners.train.advantages import (
+    Own,
+    advantages_of,
+    advantages_of_parts,
+    normalised_parts,
+    over_batch,
+    part_weights,
+)
 from runners.train.batch import TrainBatch
 from runners.train.losses import PLAIN
 from runners.train.rollouts import GRADED, REWARD, THINKING, GradedStep, OpenQuestions
@@ -119,6 +126,9 @@ def score(graded: GradedStep, method: Ppo, own: Own | None = None) -> ScoredStep
     unpaid = [any(why.startswith(REWARD) for why in reasons) for reasons in graded.unsettled]
     if any(unpaid):
         failed = np.reshape(unpaid, (*length.shape, 1))
+        if method.reward.parts:
+            # What weighs parts is no reward.
+            failed = failed & (np.arange(rewards.shape[2]) < len(method.reward.parts))
         rewards = np.where(failed, np.fmin.reduce(rewards, axis=(0, 1)), rewards)
     prefixes = np.array([one.question.trained_prefix for one in graded.rollouts], dtype=np.int64)
     prefixes = prefixes.reshape(length.shape)
@@ -155,8 +165,8 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints
     sections = np.diff(np.stack(ends, axis=2), axis=2, prepend=0).astype(np.int64)
     if method.loss.ending_tokens == "policy":
         _add_endings(graded, sections, prefixes)
-    weights = np.array([part.weight for part in parts])
-    return ScoredStep(graded, values * weights, advantages, sections, _equal(scored))
+    earned = values[:, :, : len(parts)] * part_weights(values, parts)
+    return ScoredStep(graded, earned, advantages, sections, _equal(scored))
 
 
 def _add_endings(graded: GradedStep, sections: Ints, prefixes: Ints) -> None:

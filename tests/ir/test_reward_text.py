@@ -50,6 +50,8 @@ def body_of(reward: Reward) -> str:
 BODIES = [
     "z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)",
     "let m = mean(len(z) for z in group if mode(z) == 1, empty: 1 tokens)\nz(len(y) / m) + -2 * z(correct(y))",
+    "z(correct(y)) + mean(correct(z) for z in group) * z(len(y) / 64 tokens) + -std(correct(z) for z in group) * z(mode(y))",
+    "z(correct(y)) + (2 if mean(len(z) for z in group) < 64 tokens else 1) * z(len(y) / 64 tokens)",
     "dense L in five: correct(answer(y[:L])) - correct(answer(y[:before(L)]))",
     "correct(y)",
     'correct(y) + python("style.py:score", y, batch: 8, seconds: 2.5 seconds, memory: 0.5 GiB)',

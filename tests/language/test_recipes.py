@@ -71,6 +71,75 @@ def test_a_bound_that_no_advantage_reaches(
     assert [each.code for each in result.diagnostics if each.code == "W0523"] == found
 
 
+LOST = """reward own(pay: number = 0.5) {
+  let p = mean(correct(z) for z in group)
+  let short = 1 - len(y) / 16K tokens
+  let paid = pay * short
+  let f(a) = p * a
+  track warm = min(1, (step + 1 step) / 100 steps)
+  VALUE
+}
+"""
+NONE = "advantage { normalise = none }"
+STEP = "advantage { normalise = center, batch = true }"
+BOTH = "advantage { batch = true }"
+
+
+@pytest.mark.parametrize(
+    ("value", "line", "lost"),
+    [
+        ("z(correct(y)) + z(warm * short)", "", "warm"),
+        ("z(correct(y)) - 0.2 * z(p * (warm * -short) / pay)", "", "p * warm"),
+        ("z(correct(y)) + pay * p * warm * z(short)", "", None),
+        ("z(correct(y)) + z(paid)", "", "0.5"),
+        ("z(correct(y)) + z(f(short) + f(correct(y)))", "", "p"),
+        ("z(correct(y)) + z(warm * short if correct(y) else 0)", "", "warm"),
+        ("z(correct(y)) + z(warm * short if correct(y) else -1)", "", None),
+        ("z(correct(y)) + z(-short)", "", None),
+        ("z(correct(y)) + z(warm * short)", "advantage { normalise = center }", None),
+        ("warm * correct(y)", "", "warm"),
+        ("warm * correct(y)", NONE, None),
+        ("correct(y) + warm * short", "", None),
+        ("p * correct(y)", STEP, None),
+        ("warm * p * correct(y)", STEP, "warm"),
+        ("warm * p * z(correct(y))", "", None),
+        ("warm * p * z(correct(y))", BOTH, "warm"),
+        ("warm * z(correct(y)) + z(short)", BOTH, None),
+    ],
+)
+def test_a_factor_that_a_z_score_cancels(
+    compiled: Callable[..., Compiled], value: str, line: str, lost: str | None
+) -> None:
+    above = LOST.replace("VALUE", value)
+    result = compiled(changed("reward = own", *filter(None, [line]), above=above), target="other")
+    assert [each.code for each in result.diagnostics if each.severity == "error"] == []
+    told = [each.message.split("`")[1] for each in result.diagnostics if each.code == "W0523"]
+    assert told == ([] if lost is None else [lost])
+
+
+@pytest.mark.parametrize(
+    "value", ["z(correct(y)) + z(warm * p * short)", "warm * correct(y)", "p * (short + correct(y))"]
+)
+def test_what_the_warning_of_a_cancelled_factor_says_mends_it(
+    compiled: Callable[..., Compiled], value: str
+) -> None:
+    """The factors are moved as the help has it; what is left goes into `z(…)`."""
+    above = LOST.replace("VALUE", value)
+    (told,) = [
+        each
+        for each in compiled(changed("reward = own", above=above), target="other").diagnostics
+        if each.code == "W0523"
+    ]
+    written, lost = str(told.help).split("`")[1], told.message.split("`")[1]
+    inner = value.partition("z(correct(y)) + z(")[2].removesuffix(")") or value
+    mended = value.replace(
+        f"z({inner})" if inner != value else value, written.replace("…", inner.replace(f"{lost} * ", ""))
+    )
+    result = compiled(changed("reward = own", above=LOST.replace("VALUE", mended)), target="other")
+    assert mended != value
+    assert not [each for each in result.diagnostics if each.code == "W0523" or each.severity == "error"]
+
+
 CUT = "reward cut(at: tokens = 640 tokens) {\n  correct(answer(y[:at])) + correct(answer(y[:2 * at]))\n}\n"
 
 

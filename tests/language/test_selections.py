@@ -245,6 +245,8 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("reward mine {\nabs(x.budget - len(y)) / 1 tokens\n}\n" + rewarded("mine", "wordings = [plain]"), "E0511"),
         ("reward mine {\n0.5 + z(correct(y))\n}\n" + rewarded("mine"), "E0301"),
         ("reward mine {\nz(len(y))\n}\n" + rewarded("mine"), "E0302"),
+        ("reward mine {\n1 token * z(correct(y))\n}\n" + rewarded("mine"), "E0302"),
+        ("reward mine {\nlet r = 2 * correct(y)\nr * z(len(y) / 1K tokens)\n}\n" + rewarded("mine"), "E0301"),
         ("reward mine {\nz(correct(y), on: first)\n}\n" + rewarded("mine"), "E0310"),
         ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
         ('wording lost { question = "{question}", system = "It is {answer}." }', "E0512"),

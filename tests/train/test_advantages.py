@@ -1,6 +1,7 @@
 """Advantages against the equations written as loops, and against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.expression import Constant
-from reodsl.ir.reward import Part
+from reodsl.ir.reward import Part, ResponseGroup, RewardedResponse
 from reodsl.ir.training import Advantage
+from reodsl.language.chosen_reward import choose_reward
+from runners.rewards.vectorise import vectorise
 from runners.train.advantages import (
     advantages_of,
     advantages_of_parts,
@@ -17,7 +20,9 @@ from runners.train.advantages import (
     normalised_parts,
     section_advantages,
     section_tokens,
+    try_reward,
 )
+from tests.rewards.reward_groups import arrays
 
 
 def slow(rewards, present, length, places, rule):
@@ -196,6 +201,80 @@ def test_a_bound_cuts_the_sum_of_a_rewards_parts():
         rule = Advantage(bound=bound)
         found = advantages_of_parts(normalised_parts(values, parts, rule), parts, rule)
         assert found.tolist() == [[[prefix, rest, rest], [-prefix, -rest, -rest]]]
+
+
+DIET = """reward diet(weight: number = 0.5, longest: tokens = 128 tokens) {
+  let p        = mean(correct(z) for z in group)
+  let over(a)  = max(len(a) - ((1 - p - 0.05) * longest if p < 1 else 0 tokens), 0 tokens)
+  let mu       = mean(over(z) for z in group)
+  let sd       = std(over(z) for z in group)
+  let short(a) = (mu - over(a)) / sd if correct(a) and sd > 0 tokens else 0
+  track warm   = min(1, (step + 1 step) / 100 steps)
+  z(correct(y)) SIGN weight * p * warm * z(short(y))
+}
+"""
+
+
+def diet(group, weight, std):
+    """One question by the words of DIET: its length term is normalised, and then weighed by difficulty and warm-up."""
+    right, length = [float(c) for _, c in group], [n for n, _ in group]
+    p = sum(right) / len(group)
+    over = [max(n - (0.95 - p) * 128 * (p < 1), 0) for n in length]
+    mu, sd = np.mean(over), np.std(over)
+    short = [(mu - each) / sd if c and sd > 1e-9 else 0 for each, c in zip(over, right, strict=True)]
+
+    def z(values):
+        spread = np.std(values, ddof=1 if std == "sample" else 0)
+        return (np.array(values) - np.mean(values)) / spread if spread > 1e-9 else np.zeros(len(values))
+
+    return z(right) + weight * p * z(short)
+
+
+def diet_reward(folder, sign="+"):
+    path = folder / "diet.reo"
+    path.write_text(DIET.replace("SIGN", sign))
+    return choose_reward(str(path), None).reward
+
+
+def asked_at(groups, warm):
+    return [
+        ResponseGroup(str(at), tuple(RewardedResponse(n, c) for n, c in group), tracks={"warm": warm})
+        for at, group in enumerate(groups)
+    ]
+
+
+def trained(reward, groups, warm, std="population"):
+    """The advantages of a step, [questions, rollouts]."""
+    step = arrays(asked_at(groups, warm), [[(128,)] * len(group) for group in groups])
+    inputs = replace(step.inputs, tracks={"warm": warm})
+    values = vectorise(reward, inputs, step.forced.look_up, step.bare.look_up)
+    return normalised_parts(values, reward.parts, Advantage(std=std)).sum(axis=2)
+
+
+RESPONSES = st.lists(st.tuples(st.integers(1, 128), st.booleans()), min_size=4, max_size=4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(RESPONSES, min_size=1, max_size=3),
+    st.sampled_from("+-"),
+    st.sampled_from(["population", "sample"]),
+    st.sampled_from([0.0, 0.01, 1.0]),
+)
+def test_a_weight_may_be_a_track_and_a_value_of_the_group(tmp_path_factory, groups, sign, std, warm):
+    reward = diet_reward(tmp_path_factory.getbasetemp(), sign)
+    wanted = [diet(group, (0.5 if sign == "+" else -0.5) * warm, std) for group in groups]
+    np.testing.assert_allclose(trained(reward, groups, warm, std), wanted, atol=1e-9)
+    for group, row in zip(asked_at(groups, warm), wanted, strict=True):
+        tried = try_reward(reward, Advantage(std=std), group, [()] * len(group.rollouts))
+        np.testing.assert_allclose([each.advantages[2] for each in tried], row, atol=1e-9)
+        assert {each.weights for each in tried} == {(1.0, tried[0].weights[1])}
+
+
+def test_a_warm_up_trains_otherwise_at_its_end(tmp_path):
+    reward, groups = diet_reward(tmp_path), [[(20, True), (120, True), (90, True), (100, False)]]
+    begun, done = (trained(reward, groups, warm) for warm in (0.01, 1.0))
+    assert np.abs(begun - done).max() > 0.3
 
 
 @pytest.mark.parametrize("std", ["population", "sample"])

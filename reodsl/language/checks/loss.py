@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.ir.expression import UNDER
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.ir.expression import UNDER, Expression
+from reodsl.ir.reward_text import PRODUCT, as_written, expression_text, let_names
 from reodsl.ir.training import WHOLE
 from reodsl.language.checks.cases import (
     Case,
@@ -20,6 +21,7 @@ from reodsl.language.checks.cases import (
     strip_names,
 )
 from reodsl.language.resolve import cap_importance, samples_by_servers, samples_on_gpus
+from reodsl.language.reward.body import cancelled_factors, differs
 
 NEEDS = {
     "loss.cap": (
@@ -372,6 +374,39 @@ def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "cuts nothing",
             *rollouts.set_here,
             help=f"write a bound below {most:.3g}, or take it out",
+        )
+
+
+@ppo_check
+def check_cancelled_factors(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report W0523: a factor of all that responses earn, which a z-score of the stage divides by again."""
+    typed, normalise, batch = stage.typed, stage["advantage.normalise"], stage["advantage.batch"]
+    if "advantage.own" in stage:
+        return
+    grouped, alone = normalise.word == "group", batch.is_true and len(typed.values) == 1
+    lets, names = {each.name: each.value for each in typed.lets}, let_names(typed.lets)
+    # Of a reward that is the same for all W0301 tells.
+    earned = [(value.data, span) for value, span in typed.values if differs(value.data, lets)]
+    products: list[tuple[Expression | float, Span, bool]]
+    products = [(data, span, not grouped) for data, span in earned if grouped or alone]
+    products += [(part.weight, span, True) for part in typed.parts for _, span in earned if alone]
+    for product, span, over_batch in products:
+        if isinstance(product, float) or not (factors := cancelled_factors(product, lets, over_batch)):
+            continue
+        text = as_written(" * ".join(expression_text(each, PRODUCT) for each in factors), names)
+        helps = (
+            f"write `{text} * z(…)` with the rest in `z(…)`: what stands before it weighs what was normalised"
+        )
+        if typed.dense is not None or over_batch:
+            helps = f"take `{text}` out, or write `advantage {{ normalise = center, batch = false }}`"
+        yield warning(
+            "W0523",
+            f"`{text}` multiplies all responses of a {'step' if over_batch else 'question'} alike, and is lost in their"
+            " z-scores",
+            span,
+            "is divided by its own deviation",
+            others=batch.set_here if over_batch else normalise.set_here,
+            help=helps,
         )
 
 

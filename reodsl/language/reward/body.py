@@ -18,15 +18,22 @@ from reodsl.ir.expression import (
     TRACK,
     Aggregate,
     Bare,
+    Constant,
     Correct,
     Expression,
     ForcedAnswer,
     Given,
     History,
+    If,
+    Infix,
     Length,
+    Negation,
     Own,
+    Previous,
     TokenRun,
     Variable,
+    Weight,
+    WeightAt,
 )
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
@@ -47,7 +54,7 @@ from reodsl.language.reward.names import (
     fail,
     make_constant,
 )
-from reodsl.language.reward.operators import name_value
+from reodsl.language.reward.operators import name_value, negate
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
 from reodsl.language.suggest import nearest
@@ -434,7 +441,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
 def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
     """Read the value of a whole response, or the parts that it is the sum of. Raises `Failed`."""
     if terms := split_terms(expr):
-        so_far.parts = type_parts(body, terms, so_far.values)
+        so_far.parts = type_parts(body, terms, so_far.values, {each.name: each.value for each in so_far.lets})
         return
     value = type_expression(body, expr)
     so_far.outcome = value.data
@@ -474,7 +481,7 @@ def _type_dense(body: Body, part: tree.Dense) -> Typed:
     """Return the value of a line. Raises `Failed`."""
     if body.splits.broken:
         raise Failed
-    variable = Typed(Variable(name="L"), TOKENS, 1.0, body.splits.high)
+    variable = Typed(_SPLIT, TOKENS, 1.0, body.splits.high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = type_expression(inner, part.body)
     _check_plain(body.ctx, value, part.body.span)
@@ -522,18 +529,27 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
     return True
 
 
-def type_parts(body: Body, terms: list[Term], values: list[tuple[Typed, Span]]) -> tuple[Part, ...]:
-    """Type the parts; a weight is one number. The measures go to `values`. Raises `Failed`."""
-    return tuple(try_all(lambda term: _type_part(body, term, values), terms))
+def type_parts(
+    body: Body, terms: list[Term], values: list[tuple[Typed, Span]], lets: Lets
+) -> tuple[Part, ...]:
+    """Type the parts; a weight is one number for a question. The measures go to `values`. Raises `Failed`."""
+    return tuple(try_all(lambda term: _type_part(body, term, values, lets), terms))
 
 
-def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part:
-    weight = 1.0
+def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]], lets: Lets) -> Part:
+    weight: float | Expression = -1.0 if term.negative else 1.0
     if term.weight is not None:
         value = type_expression(body, term.weight)
-        if not (value.constant or value.open) or value.unit != PLAIN:
-            fail(body, "E0301", "a part is multiplied by a number", term.weight, "move the rest into `z(…)`")
-        weight = value.low if value.constant else 0.0
+        if value.unit != PLAIN:
+            message = f"a part is multiplied by a plain number, and this is {describe_unit(value.unit)}"
+            fail(body, "E0302", message, term.weight, "divide it by a constant of its unit")
+        if differs(value.data, lets):
+            message = "a part is multiplied by what is the same for all responses of a question"
+            helps = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
+            fail(body, "E0301", message, term.weight, helps)
+        if term.negative:
+            value = negate(value)
+        weight = value.low if value.constant else value.data
     first, *rest = term.call.args or (None,)
     if first is None or first.name is not None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "`z` takes what it normalises", term.call, "write `z(correct(y))`")
@@ -555,7 +571,7 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Part
         helps = "divide by a length, such as `mean(len(z) for z in group)`"
         fail(body, "E0302", "a part of a reward is a plain number", first, helps)
     values.append((measured, first.span))
-    return Part.model_construct(value=measured.data, weight=-weight if term.negative else weight, on=on)
+    return Part.model_construct(value=measured.data, weight=weight, on=on)
 
 
 def is_own_name(ctx: Context, name: tree.Ident, taken: Mapping[str, str] = TAKEN) -> bool:
@@ -689,12 +705,64 @@ def differs(data: Expression, lets: Lets) -> bool:
     )
 
 
-def _all(data: Expression, lets: Lets) -> Iterator[Node]:
-    """Everything in an expression and in the lets behind its names, each let once."""
-    waiting, seen = [data], set[str]()
+def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Expression]:
+    """Return what multiplies all that an expression earns alike, and so is lost in a z-score; a sign is not.
+
+    That is alike for the responses of a question, or `over_batch` for those of all questions.
+    """
+    read: dict[int, dict[Expression | int, Expression] | None] = {}
+
+    def factors(data: Expression) -> dict[Expression | int, Expression] | None:
+        """Return the factors of the whole, or None for 0, of which everything is one. What is shared is read once."""
+        if id(data) not in read:
+            read[id(data)] = multiplied(data)
+        return read[id(data)]
+
+    def multiplied(data: Expression) -> dict[Expression | int, Expression] | None:
+        match data:
+            case Constant(value=0.0):
+                return None
+            case Variable() if data.name in lets and differs(data, lets):
+                return factors(lets[data.name])
+            case Negation(fn="neg"):
+                return factors(data.value)
+            case Infix(fn="/"):
+                return factors(data.left)
+            case Infix(fn="*" | "+" | "-"):
+                left, right = factors(data.left), factors(data.right)
+                if data.fn == "*":
+                    return None if left is None or right is None else left | right
+            case If():
+                left, right = factors(data.then), factors(data.other)
+            case _:
+                return {data if isinstance(data, (Constant, Variable)) else id(data): data}
+        if left is None or right is None:
+            return right if left is None else left
+        return {key: each for key, each in left.items() if key in right}
+
+    def is_alike(data: Expression) -> bool:
+        nodes = list(_all(data, lets))
+        of_split = any(isinstance(each, (Weight, WeightAt, Previous)) or each == _SPLIT for each in nodes)
+        of_question = any(isinstance(each, (Aggregate, Given)) for each in nodes)
+        sign = isinstance(data, Constant) and abs(data.value) == 1
+        return not (sign or of_split or differs(data, lets) or (over_batch and of_question))
+
+    return [each for each in (factors(data) or {}).values() if is_alike(each)]
+
+
+_SPLIT = Variable(name="L")
+"""The split at hand of a `dense` line."""
+
+
+def _all(data: Expression, lets: Lets) -> Iterator[IR | Node]:
+    """Everything in an expression and in the lets behind its names, what is shared once."""
+    waiting, met = list[IR | Node]([data]), set[int]()
     while waiting:
-        for each in walk_expression(waiting.pop()):
-            yield each
-            if isinstance(each, Variable) and each.name in lets and each.name not in seen:
-                seen.add(each.name)
-                waiting.append(lets[each.name])
+        each = waiting.pop()
+        if id(each) in met:
+            continue
+        met.add(id(each))
+        yield each
+        waiting += parts_of(each)
+        if isinstance(each, Variable) and each.name in lets:
+            waiting.append(lets[each.name])
