@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.arm_scores import ArmScores, scores_of
 from reodsl.numbers.curves import Curve, Curves, common_kind
 from reodsl.numbers.intervals import Interval, Scores, score_arms
@@ -21,15 +21,19 @@ COLUMNS = (
 )  # fmt: skip
 """A row is a response. `at` holds its forced answers, `{budget, correct}`, and is null where there are none."""
 
+KEYS = ("model", "seed", "benchmark", "question", "sample")
+"""Columns that tell two responses apart."""
 MOST_LOT = 1 << 31
 """Rows of forced answers, more than any table has."""
-_TYPES = {
-    "model": "String",
+_TYPES = dict.fromkeys(COLUMNS, "String") | {
     "seed": "Int64",
+    "sample": "Int64",
     "tokens": "Int64",
     "correct": "Boolean",
     "at": "List(Struct({'budget': Int64, 'correct': Boolean}))",
 }
+_AGAIN = "make the table again: `reodsl import {} -o again.parquet`"
+_MEND = "mend it where the table was made, or make the table by `reodsl import`, which sees to this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,33 +98,99 @@ class Responses:
 
 
 def holds_responses(path: Path) -> bool:
-    """Return whether a file is a table of responses. Raises E0421 for one whose columns have other types."""
+    """Return whether a file has the columns of a table of responses."""
     import polars as pl
 
     if path.suffix.lower() not in (".parquet", ".pq") or not path.is_file():
         return False
     try:
-        types = {name: str(kind) for name, kind in pl.scan_parquet(path, glob=False).collect_schema().items()}
-    except Exception:  # polars has no one error for a file that is not what its ending says
+        return set(COLUMNS) <= pl.scan_parquet(path, glob=False).collect_schema().keys()
+    # polars has no one error for a file that is not what its ending says.
+    except (Exception, pl.exceptions.PanicException):
         return False
-    if not set(COLUMNS) <= types.keys():
-        return False
-    wrong = [name for name, kind in _TYPES.items() if types[name] != kind]
-    if wrong:
-        raise problem(
-            "E0421",
-            f"`{wrong[0]}` has the type {types[wrong[0]]}, and a table of responses has {_TYPES[wrong[0]]} there",
-            where=str(path),
-            help=f"make the table again: `reodsl import {path} -o again.parquet`",
+
+
+def require_table(path: Path) -> pl.LazyFrame:
+    """Return the responses of a table, whoever made it. Raises E0421 for the first thing that makes it none.
+
+    Its columns have their types. A response has a name of its own, tokens, a score, and one verdict at each budget at which
+    answers were forced out of its model's responses to its benchmark. All of the file is read once.
+    """
+    import polars as pl
+
+    try:
+        frame = pl.scan_parquet(path, glob=False)
+        types = {name: str(kind) for name, kind in frame.collect_schema().items()}
+        wrong = next((name for name, kind in _TYPES.items() if types[name] != kind), None)
+        if wrong is not None:
+            words = (
+                f"`{wrong}` has the type {types[wrong]}, and a table of responses has {_TYPES[wrong]} there"
+            )
+            raise problem("E0421", words, where=str(path), help=_AGAIN.format(path))
+        for words, row in find_faults(frame):
+            raise problem("E0421", words, where=f"{path}: row {row}", help=_MEND)
+    # The same for bytes that are not those that were written.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as fault:
+        words = f"the table cannot be read: {first_line(fault)}"
+        raise problem("E0421", words, where=str(path), help="copy it again, or import it again") from None
+    return frame
+
+
+def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
+    """Yield what is wrong with the values of a table, each with the first row that has it, counted from 1."""
+    import polars as pl
+
+    budget, correct = (pl.element().struct.field(name) for name in ("budget", "correct"))
+    at, rows = pl.col("at"), frame.with_row_index("row", 1)
+    faults = {
+        f"`{name}` is missing": pl.col(name).is_null()
+        for name in (*KEYS, "tokens", "correct")
+        if name != "seed"
+    }
+    faults |= {
+        "`tokens` is below 0": pl.col("tokens") < 0,
+        "`finish` is neither `stop` nor `length`": ~pl.col("finish").is_in(["stop", "length"]),
+        "a forced answer has no budget from 0, or no verdict": at.list.eval(
+            budget.is_null() | correct.is_null() | (budget < 0)
+        ).list.any(),
+        "a budget is there twice": at.list.eval(budget).list.n_unique() < at.list.len(),
+    }
+    firsts = rows.select(
+        *(pl.col("row").filter(fault).min().alias(words) for words, fault in faults.items()),
+        # Texts are in no fault, and may be damaged.
+        *(pl.col(name).null_count().alias(name) for name in COLUMNS),
+    )
+    found = firsts.collect(engine="streaming").row(0, named=True)
+    yield from ((words, found[words]) for words in faults if found[words] is not None)
+    twice = (
+        rows.group_by(KEYS)
+        .agg(pl.len(), pl.col("row").max())
+        .filter(pl.col("len") > 1)
+        .select(pl.col("row").min())
+    )
+    if (row := twice.collect(engine="streaming").item()) is not None:
+        yield (
+            "this response is there twice: model, seed, benchmark, question and sample are those of one before it",
+            row,
         )
-    return True
+    keys = ["model", "benchmark"]
+    forced = rows.filter(at.is_not_null()).select(
+        *keys, "row", at.list.eval(budget).list.sort().alias("budgets")
+    )
+    firsts = forced.group_by(keys).agg(pl.col("budgets").first(), pl.col("row").first())
+    other = forced.join(firsts, on=keys, suffix="_first").filter(pl.col("budgets") != pl.col("budgets_first"))
+    if (row := other.select(pl.col("row").min()).collect(engine="streaming").item()) is not None:
+        yield "answers are forced at other budgets than in other responses to this benchmark", row
 
 
 def read_responses(path: Path) -> Responses:
-    """Read what a table of responses holds. Raises E0431 for a model of which some responses alone were forced."""
+    """Read what a table of responses holds.
+
+    Raises E0421 for what is no table, and E0431 for a model of which some responses alone were forced.
+    """
     import polars as pl
 
-    frame = pl.scan_parquet(path, glob=False)
+    frame = require_table(path)
     facts = (
         frame.group_by("model", maintain_order=True)
         .agg(

@@ -13,7 +13,7 @@ from reodsl.graph.job import Job
 from reodsl.graph.payload import results_payload
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromResults
-from reodsl.numbers.responses import holds_responses, read_responses
+from reodsl.numbers.responses import Responses, holds_responses, read_responses
 
 KEYS = ("benchmark", "question", "sample")
 
@@ -26,7 +26,7 @@ def results(job: Job) -> None:
     from runners.evaluate.tables import EXAMPLES, FORCED, SAMPLES, curves, summary
 
     base, suite = job.task.payload["base"], job.task.payload["suite"]
-    kind = kind_of(job.folder / base["path"], base["of"], suite)
+    kind = kind_of(open_table(job.folder / base["path"]), base["of"], suite)
     rows = name_responses(job, suite["benchmarks"])
     rows.with_columns(unsettled=None).select(_cast(SAMPLES)).write_parquet(job.out / "samples.parquet")
     grid = pl.DataFrame({"budget": suite["grid"]}, schema={"budget": pl.Int64})
@@ -54,6 +54,7 @@ def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
 def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
     """Yield what is wrong with the results among a study's arms, with the arm: of each table, or else with their kinds."""
     kinds: dict[str, str] = {}
+    tables: dict[str, Responses | None] = {}
     faults: list[tuple[str, Diagnostic]] = []
     for arm in study.arms:
         given = arm.checkpoint
@@ -61,8 +62,15 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
             kinds |= {arm.name: "J"} if arm.suite.forcing is not None else {}
             continue
         try:
+            if given.path not in tables:
+                # Where it is none, its first arm says so for all.
+                tables[given.path] = None
+                tables[given.path] = open_table(folder / given.path)
+            table = tables[given.path]
+            if table is None:
+                continue
             asked = results_payload(arm.suite, given)["suite"]
-            kind = kind_of(folder / given.path, given.of, asked, texts=given.at is not None)
+            kind = kind_of(table, given.of, asked, texts=given.at is not None)
             kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
         except Problem as caught:
             faults += [(arm.name, each) for each in caught.diagnostics]
@@ -82,11 +90,8 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
     yield from faults
 
 
-def kind_of(path: Path, of: str, suite: Mapping[str, Any], texts: bool = False) -> str:
-    """Return the kind of curve that a model in a table has on a suite: `J` if answers are forced out of its `texts`.
-
-    Raises E0438 where it is none of that suite.
-    """
+def open_table(path: Path) -> Responses:
+    """Return what a table of responses holds. Raises E0438 for another file, and what `read_responses` raises."""
     if not holds_responses(path):
         there = path.is_file()
         raise problem(
@@ -96,7 +101,14 @@ def kind_of(path: Path, of: str, suite: Mapping[str, Any], texts: bool = False) 
             help="make one: `reodsl import FILES --model NAME -o theirs.parquet`"
             + ("" if there else "; a relative path starts at the spec's folder"),
         )
-    responses = read_responses(path)
+    return read_responses(path)
+
+
+def kind_of(responses: Responses, of: str, suite: Mapping[str, Any], texts: bool = False) -> str:
+    """Return the kind of curve that a model in a table has on a suite: `J` if answers are forced out of its `texts`.
+
+    Raises E0438 where it is none of that suite.
+    """
     mine = responses.frame.filter(model=of)
     facts = mine.select("benchmark").unique().collect()["benchmark"].to_list()
     cut, end = responses.cut.get(of), suite["grid"][-1]
@@ -132,4 +144,4 @@ def kind_of(path: Path, of: str, suite: Mapping[str, Any], texts: bool = False) 
         advice = f"give the suite a grid of these: {', '.join(map(str, responses.budgets))} tokens"
     else:
         return kind
-    raise problem("E0438", why, where=str(path), help=advice)
+    raise problem("E0438", why, where=str(responses.path), help=advice)

@@ -323,10 +323,9 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     """
     info = archive.getinfo(name)
     if info.compress_type not in UNPACKED:
-        way = zipfile.compressor_names.get(info.compress_type, info.compress_type)
         raise unreadable(
             f"{archive.filename}: {shown(name)}",
-            f"it is packed by {way}, and what is stored, deflated or packed by zstd is read",
+            f"it is packed in the way {info.compress_type}, and what is stored, deflated or packed by zstd is read",
             "write the log again: `inspect log convert --to eval`",
         )
     if info.compress_type != ZSTD:

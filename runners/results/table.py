@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
+from reodsl.numbers.responses import COLUMNS, KEYS, Found, ResultFiles, find_faults
 from reodsl.store.files import stat_plain
 from reodsl.tokenizer import open_tokenizer
 from runners.missing import is_missing
@@ -40,7 +40,6 @@ SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
     "graded": pl.Boolean,
     "join": pl.String,
 }
-KEYS = ("model", "seed", "benchmark", "question", "sample")
 _FINISH = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "length": "length", "max_tokens": "length", "model_length": "length",
 }  # fmt: skip
@@ -235,11 +234,12 @@ def _response(
     out["finish"] = _FINISH.get(str(values.get("finish")).lower())
     if values.get("correct") is not None:
         out["correct"] = _right(values["correct"], place, asked.right_from)
-    given = values.get("at")
+    given, both = values.get("at"), list[tuple[Any, Any]](at.items())
     if isinstance(given, list):
         # A table of our own, or one like it.
-        given = {each.get("budget"): each for each in given if isinstance(each, Mapping)}
-    both = [*at.items(), *(given.items() if isinstance(given, Mapping) else ())]
+        both += [(each.get("budget"), each) for each in given if isinstance(each, Mapping)]
+    elif isinstance(given, Mapping):
+        both += given.items()
     pairs = [pair for pair in both if not is_missing(_inner(pair[1]))]
     if pairs:
         out["at"] = sorted(
@@ -411,6 +411,13 @@ def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
             shown(f"{model} on {benchmark}"),
             f"question `{shown(question)}` has sample {sample} twice",
             "give each file once, name models with `--model`, and benchmarks of files that do not with `--benchmark`",
+        )
+    for words, row in find_faults(frame.select(COLUMNS)):
+        model, _, benchmark, question, _ = frame.slice(row - 1, 1).select(KEYS).collect().row(0)
+        raise unreadable(
+            shown(f"{model} on {benchmark}: question {question}"),
+            words,
+            "give all responses to a benchmark the same budgets, each once, or leave forced answers out: `--ended`",
         )
     rows = (
         frame.group_by("model")

@@ -128,6 +128,10 @@ def test_questions_are_found_by_their_texts_too_and_ended_curves_say_so(
 ONE = re.sub(r"  arm other .*\n", "", ALONE).replace("mine, other", "mine").replace("other", "mine")
 BOTH = re.sub(r"  (frontier|score) .*\n", "", SPEC).replace(", edge]", "]")
 FORCED = SPEC.replace('model: "a")', 'model: "a", at: forced(chain_model))')
+TWELVE = ALONE.replace(
+    "  frontier edge",
+    "".join(f'  arm a{n} = results("t.parquet", model: "a")\n' for n in range(10)) + "  frontier edge",
+)
 BAD = {
     "no file": (lambda: Path("t.parquet").unlink(), ONE, "E0438", "there is no such file"),
     "no table": (
@@ -139,6 +143,11 @@ BAD = {
     "other questions": (
         lambda: table(change=("q,<q> 1 +2 ?", "p,<q> 1 +3 ?")), ONE, "E0438", "1 have no response, and 1 are others",
     ),
+    "not as import writes it": (
+        lambda: pl.read_parquet("t.parquet").with_columns(tokens=None).cast({"tokens": pl.Int64}).write_parquet("t.parquet"),
+        TWELVE, "E0421", "`tokens` is missing",
+    ),
+    "no file for twelve arms": (lambda: Path("t.parquet").unlink(), TWELVE, "E0438", "there is no such file"),
     "cut off": (
         lambda: table(forced=False), ENDED.replace("16 tokens", "32 tokens"),
         "E0438", "cut off at 16 tokens, and the suite goes to 32",

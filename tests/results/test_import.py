@@ -275,6 +275,10 @@ BAD: dict[str, tuple[tuple[Any, ...], tuple[str, ...], str, str]] = {
     "tokens of a half": ((ROW | {"tokens": 1.5},), (), "`tokens` is '1.5', which is no whole number", "mend"),
     "no row in common": (TWO, ("--common",), "no response is left", "--common"),
     "lists of two lengths": (({"idx": 1, "code": ["a", "b"], "score": [1]},), (), "its lists have 1 and 2 values", "mend"),
+    "two verdicts at a budget": (
+        (ROW | {"correct@8": 1, "at": [{"budget": 8, "correct": 0}]},), (), "a budget is there twice", "`--ended`",
+    ),
+    "other budgets": ((ROW | {"correct@8": 1}, ROW | {"sample": 1, "correct@9": 1}), (), "at other budgets", "`--ended`"),
     "a row of no fields": (([1],), (), "this row is no record", "record"),
 }  # fmt: skip
 
@@ -328,8 +332,8 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "heavy.eval": (None, "it has 2,001 bytes, and may have 2,000"),
         "cut.eval": (bytes(cut), "cut.eval"),
         "absent.jsonl": (None, "No such file"),
-        "bzip2.eval": (None, "it is packed by bzip2, and what is stored, deflated"),
-        "lzma.eval": (None, "it is packed by lzma, and what is stored, deflated"),
+        "bzip2.eval": (None, "it is packed in the way 12, and what is stored, deflated"),
+        "lzma.eval": (None, "it is packed in the way 14, and what is stored, deflated"),
         "twice.jsonl": (good[:-1] + ', "correct": 0}\n', "it has `correct` twice"),
         "twice.csv": ("question,correct,tokens,correct\nq,1,4,0\n", "it has 2 columns `correct`"),
         "laid.jsonl": (json.dumps(ROW, indent=2), "name a file that is one value `laid.json`"),

@@ -124,6 +124,75 @@ def test_what_does_not_pair_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "`tokens` has the type String" in refused(capsys)
 
 
+FORCED = pl.List(pl.Struct({"budget": pl.Int64, "correct": pl.Boolean}))
+
+
+def forced(*pairs: tuple[int | None, bool | None]) -> pl.Expr:
+    """Return a column with these forced answers in the table's second row."""
+    at = pl.lit([dict(zip(("budget", "correct"), pair, strict=True)) for pair in pairs], dtype=FORCED)
+    return second(at, "at")
+
+
+def second(value: Any, name: str) -> pl.Expr:
+    return pl.when(pl.int_range(pl.len()) == 1).then(value).otherwise(pl.col(name)).alias(name)
+
+
+FOREIGN: dict[str, tuple[pl.Expr, str]] = {
+    **{name: (second(None, name), f"`{name}` is missing") for name in ("model", "benchmark", "question", "sample")},
+    "no tokens": (second(None, "tokens"), "`tokens` is missing"),
+    "no score": (second(None, "correct"), "`correct` is missing"),
+    "tokens below 0": (second(-1, "tokens"), "`tokens` is below 0"),
+    "another end": (second(pl.lit("eos"), "finish"), "`finish` is neither `stop` nor `length`"),
+    "no budget": (forced((None, True), (8, True)), "a forced answer has no budget from 0, or no verdict"),
+    "no verdict": (forced((0, None), (8, True)), "a forced answer has no budget from 0, or no verdict"),
+    "no answer": (second(pl.lit([None], dtype=FORCED), "at"), "a forced answer has no budget from 0"),
+    "both verdicts": (forced((0, False), (8, True), (8, False), (16, True)), "a budget is there twice"),
+    "other budgets": (forced((0, False), (9, True), (16, True)), "answers are forced at other budgets"),
+    "fewer budgets": (forced((0, False), (16, True)), "answers are forced at other budgets"),
+    "a response twice": (second(pl.lit("q"), "question"), "this response is there twice"),
+    "numbers as names": (pl.col("benchmark").str.len_bytes().cast(pl.Int64), "`benchmark` has the type Int64"),
+    "no numbers": (pl.col("sample").cast(pl.Float64), "`sample` has the type Float64"),
+    "no texts": (pl.lit(None).alias("response"), "`response` has the type Null"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_table_of_anybody_is_looked_at_before_it_is_believed(
+    case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each gave a traceback, an error after everything had run, or numbers."""
+    change, words = FOREIGN[case]
+    brought(TABLE)
+    pl.read_parquet("t.parquet").with_columns(change).write_parquet("t.parquet")
+    row = "" if "type" in words else ": row 2\n"
+    for command in (("reg", "t.parquet"), ("frontier", "t.parquet", "--of", "b", "--to", "16")):
+        capsys.readouterr()
+        assert call(*command) == 1
+        out, err = capsys.readouterr()
+        assert (out, err.count("error[E0421]")) == ("", 1), err
+        assert words in err
+        assert f"t.parquet{row}" in err
+        assert (
+            "help: make the table again: `reodsl import" if "type" in words else "help: mend it where"
+        ) in err
+    if "type" in words:
+        assert call("import", "t.parquet", "-o", "again.parquet") == call("reg", "again.parquet") == 0
+
+
+def test_a_damaged_table_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    brought(TABLE)
+    whole = Path("t.parquet").read_bytes()
+    chance = np.random.default_rng(3)
+    for place in chance.integers(4, len(whole), 40):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(chance.integers(1, 256))
+        Path("t.parquet").write_bytes(damaged)
+        status = call("reg", "t.parquet", "--json")
+        err = capsys.readouterr().err
+        # What no format can tell: other names, or other numbers.
+        assert status == 0 or err.startswith("error[E04"), (place, err)
+
+
 def test_responses_that_were_not_imported_are_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     Path("r.csv").write_text(TABLE)
     Path("r.jsonl").write_text('{"question": "q", "tokens": 1}\n{"question": "r", "tokens": 1}\n')
