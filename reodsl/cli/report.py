@@ -11,9 +11,8 @@ import click
 from reodsl.cli.options import Place, complete_runs, existing_store, known_store_option
 from reodsl.cli.output import folder_to_fill, print_json, show
 from reodsl.diagnostics.render import to_json
-from reodsl.ir import digest
-from reodsl.store.layout import require_place
-from reodsl.store.runs import pick, records, slug
+from reodsl.store.layout import require_place, run_folder
+from reodsl.store.runs import pick, records
 
 
 @click.command(
@@ -22,67 +21,47 @@ Examples:
   reodsl report quickstart                    the last run of that study, where its report was
   reodsl report 20260101T120000               a run by the start of its name; see `reodsl ls`
   reodsl report quickstart --out /tmp/shown   somewhere else
-  reodsl report quickstart mine --compare     the arms of two runs on one page
 """
 )
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
+@click.argument("run", shell_complete=complete_runs)
 @known_store_option
 @click.option(
     "--out",
     type=Place(),
     metavar="DIR",
-    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST; of several, runs/compare-….",
+    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
 )
-@click.option("--compare", is_flag=True, help="Draw several runs on one page.")
 @click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
 def report_command(
-    runs: tuple[str, ...],
+    run: str,
     store_dir: Path | None,
     out: Path | None,
-    compare: bool,
     pictures: bool,
     as_json: bool,
 ) -> None:
-    """Draw the report of a run, finished or not, or compare several.
+    """Draw the report of a run, finished or not.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
     or evaluated, and nothing in the store changes. Use it for a run that is still going, to see what is there so
     far; for a report that was lost or edited; and for one that an earlier version of reodsl drew.
-
-    A comparison has the arms of all runs in one table, with differences paired by question and seed, and says which
-    arms cannot be compared and why.
     """
-    from reodsl.report.run import redraw, redraw_together
+    from reodsl.report.run import redraw
     from reodsl.report.verdict_words import read_verdict
 
-    if compare and len(runs) == 1:
-        raise click.UsageError("name at least two runs to compare")
-    if len(runs) > 1 and not compare:
-        raise click.UsageError("several runs are drawn on one page with --compare")
-    if compare and pictures:
-        raise click.UsageError("--pictures goes with one run")
     store = existing_store(store_dir)
-    chosen = [pick(records(store), run) for run in runs]
-    record = chosen[0]
-    if compare:
-        studies = "-".join(dict.fromkeys(slug(each.study) for each in chosen))[:60]
-        name = f"compare-{studies}-{digest([each.name for each in chosen])[:8]}"
-    else:
-        name = f"{slug(record.study)}-{record.spec[:8]}"
-        if out is None and record.report is not None:
-            out = Path(record.report).parent
-    place = folder_to_fill(out or Path("runs") / name)
+    record = pick(records(store), run)
+    if out is None and record.report is not None:
+        out = Path(record.report).parent
+    place = folder_to_fill(out or run_folder(record.study, record.spec))
     require_place(place, store)
-    drawn = redraw_together(store, chosen, place) if compare else redraw(store, record, place, pictures)
+    drawn = redraw(store, record, place, pictures)
     show(drawn.findings)
     if not as_json:
         click.echo(f"report: {drawn.page}")
         return
     findings = to_json(drawn.findings)
-    about: dict[str, object] = {"run": record.name, "study": record.study}
-    if compare:
-        about = {"runs": [{"run": each.name, "study": each.study} for each in chosen]}
+    about = {"run": record.name, "study": record.study}
     verdict = read_verdict(drawn.page.parent)
     print_json({**about, "report": str(drawn.page), "verdict": verdict, "diagnostics": findings})
 

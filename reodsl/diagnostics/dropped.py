@@ -11,6 +11,8 @@ SINCE = "0.9.0"
 
 DROPPED = MappingProxyType(
     {
+        "report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "
+        "`reodsl diff` compares settings",
         "plan --out": "write `reodsl plan SPEC --json > FILE`; `reodsl run SPEC` does what its plan says",
         "push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
         "`hf upload OWNER/NAME runs/RUN/cards/ARM.md README.md`",

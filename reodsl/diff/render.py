@@ -111,33 +111,6 @@ def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyth
     yield _Part(notes=_work(diff, everything))
 
 
-def tables(
-    diff: Diff, sides: tuple[str, str]
-) -> list[tuple[tuple[str, str, str], list[tuple[str, str, str]]]]:
-    """Return different settings as heads and rows of three cells: the setting and both values.
-
-    Arms that differ alike are one table.
-    """
-    shown = [(_heads(names, sides), _rows(each), each.same) for names, each in _alike(diff.arms)]
-    if diff.study.rows:
-        shown.append((("study", *sides), diff.study.rows, diff.study.same))
-
-    def three(*cells: str) -> tuple[str, str, str]:
-        first, second, third = (cell.replace(_MORE, "") for cell in cells)
-        return first, second, third
-
-    return [
-        (
-            three(*heads),
-            [
-                three(row.setting, _text(row.setting, row.a), _text(row.setting, row.b))
-                for row in _gather_rows(rows, same)
-            ],
-        )
-        for heads, rows, same in shown
-    ]
-
-
 def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
     """Group arms that differ in the very same way: (pairs of names, one of them)."""
     groups: dict[Any, list[Compared]] = {}

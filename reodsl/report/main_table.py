@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -24,14 +24,10 @@ def main_table(
     table: pl.DataFrame,
     arms: Sequence[str] | None = None,
     columns: Sequence[str] = ALL,
-    anchors: Mapping[str, str] | None = None,
 ) -> Markup:
-    """Return `tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted.
-
-    `anchors` are those of `find_first_evaluations`, unless the page has them elsewhere.
-    """
+    """Return `tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     main = results(table, material.arms if arms is None else arms, columns)
-    anchors = find_first_evaluations(material) if anchors is None else anchors
+    anchors = find_first_evaluations(material)
     colours = material.colours
     kinds = theme.dashes(colours)
     score = material.study.score
@@ -119,15 +115,12 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
     )
 
 
-def find_first_evaluations(material: Material, label: str = "") -> dict[str, str]:
-    """Map each arm to the place on the page where its first evaluation is explained, and `` to that of the score.
-
-    `label` is that of the run, on a page of several.
-    """
+def find_first_evaluations(material: Material) -> dict[str, str]:
+    """Map each arm to the place on the page where its first evaluation is explained, and `` to that of the score."""
     anchors: dict[str, str] = {}
     for place, role in enumerate(map(parse_role, material.artifacts)):
         if role.kind in ("evaluate", "score"):
-            anchors.setdefault(role.name if role.kind == "evaluate" else "", anchor(place, label))
+            anchors.setdefault(role.name if role.kind == "evaluate" else "", anchor(place))
     return anchors
 
 

@@ -127,7 +127,7 @@ class Material:
     samples, and `trainings` an arm, seed and stage to that of its training; `artifacts` says of each role how it was
     made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
     `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `foremost` are
-    the arms that charts show, where they do not show all. `twins` are arms that have the colour of another one. `bases` are
+    the arms that charts show, where they do not show all. `bases` are
     the arms where others start. `verdict` is that of the score, and `measures` are the rows of
     `measures.parquet`.
     """
@@ -147,7 +147,6 @@ class Material:
     unfinished: tuple[str, ...] = ()
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
     foremost: tuple[str, ...] = ()
-    twins: Mapping[str, str] = field(default_factory=dict)
     verdict: StudyVerdict | None = None
     measures: pl.DataFrame = field(default_factory=pl.DataFrame)
     bases: tuple[str, ...] = field(init=False)
@@ -181,7 +180,7 @@ class Material:
     @property
     def colours(self) -> dict[str, str]:
         """The colour of each arm that is drawn."""
-        return theme.colours(self.drawn, self.bases, self.twins)
+        return theme.colours(self.drawn, self.bases)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:

@@ -132,9 +132,9 @@ def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[s
     return {name: " and ".join(several) for name, several in recorded.items()} | here
 
 
-def anchor(place: int, label: str = "") -> str:
+def anchor(place: int) -> str:
     """Return the id of a result's row in the page: its place among the artifacts of a run."""
-    return f"made-{label}-{place}" if label else f"made-{place}"
+    return f"made-{place}"
 
 
 def why(spec: Spec, task: str) -> str:
@@ -155,8 +155,8 @@ def lines_of(spec: Spec) -> dict[str, str]:
     return {name: f"{path}:{line}" for name, (_, line, path) in first.items()}
 
 
-def artifacts(material: Material, label: str = "") -> Markup:
-    """Return the results behind a report, one a row, folded; `label` sets those of several runs on a page apart."""
+def artifacts(material: Material) -> Markup:
+    """Return the results behind a report, one a row, folded."""
     tasks = lower(material.spec)["report"].inputs
     rows, lines = [], lines_of(material.spec)
     for place, (role, artifact) in enumerate(material.artifacts.items()):
@@ -170,14 +170,13 @@ def artifacts(material: Material, label: str = "") -> Markup:
                 tag("td", artifact.key[:16], class_="text mono", title=artifact.key),
                 tag("td", artifact.device, class_="text"),
                 tag("td", formats.number(artifact.seconds)),
-                id=anchor(place, label),
+                id=anchor(place),
             )
         )
     names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
-    whose = label or "this report"
     return tag(
         "details",
-        tag("summary", f"{formats.plural(len(rows), 'result')} behind {whose}"),
+        tag("summary", f"{formats.plural(len(rows), 'result')} behind this report"),
         data_table(head, rows),
     )

@@ -1,9 +1,8 @@
-"""Write a report: the runner of its tasks, a report drawn again from results, and one page of several runs."""
+"""Write a report: the runner of its tasks, and a report drawn again from results."""
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +11,11 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, first_line, listed, problem, warning
-from reodsl.diff.compare import DERIVED, compare
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.ir.reward_text import value_text
 from reodsl.numbers.verdict import VERDICT
 from reodsl.report import card, drawing, export, notes, provenance
-from reodsl.report.compare import Run
-from reodsl.report.compare_page import write_comparison
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.notes import misfits
@@ -88,34 +83,6 @@ def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -
         write_report(material, drawn, pictures)
         put_report(store, drawn, out)
     return Redrawn(out / "report.html", findings)
-
-
-def redraw_together(store: Store, records: Sequence[RunRecord], out: Path) -> Redrawn:
-    """Draws one page of several runs into `out`, each as far as it is there.
-
-    Raises E0976 where a run is named twice, and else as `redraw` does.
-    """
-    named = [record.name for record in records]
-    twice = next((name for name in named if named.count(name) > 1), None)
-    if twice is not None:
-        raise problem(
-            "E0976",
-            "a run cannot be compared with itself",
-            where=twice,
-            help="name another run; `reodsl ls` lists them, and a study's name alone means its last run",
-        )
-    materials = [material_of(store, record) for record in records]
-    labels = name_runs([material.spec for material, _ in materials], [record.started for record in records])
-    runs = [
-        Run(label, record.name, material)
-        for label, record, (material, _) in zip(labels, records, materials, strict=True)
-    ]
-    findings = [each for _, left_out in materials for each in left_out]
-    with tempfile.TemporaryDirectory() as scratch:
-        drawn = Path(scratch)
-        write_comparison(runs, drawn)
-        put_report(store, drawn, out)
-    return Redrawn(out / "report.html", tuple(findings))
 
 
 def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagnostic, ...]]:
@@ -228,74 +195,3 @@ def _findings(
             )
         )
     return tuple(warnings)
-
-
-MOST_SETTINGS, MOST_LETTERS = 2, 24
-_PARTS = str.maketrans(":@/", "___")
-"""Characters that set a run's name and an arm's apart, and the parts of a role."""
-
-
-def name_runs(specs: Sequence[Spec], started: Sequence[str]) -> list[str]:
-    """Return a name for each run: that of its study, or what changed where several runs have it (`steps=8`, `steps=36`).
-
-    Runs in which nothing changed have the time when they were `started`, in ISO's form.
-    """
-    studies = [spec.study.name for spec in specs]
-    counts = Counter(studies)
-    chosen = list(studies)
-    for study in (name for name, count in counts.items() if count > 1):
-        places = [place for place, name in enumerate(studies) if name == study]
-        settings = _find_changed([specs[place] for place in places])
-        for index, place in enumerate(places):
-            words = ", ".join(f"{name}={values[index]}" for name, values in settings.items())
-            chosen[place] = " ".join(part for part in (study if len(counts) > 1 else "", words) if part)
-    again = Counter(chosen)
-    for place, name in enumerate(chosen):
-        if again[name] > 1 or not name:
-            when = started[place][:19].replace("T", " ").replace(":", ".")
-            chosen[place] = f"{name or studies[place]} of {when}"
-    twice = Counter(chosen)
-    return [
-        (f"{name} ({place + 1})" if twice[name] > 1 else name).translate(_PARTS)
-        for place, name in enumerate(chosen)
-    ]
-
-
-def _find_changed(specs: Sequence[Spec]) -> dict[str, list[str]]:
-    """Return the values in each run of the first settings that differ: params before others, and short ones alone."""
-    differing = {
-        name: [spec.params.get(name, "") for spec in specs]
-        for name in dict.fromkeys(name for spec in specs for name in spec.params)
-    }
-    kept = _keep_short(differing)
-    return kept or _keep_short(_settings(specs))
-
-
-def _keep_short(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    short = {
-        name: values
-        for name, values in settings.items()
-        if len(set(values)) > 1 and all(len(name) + len(value) <= MOST_LETTERS for value in values)
-    }
-    return dict(list(short.items())[:MOST_SETTINGS])
-
-
-def _settings(specs: Sequence[Spec]) -> dict[str, list[str]]:
-    """Return the settings that differ from the first spec's, as people write them, by the last part of their names."""
-    first, *others = specs
-    graph = lower(first)
-    values: dict[str, list[str]] = {}
-    for place, other in enumerate(others, 1):
-        difference = compare(first, other, graph, lower(other))
-        for row in (row for each in (*difference.arms, difference.study) for row in each.rows):
-            if row.setting == "name" or row.setting.startswith(DERIVED):
-                continue
-            name = row.setting.rpartition(".")[2]
-            one, two = (
-                value_text(row.setting, value).removesuffix(" steps").removesuffix(" tokens")
-                for value in (row.a, row.b)
-            )
-            of_all = values.setdefault(name, [one] * len(specs))
-            if of_all[place] == of_all[0]:
-                of_all[place] = two
-    return values

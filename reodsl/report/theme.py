@@ -22,20 +22,12 @@ FRONTIER_KEY = _LIGHT["ink"]
 """The frontier's dash in a chart's own legend, which is drawn on light paper only."""
 
 
-def colours(
-    arms: Sequence[str], untrained: Sequence[str] = (), twins: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return a colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be.
-
-    An arm of `twins` has the colour of the one before it that it is named with.
-    """
+def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str]:
+    """Return a colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be."""
     chosen: dict[str, str] = {}
     used = 0
     for arm in arms:
-        twin = (twins or {}).get(arm)
-        if twin in chosen:
-            chosen[arm] = chosen[twin]
-        elif arm in untrained and UNTRAINED not in chosen.values():
+        if arm in untrained and UNTRAINED not in chosen.values():
             chosen[arm] = UNTRAINED
         else:
             chosen[arm] = COLOURS[used % len(COLOURS)]

@@ -210,9 +210,7 @@ def test_what_is_printed_is_what_is_documented(
         if name == "why":
             _leave_steps(output(capsys, ("plan", "tiny.reo", "--set", "length=4")))
         if name == "report":
-            earlier = runs.records(Store(Path(".reodsl")))[0].name
             going = _begin_a_run()
-            calls = [*calls, ("report", "small", earlier, "--compare", "--out", "both")]
         if name == "gc":
             runs.end(Store(Path(".reodsl")), going, "interrupted")
         if name == "ls":

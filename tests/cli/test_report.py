@@ -127,37 +127,6 @@ def test_a_report_that_lies_elsewhere_stays_with_the_store_that_was_copied(call:
     assert json.loads(call("ls", "--json")[1])["runs"][0]["report"] == away
 
 
-def test_several_runs_are_drawn_on_one_page(call: Call, refusal: Callable[..., None]) -> None:
-    (kept,) = Path(".reodsl/runs").glob("*.json")
-    record = json.loads(kept.read_text())
-    named = f"29990101T000000.000000-tiny-{record['spec'][:8]}-1"
-    later = record | {"name": named, "started": "2999-01-01T00:00:00+00:00", "tasks": {}}
-    tasks = {name: key for name, key in record["tasks"].items() if not name.startswith("tiny.eval")}
-    for name, text in (
-        (f"{later['name']}.json", json.dumps(later | {"tasks": tasks})),
-        (f"{later['name']}.spec", kept.with_suffix(".spec").read_text()),
-    ):
-        (kept.parent / name).write_text(text)
-    code, out, err = call("report", record["name"], "tiny", "--compare", "--out", "both", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert [each["run"] for each in found["runs"]] == [record["name"], later["name"]]
-    assert [each["code"] for each in found["diagnostics"]] == ["W0805"]
-    html = Path("both/report.html").read_text("utf-8")
-    first = f"tiny of {record['started'][:19].replace('T', ' ').replace(':', '.')}"
-    assert f"tiny of 2999-01-01 00.00.00/base is {first}/base" in html
-    assert "tiny of 2999-01-01 00.00.00: The report leaves out 1 of" in html
-    assert not Path("both/charts").exists()
-    code, out, err = call("report", "tiny", record["name"], "--compare")
-    assert (code, err) == (0, err)
-    assert out.startswith("report: runs/compare-tiny-")
-    code, out, err = call("report", "tiny", later["name"], "--compare")
-    assert (code, out) == (1, "")
-    refusal("commands/E0976.txt", err, (later["name"], "RUN"))
-    assert "name at least two runs" in call("report", "tiny", "--compare")[2]
-    assert "with --compare" in call("report", "tiny", record["name"])[2]
-
-
 def test_what_cannot_be_drawn_is_refused(call: Call, refusal: Callable[..., None]) -> None:
     code, out, err = call("report", "other")
     assert (code, out) == (1, "")

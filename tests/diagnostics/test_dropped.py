@@ -10,6 +10,7 @@ from reodsl.diagnostics.dropped import DROPPED, SINCE
 from tests.called import call
 
 COMMANDS = {
+    "report --compare": ("report", "quickstart", "--compare"),
     "plan --out": ("plan", "x.reo", "--out", "plan.json"),
     "push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),
     "run --notify": ("run", "x.reo", "--notify", "https://example.com"),

@@ -14,8 +14,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.report.compare import Run
-from reodsl.report.compare_page import draw
 from reodsl.report.figures import FOREMOST, Gallery
 from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material
@@ -34,11 +32,11 @@ GOLDENS = Path(__file__).parents[1] / "goldens" / "report"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, material: Material) -> dict[str, Path]:
-    """A report and a comparison, each with a few of the measurements of trainings: a chart more says nothing more."""
+def drawn(tmp_path_factory: pytest.TempPathFactory, material: Material) -> Path:
+    """A report with a few of the measurements of trainings: a chart more says nothing more."""
     folder = tmp_path_factory.mktemp("pages")
-    drawn = [name for name in LABELS if name in material.metrics.columns and name not in FOREMOST["ppo"]]
-    material = replace(material, metrics=material.metrics.drop(each for each in drawn if each != "loss"))
+    spare = [name for name in LABELS if name in material.metrics.columns and name not in FOREMOST["ppo"]]
+    material = replace(material, metrics=material.metrics.drop(each for each in spare if each != "loss"))
     # One arm begins another stage after its twelfth step.
     late = (pl.col("arm") == "vanilla") & (pl.col("at") > 12)
     staged = material.metrics.with_columns(
@@ -46,13 +44,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory, material: Material) -> dict[
         stage=pl.when(late).then(pl.lit("shorter")).otherwise(pl.col("stage")),
     )
     material = replace(material, metrics=staged)
-    texts = {
-        "report": page(material, Gallery(), {}),
-        "compared": draw([Run(label, f"2026-{label}", material) for label in ("one", "two")], {}).html,
-    }
-    for name, text in texts.items():
-        (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in texts}
+    path = folder / "report.html"
+    path.write_text(page(material, Gallery(), {}), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +76,15 @@ def visit(browser: Browser, path: Path, width: int, *, dark: bool = False) -> No
 
 
 @pytest.mark.skipif(AXE is None, reason="no axe here: make test installs it")
-@pytest.mark.parametrize(("name", "width", "dark"), [("report", 390, False), ("compared", 1400, True)])
-def test_axe_finds_nothing(
-    browser: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
-) -> None:
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1400, True)])
+def test_axe_finds_nothing(browser: Browser, drawn: Path, width: int, dark: bool) -> None:
     assert AXE is not None
     assert AXE.origin is not None
-    visit(browser, pages[name], width, dark=dark)
+    visit(browser, drawn, width, dark=dark)
     # What is folded is looked at as well.
     browser.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     browser.value("document.getElementById('all-responses')?.scrollIntoView()")
-    if name == "report":
-        wait(browser, "document.querySelectorAll('.pane').length === 2")
+    wait(browser, "document.querySelectorAll('.pane').length === 2")
     browser.value((Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0")
     found = browser.value(
         # To whoever hears it a chart is one image; the colours of its texts are looked at in tests/report/test_theme.py.
@@ -155,7 +146,6 @@ COLOURS = """
 class Seen:
     """A page in one window: the boxes of its parts, and the colours of each section."""
 
-    name: str
     width: int
     dark: bool
     window: int
@@ -164,22 +154,21 @@ class Seen:
     colours: dict[str, list[str]]
 
 
-@pytest.fixture(scope="module", params=["report", pytest.param("compared", marks=pytest.mark.heavy)])
-def seen(browser: Browser, pages: dict[str, Path], request: pytest.FixtureRequest) -> list[Seen]:
-    """A page at three widths, light and dark."""
-    visit(browser, pages[request.param], WIDTHS[0])
-    if browser.value("document.getElementById('all-responses') !== null"):
-        # They are shown once they come into sight, as they do in a picture of the whole page.
-        browser.value("document.getElementById('all-responses').scrollIntoView()")
-        wait(browser, "document.querySelectorAll('.pane').length === 2")
-        browser.value("scrollTo(0, 0)")
+@pytest.fixture(scope="module")
+def seen(browser: Browser, drawn: Path) -> list[Seen]:
+    """The page at three widths, light and dark."""
+    visit(browser, drawn, WIDTHS[0])
+    # Responses are shown once they come into sight, as they do in a picture of the whole page.
+    browser.value("document.getElementById('all-responses').scrollIntoView()")
+    wait(browser, "document.querySelectorAll('.pane').length === 2")
+    browser.value("scrollTo(0, 0)")
     windows = [(width, dark) for width in WIDTHS for dark in (False, True)]
     found = []
     for width, dark in windows:
         boxes = settled(browser, width, dark=dark)
         sizes = [browser.value(f"document.documentElement.{each}") for each in ("clientWidth", "scrollWidth")]
         wait_for_theme(browser, dark=dark)
-        found.append(Seen(request.param, width, dark, *sizes, boxes, browser.value(COLOURS)))
+        found.append(Seen(width, dark, *sizes, boxes, browser.value(COLOURS)))
     return found
 
 
@@ -199,7 +188,7 @@ def test_the_layout_is_as_it_was_and_nothing_overflows_or_overlaps(
             each: [round(left - light.window / 2), round(right - light.window / 2)]
             for each, (left, right, *_) in light.boxes.items()
         }
-    kept = GOLDENS / f"layout-{seen[0].name}.json"
+    kept = GOLDENS / "layout-report.json"
     if request.config.getoption("--update-goldens") or not kept.is_file():
         golden(f"report/{kept.name}", json.dumps(sides, indent=1) + "\n")
     before = json.loads(kept.read_text())
@@ -216,14 +205,14 @@ def test_the_page_has_its_colours(seen: list[Seen], golden: Callable[[str, str],
     """A part that is not drawn, or that keeps the colours of the other theme, is a line less or more."""
     light, dark = seen[0].colours, seen[1].colours
     looks = {each: {"light": light[each], "dark": dark[each]} for each in light}
-    golden(f"report/looks-{seen[0].name}.json", json.dumps(looks, indent=1) + "\n")
+    golden("report/looks-report.json", json.dumps(looks, indent=1) + "\n")
     for each in light:
         marks = [line for line in light[each] if line.startswith("text ")]
         assert not set(marks) & set(dark[each]), "a chart's letters have one colour in both themes"
 
 
-def test_the_table_is_whole_with_the_average_first(browser: Browser, pages: dict[str, Path]) -> None:
-    visit(browser, pages["report"], WIDTHS[0])
+def test_the_table_is_whole_with_the_average_first(browser: Browser, drawn: Path) -> None:
+    visit(browser, drawn, WIDTHS[0])
     first = "document.querySelector('table.results tbody tr')"
     rights = (
         f"Math.max(...[...{first}.querySelectorAll('td')].map((each) => each.getBoundingClientRect().right))"
@@ -260,9 +249,9 @@ def key(browser: Browser, name: str) -> None:
 
 
 def test_the_keyboard_alone_reaches_and_works_everything(
-    browser: Browser, pages: dict[str, Path], material: Material
+    browser: Browser, drawn: Path, material: Material
 ) -> None:
-    visit(browser, pages["report"], 1400)
+    visit(browser, drawn, 1400)
     browser.value("document.body.focus()")
     reached = set()
     for _ in range(160):
@@ -304,10 +293,8 @@ def test_the_keyboard_alone_reaches_and_works_everything(
     assert browser.value(f"{readout}.hidden")
 
 
-def test_training_curves_are_smoothed_and_cut(
-    browser: Browser, pages: dict[str, Path], material: Material
-) -> None:
-    visit(browser, pages["report"], 1400)
+def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, material: Material) -> None:
+    visit(browser, drawn, 1400)
     browser.value(
         "(() => { const c = document.querySelector('.shaping'); c.querySelector('[name=smooth]').value = 3;"
         " c.querySelector('[name=from]').value = 10; c.querySelector('[name=to]').value = 12;"
@@ -342,10 +329,8 @@ def test_training_curves_are_smoothed_and_cut(
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
 
 
-def test_responses_are_read_filtered_and_opened(
-    browser: Browser, pages: dict[str, Path], material: Material
-) -> None:
-    visit(browser, pages["report"], 1024)
+def test_responses_are_read_filtered_and_opened(browser: Browser, drawn: Path, material: Material) -> None:
+    visit(browser, drawn, 1024)
     # Nothing of them is in the document before a reader comes to it.
     assert browser.value("document.querySelector('.reader').textContent") == ""
     browser.value("document.getElementById('all-responses').scrollIntoView()")
@@ -406,9 +391,9 @@ def test_responses_are_read_filtered_and_opened(
 
 
 def test_responses_are_found_by_two_cuts_and_by_two_arms(
-    browser: Browser, pages: dict[str, Path], material: Material
+    browser: Browser, drawn: Path, material: Material
 ) -> None:
-    visit(browser, pages["report"], 1024)
+    visit(browser, drawn, 1024)
     browser.value("document.getElementById('all-responses').scrollIntoView()")
     wait(browser, "document.querySelector('.reader .back') !== null")
     browser.value("document.querySelector('.reader .back').click()")
