@@ -225,6 +225,14 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
             rows.append(row)
     header = header or []
     names = list_mapped(columns)
+    twice = next((name for name in names if header.count(name) > 1), None)
+    if twice is not None:
+        raise problem(
+            "E0707",
+            f"{header.count(twice)} columns are named `{twice}`",
+            where=f"{path}, line 1",
+            help="give each column a name of its own",
+        )
     place = {name: header.index(name) for name in names if name in header}
     data = {name: [row[index] for row in rows] for name, index in place.items()}
     return pl.DataFrame(data, schema=dict.fromkeys(place, pl.String))

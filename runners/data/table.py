@@ -10,7 +10,9 @@ import difflib
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +21,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import Columns
+from runners.missing import SPELLINGS, is_missing
 from runners.verify import SEPARATOR
 
 SHOWN = 5
@@ -102,7 +105,9 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
         table = add_ids(table)
     if columns.meta:
         facts = frame.select(list(dict.fromkeys(columns.meta))).iter_rows(named=True)
-        texts = [json.dumps(row, default=str) for row in facts]
+        texts = [
+            json.dumps({name: _filled(value) for name, value in row.items()}, default=str) for row in facts
+        ]
         table = table.with_columns(pl.Series("meta", texts, dtype=pl.String))
     order = [name for name in ("id", "question", "answer", "trace", "meta") if name in table.columns]
     return table.select(order)
@@ -110,7 +115,9 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
 
 def join_answers(several: Iterable[str | None]) -> str:
     """Return several right answers as one text, without equal and empty ones; grading takes any of them."""
-    return SEPARATOR.join(dict.fromkeys(text for text in several if text is not None and text.strip()))
+    return SEPARATOR.join(
+        dict.fromkeys(text for text in several if text is not None and not is_missing(text))
+    )
 
 
 def add_ids(table: pl.DataFrame) -> pl.DataFrame:
@@ -129,14 +136,17 @@ def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> Non
     for name in table.columns:
         if name in ("bare", "meta") or (name == "answer" and scored and "meta" in table.columns):
             continue
-        text = table[name]
-        empty = (text.is_null() | (text.str.strip_chars() == "")).fill_null(True)
-        rows = [index + 1 for index in empty.arg_true().to_list()]
+        missing = table[name].str.strip_chars().is_in(list(SPELLINGS)).fill_null(True)
+        rows = [index + 1 for index in missing.arg_true().to_list()]
         if rows:
+            text = (table[name][rows[0] - 1] or "").strip()
             raise problem(
                 "E0704",
                 f"{len(rows)} of {table.height} rows have no {name}",
                 where=f"{where}, {_rows(rows)}",
+                notes=[f"row {rows[0]} has `{text}`, which programs write where there is none"]
+                if text
+                else (),
                 help="fill them in, or take those rows out of the data",
             )
 
@@ -223,16 +233,32 @@ def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the place and the value of each line; raise E0707 at a line that is not JSON."""
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
+            if line.strip() in ("{", "["):
+                raise problem(
+                    "E0707",
+                    "a record goes on over several lines, and this file has one in each",
+                    where=f"{path}, line {number}",
+                    help=f"name the file `{path.with_suffix('.json').name}`, which may be laid out so",
+                )
             if line.strip():
                 yield f"line {number}", _json(line, path, f"line {number}")
 
 
 def json_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each item of a list; raise E0707 where the file holds something else."""
+    """Yield the place and the value of each item of a list, or each of several records without one.
+
+    Raises E0707 where the file holds something else.
+    """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "{":
-        # Hubs hold many `.json` files that are one record a line.
-        yield from jsonl_records(path)
+        # Hubs hold many `.json` files that are one record a line; others lay records out over lines.
+        line, start = 1, 0
+        while match := _SOMETHING.search(text, start):
+            line += text.count("\n", start, match.start())
+            value, end = _json(text, path, "", match.start())
+            yield f"line {line}", value
+            line += text.count("\n", match.start(), end)
+            start = end
         return
     content = _json(text, path, "")
     if not isinstance(content, list):
@@ -245,31 +271,40 @@ def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     yield from ((f"record {n}", row) for n, row in enumerate(content, start=1))
 
 
-class _NoNumber(Exception):
-    """NaN or an infinity, which is not JSON and is written by some programs for a missing value."""
+class _Twice(Exception):
+    """A name that a record has twice."""
 
 
-def _no_number(name: str) -> str:
-    raise _NoNumber(name)
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise _Twice(name)
+    return record
 
 
 class _Spelled(str):
     """A number, as it is written."""
 
 
-_DECODER = json.JSONDecoder(parse_int=_Spelled, parse_float=_Spelled, parse_constant=_no_number)
+_SOMETHING = re.compile(r"\S")
+# NaN and infinities are no JSON, and some programs write them for a missing value.
+_DECODER = json.JSONDecoder(
+    parse_int=_Spelled, parse_float=_Spelled, parse_constant=lambda name: None, object_pairs_hook=_record
+)
 
 
-def _json(text: str, path: Path, place: str) -> Any:
+def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
+    """Return the value of a text, or the one that begins at `start` and where it ends. Raises E0707."""
     where = f"{path}, {place}" if place else str(path)
     try:
-        return _DECODER.decode(text)
-    except _NoNumber as failure:
+        return _DECODER.decode(text) if start is None else _DECODER.raw_decode(text, start)
+    except _Twice as failure:
         raise problem(
             "E0707",
-            f"{failure} stands where a value should",
+            f"a record has `{_shorten(str(failure))}` twice",
             where=where,
-            help="write `null` where there is none, or take the row out",
+            help="give each of its fields a name of its own",
         ) from None
     except json.JSONDecodeError as failure:
         line = where if place else f"{path}, line {failure.lineno}"
@@ -317,6 +352,8 @@ def spell_numbers(value: Any) -> Any:
             return [spell_numbers(each) for each in value]
         case str() | bool() | None:
             return value
+        case float():
+            return None if is_missing(value) else _Spelled(value)
     return _Spelled(value)
 
 
@@ -341,12 +378,20 @@ def _valued(value: Any) -> Any:
     """Return a field as JSON has it, its numbers as numbers."""
     match value:
         case _Spelled():
-            return json.loads(value)
+            with suppress(ValueError):
+                return json.loads(value)
+            # A date, or a time.
+            return str(value)
         case list():
             return [_valued(each) for each in value]
         case dict():
             return {name: _valued(each) for name, each in value.items()}
     return value
+
+
+def _filled(value: Any) -> Any:
+    """Return a value of a frame, and None for a number that is none."""
+    return None if isinstance(value, float) and is_missing(value) else value
 
 
 def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> str | None:

@@ -73,6 +73,21 @@ def test_a_json_file_may_have_a_record_a_line(tmp_path: Path) -> None:
     assert read_questions(path, Columns())["answer"].to_list() == [f"1{SEPARATOR}2", "3"]
 
 
+def test_records_may_be_laid_out_over_lines(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    rows = [{"question": "a", "answer": "1"}, {"question": "b\n", "answer": ["2", "3"]}, {"question": 7}]
+    path.write_text("\n".join(json.dumps(row, indent=2) for row in rows) + "\n\n7")
+    assert found(path, Columns()).where == f"{path}, line 16"
+    path.write_text("\n\n".join(json.dumps(row, indent=2) for row in rows[:2]))
+    assert read_questions(path, Columns())["answer"].to_list() == ["1", f"2{SEPARATOR}3"]
+
+
+def test_a_column_that_is_not_read_may_be_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("question,note,answer,note\na,,b,\n")
+    assert read_questions(path, Columns())["answer"].to_list() == ["b"]
+
+
 def test_a_field_left_out_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text(
@@ -92,6 +107,11 @@ def test_a_field_left_out_is_empty(tmp_path: Path) -> None:
         ("d.json", '"question"', "d.json", "a text or number, not a list"),
         ("d.json", '[{"question": "a", "answer": "b"},\n 7]', "record 2", "not a record"),
         ("d.json", '[{"question":\n "a",,', "line 2", "not JSON"),
+        ("d.jsonl", '{\n "question": "a",\n "answer": "b"\n}', "line 1", "goes on over several lines"),
+        ("d.jsonl", '{"question": "a", "answer": "b", "answer": "c"}', "line 1", "has `answer` twice"),
+        ("d.json", '{"question": "a",\n "answer": "b"}\n\n{"question": "c",\n 4}', "line 5", "not JSON"),
+        ("d.json", '[{"question": "a", "answer": {"b": 1, "b": 2}}]', "d.json", "has `b` twice"),
+        ("d.csv", "question,answer,answer\na,b,c\n", "line 1", "2 columns are named `answer`"),
         ("d.csv", "question,answer\na,b\nc,d,e\n", "line 3", "3 fields where the header names 2"),
         ("d.csv", 'question,answer\n"a,b\n', "line 2", "not CSV"),
     ],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
@@ -69,6 +71,56 @@ def test_an_empty_file_and_an_empty_answer_are_errors(tmp_path: Path) -> None:
     (tmp_path / "hole.csv").write_text("question,answer\na,\n")
     assert code(data(File(path="none.csv")), tmp_path) == "E0703"
     assert code(data(File(path="hole.csv")), tmp_path) == "E0704"
+
+
+NAN, INFINITY = float("nan"), float("inf")
+FORMS: dict[str, tuple[object, ...]] = {
+    "jsonl": (None, NAN, INFINITY, -INFINITY, "nan", "NaN", "None", "null", "inf", "<NA>", "", " \t", []),
+    "json": (None, NAN, "None", [None, "nan"], [NAN]),
+    "csv": ("nan", "NaN", "None", "null", "inf", "-inf", "", " "),
+    "parquet": (None, NAN, INFINITY, "nan", "None", "", [NAN], [None], ["null"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_reference_that_is_missing_is_so_in_every_form(form: str, tmp_path: Path) -> None:
+    """NaN was the answer `NaN` in Parquet, and an error in JSON; a data set of a hub is read as its files are."""
+    for absent in FORMS[form]:
+        filled = 2.5 if isinstance(absent, float) else ["2.5"] if isinstance(absent, list) else "2.5"
+        filled = [2.5] if absent == [NAN] and form == "parquet" else filled
+        rows = [{"question": f"What is {n}?", "answer": filled, "more": NAN} for n in range(3)]
+        rows[1]["answer"] = absent
+        path = tmp_path / "data/o/d" / f"train.{form}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "parquet":
+            pl.DataFrame(rows, strict=False).write_parquet(path)
+        elif form == "csv":
+            pl.DataFrame(rows, strict=False).write_csv(path)
+        else:
+            path.write_text("\n".join(map(json.dumps, rows)) if form == "jsonl" else json.dumps(rows))
+        for source in (File(path=str(path)), HubData(repo="o/d", split="train")):
+            with pytest.raises(Problem) as caught:
+                load_data(data(source), tmp_path)
+            (refusal,) = caught.value.diagnostics
+            assert (refusal.code, refusal.message) == ("E0704", "1 of 3 rows have no answer"), absent
+            assert refusal.where is not None
+            assert refusal.where.endswith("row 2")
+            assert not refusal.notes or "which programs write where there is none" in refusal.notes[0]
+    # A field that has a value beside one that has none, and what is known of a question.
+    rows[1]["answer"] = filled
+    if form == "parquet":
+        pl.DataFrame(rows, strict=False).write_parquet(path)
+        table = load_data(data(File(path=str(path), columns=Columns(meta=("more",)))), tmp_path)
+        assert [json.loads(text) for text in table["meta"]] == [{"more": None}] * 3
+
+
+def test_dates_that_are_known_of_a_question_are_texts_in_every_form(tmp_path: Path) -> None:
+    day, columns = date(2026, 11, 29), Columns(meta=("day",))
+    for name, answer in (("flat", "4"), ("nested", ["4"])):
+        frame = pl.DataFrame({"question": ["q"], "answer": [answer], "day": [day]})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        table = load_data(data(File(path=f"{name}.parquet", columns=columns)), tmp_path)
+        assert json.loads(table["meta"][0]) == {"day": "2026-11-29"}
 
 
 def test_solved_questions_stand_alone(tmp_path: Path) -> None:
