@@ -5,8 +5,8 @@ paper's order.
     python -m benchmarks.ordering       # write the page's tables from the numbers that are kept
 
 Measured: the mean over benchmarks and seeds, and paired differences with intervals. Only pairs of arms whose difference
-has an interval without 0 count as ordered; intervals are not corrected. Published: the paper's changes of REG, on each of its
-models.
+has an interval without 0 count as ordered; intervals are not corrected. Published: the paper's changes of REG, on each of
+its models.
 """
 
 from __future__ import annotations
