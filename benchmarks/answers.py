@@ -18,9 +18,9 @@ import orjson
 
 from benchmarks.tables import ROOT
 from reodsl.lsp.analysis import Analysis, analyse, list_findings
-from reodsl.lsp.colours import encode_colours, hints
+from reodsl.lsp.colours import hints
 from reodsl.lsp.complete import completions
-from reodsl.lsp.meaning import meaning, references, signature
+from reodsl.lsp.meaning import meaning, references
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.messages import Draft
 
@@ -60,21 +60,14 @@ def editor(rounds: int) -> dict[str, Any]:
         "completion": lambda it: completions(it, middle, 1),
         "hover": lambda it: meaning(it, middle, 5),
         "hints": lambda it: hints(it, 1, len(lines)),
-        "signature": lambda it: signature(it, middle, 20),
         "references": lambda it: references(it, {spec: it.text}, middle, 5),
     }
-    of_text: dict[str, Callable[[str], object]] = {
-        "colours": lambda typed: encode_colours(typed, "utf-16"),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in (*answers, *of_text)}
+    seconds: dict[str, list[float]] = {name: [] for name in answers}
     for number in range(rounds + 1):
         for name, values in seconds.items():
             typed = f"{text}# {number} {name}\n"
             began = time.process_time()
-            if name in answers:
-                answers[name](analyse(spec, {spec: typed}))
-            else:
-                of_text[name](typed)
+            answers[name](analyse(spec, {spec: typed}))
             values.append(time.process_time() - began)
         if number == 0:
             gc.freeze()  # as the server does

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Literal
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import Weight, walk
@@ -13,7 +13,7 @@ from reodsl.language.changes import complete_stages
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.units import Quantity, name_unit
 from reodsl.language.values import DeclaredExperiment, Definition, Record, Section, Value, WrittenBudgets
-from reodsl.lsp.analysis import UTF16, Analysis, lines_of, units
+from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.numbers.budgets import coefficients
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import KEYWORDS, Token, scan
@@ -33,8 +33,6 @@ Sort = Literal[
     "string",
     "comment",
 ]
-SORTS: tuple[str, ...] = get_args(Sort)
-"""The legend, in the protocol's names: a sort's number in `encode_colours` is its index here."""
 _PLAIN: dict[str, Sort] = {
     "NUMBER": "number",
     "STRING": "string",
@@ -71,25 +69,6 @@ def colours(text: str) -> list[Colour]:
     lines = lines_of(text)
     pieces = [piece for each in words for piece in _split_by_line(each, lines)]
     return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
-
-
-def encode_colours(text: str, encoding: str = UTF16) -> list[int]:
-    """Encode `colours` for the protocol: five numbers a piece, with places relative to the piece before."""
-    lines, numbers = lines_of(text), []
-    line, start = 1, 0
-    for each in colours(text):
-        span = each.span
-        at = units(lines[span.line - 1][: span.column - 1], encoding)
-        width = units(lines[span.line - 1][span.column - 1 : span.end_column - 1], encoding)
-        numbers += [
-            span.line - line,
-            at - start if span.line == line else at,
-            width,
-            SORTS.index(each.sort),
-            0,
-        ]
-        line, start = span.line, at
-    return numbers
 
 
 def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[OutlineSymbol, ...]:

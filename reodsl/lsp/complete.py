@@ -242,7 +242,7 @@ def _values(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Comple
     scope = {name for name, _ in _scope(analysis, main)} if main is not None else set()
     for module, kind, name in list_declarations():
         if kind in fitting and name not in scope:
-            adds = add_import(analysis, f"from {module} import {name}")
+            adds = add_import(analysis, module, name)
             yield Completion(name, "name", span, f"{kind} of {module}", adds=adds)
     functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
     for each in functions:

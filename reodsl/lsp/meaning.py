@@ -22,7 +22,7 @@ from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets,
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
 from reodsl.numbers.budgets import Schedule
-from reodsl.syntax import parse, tree
+from reodsl.syntax import tree
 from reodsl.syntax.scanner import KEYWORDS, Token, scan
 from reodsl.syntax.source import MAX_BYTES, Source
 
@@ -279,62 +279,9 @@ def _lines_at(analysis: Analysis, span: Span) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class CallSignature:
-    """A call: its label, what it does, its arguments with their sense, and which of them stands at the place."""
-
-    label: str
-    doc: str
-    arguments: tuple[tuple[str, str], ...]
-    active: int | None
-
-
-def signature(analysis: Analysis, line: int, column: int) -> CallSignature | None:
-    """Return the call around line and column; None outside of one that is known."""
-    here = locate(analysis.text, line, column)
-    frame = here.frame
-    if frame.bracket != "(" or not frame.kind:
-        return None
-    known = SIGNATURES.get(frame.kind) or KINDS.get(frame.kind)
-    main = analysis.program.main
-    if known is not None:
-        arguments = tuple((name, describe_field(name, field)) for name, field in known.fields.items())
-        doc = known.doc
-    else:
-        declared = parameters(analysis, main, frame.kind) if main is not None else ()
-        arguments = tuple(
-            (each.name.name, "" if each.default is not None else "required") for each in declared
-        )
-        doc = ""
-        item = main.items.get(frame.kind) if main is not None else None
-        if isinstance(item, tree.Decl):
-            doc = item.doc or ""
-    if not arguments:
-        return None
-    names = [name for name, _ in arguments]
-    written = [token.text for token in here.before]
-    named = next((names.index(word) for word in written[:1] if word in names and ":" in written), None)
-    return CallSignature(f"{frame.kind}({', '.join(names)})", doc, arguments, named)
-
-
 MOST_FILES = 5000
 """Files beside a spec that are looked at; of these only those with the name in them are compiled."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-MOST_FOUND = 200
-"""Declarations that a search of a folder gives."""
-
-
-def find_declarations(
-    folder: Path, texts: Mapping[Path, str], query: str
-) -> Iterator[tuple[Path, str, tree.ModuleItem]]:
-    """Yield file, text and declaration of each name in the specs of a folder that has the letters of `query` in order."""
-    letters = re.compile(".*".join(map(re.escape, query)), re.IGNORECASE)
-    for path, text in _texts_of(folder, texts):
-        for item in parse(Source(str(path), text)).module.items:
-            if letters.search(item.name.name):
-                yield path, text, item
 
 
 @dataclass(frozen=True, slots=True)

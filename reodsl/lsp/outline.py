@@ -261,26 +261,3 @@ def _params(tokens: list[Token], start: int) -> int:
         if depth == 0:
             return i - start
     return len(tokens) - start
-
-
-def enclose(text: str, line: int, column: int) -> list[Span]:
-    """List the spans around line and column (from 1): the word, then the inside and the outside of each pair of brackets."""
-    tokens = scan(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
-    spans = [
-        each.span
-        for each in tokens
-        if is_word(each) and each.span.line == line and each.span.column <= column <= each.span.end_column
-    ][:1]
-    opened: list[Span] = []
-    for token in tokens:
-        if token.type in OPENERS:
-            opened.append(token.span)
-        elif token.type in CLOSERS and opened:
-            first, last = opened.pop(), token.span
-            if (first.line, first.column) <= (line, column) <= (last.end_line, last.end_column):
-                spans.append(Span("", first.line, first.end_column, last.line, last.column))
-                spans.append(Span("", first.line, first.column, last.end_line, last.end_column))
-                # The statement or declaration whose brackets they are.
-                head = next(each for each in tokens if each.span.line == first.line)
-                spans.append(Span("", first.line, head.span.column, last.end_line, last.end_column))
-    return list(dict.fromkeys(spans))

@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -35,19 +34,16 @@ from reodsl.lsp.analysis import (
     show_finding,
     whole,
 )
-from reodsl.lsp.colours import SORTS, OutlineSymbol, encode_colours, hints, symbols
+from reodsl.lsp.colours import OutlineSymbol, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import UNUSED, Fix, fixes
 from reodsl.lsp.meaning import (
-    MOST_FOUND,
     UNNAMED,
-    find_declarations,
     meaning,
     references,
     rename,
-    signature,
 )
-from reodsl.lsp.outline import enclose, locate
+from reodsl.lsp.outline import locate
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
@@ -160,11 +156,6 @@ def make_server() -> LanguageServer:
             else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
         )
 
-    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))
-    def colour_document(params: types.SemanticTokensParams) -> types.SemanticTokens:
-        text = server.workspace.get_text_document(params.text_document.uri).source
-        return types.SemanticTokens(encode_colours(text, _encoding(server)))
-
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def outline_document(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         analysis = _analysis(server, params.text_document.uri)
@@ -177,7 +168,7 @@ def make_server() -> LanguageServer:
             return []
         uri, asked = params.text_document.uri, params.range
         analysis = _analysis(server, uri)
-        offers = fixes(analysis, _texts(server), asked.start.line + 1, asked.end.line + 1)
+        offers = fixes(analysis, asked.start.line + 1, asked.end.line + 1)
         return [_action(server, uri, analysis, each) for each in offers]
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
@@ -188,13 +179,6 @@ def make_server() -> LanguageServer:
             types.Location(_uri(server, each.file), _range(server, each.text, each.span)) for each in places
         ]
 
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-        analysis = _analysis(server, params.text_document.uri)
-        at = _place(server, analysis, params.position)
-        places = references(analysis, _texts(server), *at, beside=False)
-        return [types.DocumentHighlight(_range(server, each.text, each.span)) for each in places]
-
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(params: types.PrepareRenameParams) -> types.Range:
         analysis = _analysis(server, params.text_document.uri)
@@ -203,33 +187,6 @@ def make_server() -> LanguageServer:
         if not places or word is None:
             raise JsonRpcInvalidParams(UNNAMED)
         return _range(server, analysis.text, word.span)
-
-    @server.feature(types.TEXT_DOCUMENT_SELECTION_RANGE)
-    def widen(params: types.SelectionRangeParams) -> list[types.SelectionRange]:
-        text = server.workspace.get_text_document(params.text_document.uri).source
-        found = []
-        for each in params.positions:
-            at = place(text, Position(each.line, each.character), _encoding(server))
-            around = types.SelectionRange(_wire(whole(text, _encoding(server))))
-            for span in reversed(enclose(text, *at)):
-                around = types.SelectionRange(_range(server, text, span), around)
-            found.append(around)
-        return found
-
-    @server.feature(types.WORKSPACE_SYMBOL)
-    def find_symbols(params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-        folders = [Path(to_fs_path(each) or ".") for each in server.workspace.folders]
-        found = (
-            types.WorkspaceSymbol(
-                types.Location(_uri(server, path), _range(server, text, item.name.span)),
-                item.name.name,
-                types.SymbolKind.Class,
-                container_name=item.kind_name,
-            )
-            for folder in folders
-            for path, text, item in find_declarations(folder, _texts(server), params.query)
-        )
-        return list(islice(found, MOST_FOUND))
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
@@ -243,16 +200,6 @@ def make_server() -> LanguageServer:
             edit = types.TextEdit(_range(server, each.text, each.span), params.new_name)
             changes.setdefault(_uri(server, each.file), []).append(edit)
         return types.WorkspaceEdit(changes)
-
-    @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","]))
-    def show_signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-        analysis = _analysis(server, params.text_document.uri)
-        what = signature(analysis, *_place(server, analysis, params.position))
-        if what is None:
-            return None
-        arguments = [types.ParameterInformation(name, _markdown(doc)) for name, doc in what.arguments]
-        shown = types.SignatureInformation(what.label, _markdown(what.doc), arguments, what.active)
-        return types.SignatureHelp([shown], 0, what.active)
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def show_hints(params: types.InlayHintParams) -> list[types.InlayHint]:
@@ -271,10 +218,6 @@ def make_server() -> LanguageServer:
     return server
 
 
-def _markdown(text: str) -> types.MarkupContent | None:
-    return types.MarkupContent(types.MarkupKind.Markdown, text) if text else None
-
-
 def _uri(server: LanguageServer, file: Path) -> str:
     """Return the address of a file: an open document's own spelling of it."""
     spelt = (each.uri for each in server.workspace.text_documents.values() if _path(each.uri) == file)
@@ -282,12 +225,12 @@ def _uri(server: LanguageServer, file: Path) -> str:
 
 
 def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> types.CodeAction:
-    edits = [types.TextEdit(_range(server, analysis.text, each.span), each.text) for each in fix.edits]
+    edit = types.TextEdit(_range(server, analysis.text, fix.edit.span), fix.edit.text)
     return types.CodeAction(
         fix.title,
         kind=types.CodeActionKind.QuickFix,
         diagnostics=[_diagnostic(server, analysis, show_finding(analysis, fix.finding))],
-        edit=types.WorkspaceEdit({uri: edits}),
+        edit=types.WorkspaceEdit({uri: [edit]}),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.language import Compiled
-from reodsl.lsp.fixes import apply_edits
+from tests.lsp.advice import apply_edits
 
 SOUND = [
     "correct(y)",

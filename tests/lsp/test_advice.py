@@ -16,9 +16,10 @@ from reodsl.language.reward import typing
 from reodsl.language.reward.body import Body
 from reodsl.language.reward.names import Typed
 from reodsl.lsp.analysis import Analysis, analyse
-from reodsl.lsp.fixes import UNUSED, apply_edits, fixes
+from reodsl.lsp.fixes import UNUSED, fixes
 from reodsl.syntax import tree
 from tests.language.test_pages import CODES, ELSEWHERE, ROOT, examples
+from tests.lsp.advice import apply_edits, ways_out
 
 CHOICE = "several would do, and the help names what to choose from"
 NUMBER = "a number is to be chosen"
@@ -115,7 +116,7 @@ def messages(findings: tuple[Diagnostic, ...]) -> Counter[tuple[str, str]]:
 def ways(code: str, text: str, still: Counter[str]) -> Iterator[str]:
     """Each fix of a code's findings, when it has been tried."""
     before, constants = analysed(text, still)
-    for fix in fixes(before, {PATH: text}, 1, 10**6):
+    for fix in ways_out(before, {PATH: text}, 1, 10**6):
         if fix.finding.code != code:
             continue
         mended = apply_edits(text, fix.edits)
@@ -126,6 +127,15 @@ def ways(code: str, text: str, still: Counter[str]) -> Iterator[str]:
         assert not messages(after.findings) - messages(before.findings), mended
         assert others <= constants, mended
         yield fix.title
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code not in ELSEWHERE])
+def test_an_editor_offers_only_what_mends(code: str) -> None:
+    text, *_ = examples(code)
+    before = analyse(PATH, {PATH: text})
+    for fix in fixes(before, 1, 10**6):
+        after = analyse(PATH, {PATH: apply_edits(text, (fix.edit,))})
+        assert (fix.finding.code, fix.finding.message) not in messages(after.findings), fix.title
 
 
 @pytest.mark.parametrize("code", [code for code in CODES if code not in ELSEWHERE])

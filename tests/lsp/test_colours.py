@@ -1,11 +1,11 @@
-"""Colours and outline of an editor: what each word of a text is, in the protocol's numbers too."""
+"""Colours of words, and the outline of an editor."""
 
 from __future__ import annotations
 
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import SORTS, OutlineSymbol, colours, encode_colours, symbols
+from reodsl.lsp.colours import OutlineSymbol, colours, symbols
 from tests.lsp.quickstart import PATH, TEXT
 
 
@@ -49,19 +49,6 @@ def test_a_text_over_lines_is_cut_at_their_ends() -> None:
         ('  two"""', "string"),
         ("x", "property"),
         ("1", "number"),
-    ]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
-def test_places_are_counted_in_the_code_units_of_the_editor(encoding: str) -> None:
-    text = 'title = "é😀" # x\n\n  lr = 1\r\n'
-    wide = {"utf-8": 8, "utf-16": 5, "utf-32": 4}[encoding]
-    assert encode_colours(text, encoding) == [
-        *(0, 0, 5, SORTS.index("property"), 0),
-        *(0, 8, wide, SORTS.index("string"), 0),
-        *(0, wide + 1, 3, SORTS.index("comment"), 0),
-        *(2, 2, 2, SORTS.index("property"), 0),
-        *(0, 5, 1, SORTS.index("number"), 0),
     ]
 
 

@@ -13,7 +13,7 @@ from reodsl.language.modules import _parse_kept, list_library
 from reodsl.lsp.analysis import analyse, list_findings
 from reodsl.lsp.colours import hints
 from reodsl.lsp.complete import Completion, completions
-from reodsl.lsp.meaning import meaning, signature
+from reodsl.lsp.meaning import meaning
 from tests.lsp.quickstart import TEXT, at, opened
 
 
@@ -193,7 +193,6 @@ def test_a_half_typed_reward_is_answered(at_: int) -> None:
     line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     completions(analysis, line, column)
     meaning(analysis, line, column)
-    signature(analysis, line, column)
     assert hints(analysis, 1, line)[0].text == " 4, 8, 16, 32, 64, 128 tokens"
     assert list_findings(analysis) is not None
 

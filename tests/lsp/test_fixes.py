@@ -1,4 +1,4 @@
-"""Quick fixes: what a diagnostic's help says, done by an edit after which the finding is gone."""
+"""Quick fixes: a missing import, the name that was meant, and the edits of findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.fixes import apply_edits, fixes
+from reodsl.lsp.fixes import fixes
+from tests.lsp.advice import apply_edits, ways_out
 
 HEAD = "from std.recipes import ppo\nfrom std.miniature import overthinker, chain_train, chain_suite\n"
 BODY = """experiment a = ppo {
@@ -25,7 +26,7 @@ def mended(text: str, line: str, tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "spec.reo"
     analysis = analyse(path, {path: text})
     at = text[: text.index(line)].count("\n") + 1
-    return {each.title: apply_edits(text, each.edits) for each in fixes(analysis, {path: text}, at, at)}
+    return {fix.title: apply_edits(text, (fix.edit,)) for fix in fixes(analysis, at, at)}
 
 
 def test_an_import_that_is_missing(tmp_path: Path) -> None:
@@ -52,20 +53,26 @@ def test_what_was_meant(wrong: str, right: str, tmp_path: Path) -> None:
     assert right in fixed
 
 
-def test_settings_that_are_missing(tmp_path: Path) -> None:
-    one = mended("cluster b { nodes = 1 }\n", "cluster", tmp_path)
-    assert list(one.values()) == [
+def test_edits_of_a_finding(tmp_path: Path) -> None:
+    text = HEAD + "reward mine { 1 / std(len(z) for z in group) }\n" + BODY.replace("outcome", "mine")
+    offers = mended(text, "reward mine", tmp_path)
+    assert offers
+    assert all(title.startswith("Write ") for title in offers)
+
+
+def test_advice_is_tried_by_the_same_rules(tmp_path: Path) -> None:
+    text = "cluster b { nodes = 1 }\n"
+    path = tmp_path / "spec.reo"
+    (way,) = ways_out(analyse(path, {path: text}), {path: text}, 1, 1)
+    assert apply_edits(text, way.edits) == (
         'cluster b { gpus_per_node = 8, gpu = "H800", memory = 80 GiB, nodes = 1 }\n'
-    ]
-    several = mended("cluster b {\n  nodes = 1\n}\n", "cluster", tmp_path)
-    (text,) = several.values()
-    assert text.split("\n")[1] == '  gpus_per_node = 8, gpu = "H800", memory = 80 GiB'
+    )
 
 
-def test_a_fix_that_does_not_mend_is_not_offered(tmp_path: Path) -> None:
+def test_an_edit_that_does_not_mend_is_no_way_out(tmp_path: Path) -> None:
     text = HEAD + "from std.rewards import outcome\n" + BODY.replace("= overthinker", "= nothing_like_it")
     path = tmp_path / "spec.reo"
     before = analyse(path, {path: text})
-    for each in fixes(before, {path: text}, 1, 99):
-        after = analyse(path, {path: apply_edits(text, each.edits)}).findings
-        assert (each.finding.code, each.finding.message) not in {(one.code, one.message) for one in after}
+    for way in ways_out(before, {path: text}, 1, 99):
+        after = analyse(path, {path: apply_edits(text, way.edits)}).findings
+        assert (way.finding.code, way.finding.message) not in {(one.code, one.message) for one in after}

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import hints
-from reodsl.lsp.meaning import references, rename, signature
+from reodsl.lsp.meaning import references, rename
 from tests.lsp.quickstart import TEXT, at, opened
 
 LIBRARY = """reward own(cost: number in 0..1) {
@@ -101,25 +100,6 @@ def test_the_library_is_not_renamed() -> None:
     told = rename(opened(), {}, *at(TEXT, "replicate"), "mine")
     assert isinstance(told, str)
     assert "only names that a spec declares" in told
-
-
-def test_the_signature_of_a_call_and_the_argument_at_hand(tmp_path: Path) -> None:
-    path = tmp_path / "spec.reo"
-    text = (
-        "budgets b = exp(from: 1K tokens, to: 32K tokens, n: 5)\n" + LIBRARY + "reward u = own(cost: 0.1)\n"
-    )
-    analysis = analyse(path, {path: text})
-    what = signature(analysis, *at(text, "32K"))
-    assert what is not None
-    assert what.label == "exp(from, to, n)"
-    assert [what.arguments[at_][0] for at_ in [what.active] if at_ is not None] == ["to"]
-    mine = signature(analysis, *at(text, "0.1"))
-    assert mine is not None
-    assert (mine.label, mine.active) == ("own(cost)", 0)
-    assert signature(analysis, 1, 1) is None
-    (hint,) = hints(analysis, 1, 1)
-    assert hint.text.endswith("32,768 tokens")
-    assert [(each.line, each.text) for each in hints(analysis, 2, 99)] == [(3, ": tokens")]
 
 
 def test_a_rename_that_would_miss_files_is_refused(
