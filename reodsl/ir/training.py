@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -162,6 +165,25 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float
         if step > start:
             factor *= max(0.0, (steps - step) / (steps - start))
     return factor
+
+
+def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> float:
+    """Return the sum of `learning_rate_factor` over all steps, in closed form: a spec may have a billion of them.
+
+    The factor is a + b x step in the warm-up and c + d x step in the decay, and their product where both overlap.
+    """
+    rise, start = Fraction(warmup), None if decay_from is None else Fraction(decay_from) * steps
+    risen = min(steps, max(0, math.floor(rise)))
+    falls = steps if start is None else min(steps, math.floor(start) + 1)
+    total = Fraction(0)
+    for low, high in pairwise(sorted((0, risen, falls, steps))):
+        a, b = (1 / rise, 1 / rise) if low < risen else (Fraction(1), Fraction(0))
+        left = steps - start if start is not None and low >= falls else None
+        c, d = (Fraction(1), Fraction(0)) if not left else (steps / left, -1 / left)
+        count, first = high - low, high * (high - 1) // 2 - low * (low - 1) // 2
+        second = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) // 6
+        total += a * c * count + (a * d + b * c) * first + b * d * second
+    return float(total)
 
 
 def warmup_steps(share: float, steps: int) -> int:

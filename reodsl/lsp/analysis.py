@@ -5,18 +5,25 @@ The protocol counts UTF-16 code units unless client and server agree on `utf-8` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
 from reodsl.diagnostics.render import sort_diagnostics
 from reodsl.language.checks import check_program
-from reodsl.language.modules import LIBRARY, STD
+from reodsl.language.modules import LIBRARY, STD, Imported, ParsedFile
 from reodsl.language.program import Program, load
+from reodsl.syntax import tree
+from reodsl.syntax.scanner import Token, scan
+from reodsl.syntax.source import Source
 
 UTF16 = "utf-16"
+TEXTS = 16
+"""Texts whose lines and tokens are kept: a request asks for those of one text again at every word."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,9 +42,16 @@ class TextRange:
     end: Position
 
 
-def lines_of(text: str) -> list[str]:
+@lru_cache(maxsize=TEXTS)
+def lines_of(text: str) -> tuple[str, ...]:
     r"""Split a text into lines as editors and sources do: only `\n` and `\r` end one."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return tuple(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+
+
+@lru_cache(maxsize=TEXTS)
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """Return the tokens of a text, without its comments."""
+    return tuple(scan(Source("", "\n".join(lines_of(text)))).tokens)
 
 
 def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
@@ -51,12 +65,9 @@ def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, in
         return 1, 1
     if position.line >= len(lines):
         return len(lines), len(lines[-1]) + 1
-    line, left = lines[position.line], position.character
-    for at, character in enumerate(line):
-        left -= units(character, encoding)
-        if left < 0:
-            return position.line + 1, at + 1
-    return position.line + 1, len(line) + 1
+    line = lines[position.line]
+    column = max(0, bisect_right(_unit_ends(line, encoding), position.character) - 1)
+    return position.line + 1, column + 1
 
 
 def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
@@ -78,14 +89,25 @@ def whole(text: str, encoding: str = UTF16) -> TextRange:
 
 def units(text: str, encoding: str = UTF16) -> int:
     """Count the code units of a text: in UTF-16 a character past U+FFFF has two, in UTF-8 each byte is one."""
+    if text.isascii():
+        return len(text)
     width = {UTF16: ("utf-16-le", 2), "utf-8": ("utf-8", 1), "utf-32": ("utf-32-le", 4)}[encoding]
     return len(text.encode(width[0], "surrogatepass")) // width[1]
 
 
-def _position(lines: list[str], line: int, column: int, encoding: str) -> Position:
+@lru_cache(maxsize=TEXTS)
+def _unit_ends(line: str, encoding: str) -> Sequence[int]:
+    """Return how many code units a line has before each of its characters, and before its end."""
+    if line.isascii():
+        return range(len(line) + 1)
+    return tuple(accumulate((units(character, encoding) for character in line), initial=0))
+
+
+def _position(lines: Sequence[str], line: int, column: int, encoding: str) -> Position:
     if line > len(lines):
         return Position(len(lines) - 1, units(lines[-1], encoding))
-    return Position(line - 1, units(lines[line - 1][: column - 1], encoding))
+    ends = _unit_ends(lines[line - 1], encoding)
+    return Position(line - 1, ends[min(column, len(ends)) - 1])
 
 
 @dataclass(frozen=True)
@@ -102,6 +124,54 @@ class Analysis:
         """All that is wrong. The checks of whole experiments run when this is asked for: other answers need none."""
         check_program(self.program)
         return self.program.context.findings
+
+    @cached_property
+    def imported(self) -> dict[tuple[int, str], str]:
+        """The local name of each import in the file, by its line and by the name that it has there."""
+        main = self.program.main
+        names: dict[tuple[int, str], str] = {}
+        for local, imported in main.imports.items() if main is not None else ():
+            names.setdefault((imported.at.span.line, imported.name), local)
+        return names
+
+    @cached_property
+    def sources_of_lines(self) -> dict[int, Imported]:
+        """The first import on each line whose module is there."""
+        main = self.program.main
+        found: dict[int, Imported] = {}
+        for imported in main.imports.values() if main is not None else ():
+            if self.find_module(imported.module) is not None:
+                found.setdefault(imported.at.span.line, imported)
+        return found
+
+    @cached_property
+    def parameters(self) -> dict[str, dict[str, tree.ParamDecl]]:
+        """The parameters of rewards and selections that the file declares or imports, by function and by name."""
+        main = self.program.main
+        names = (*main.items, *main.imports) if main is not None else ()
+        items = ((name, self.find_item(name)) for name in names)
+        return {
+            name: {each.name.name: each for each in found[1].params or ()}
+            for name, found in items
+            if found is not None and isinstance(found[1], tree.Decl)
+        }
+
+    def find_item(self, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
+        """Return what the file declares or imports by a name, with the file that declares it."""
+        main = self.program.main
+        if main is None:
+            return None
+        if name in main.items:
+            return main, main.items[name]
+        imported = main.imports.get(name)
+        target = self.find_module(imported.module) if imported is not None else None
+        if imported is None or target is None or imported.name not in target.items:
+            return None
+        return target, target.items[imported.name]
+
+    def find_module(self, key: str | None) -> ParsedFile | None:
+        """Return a module that was loaded."""
+        return self.program.context.modules.loaded.get(key) if key is not None else None
 
     def file_of(self, shown: str) -> Path:
         """Return the file of a path in a span."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import Weight, walk
+from reodsl.language.bounds import Enough
 from reodsl.language.changes import complete_stages
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.units import Quantity, name_unit
@@ -126,7 +128,7 @@ def _name(item: list[str], follows: str, in_call: bool) -> Sort:
     return "function" if follows == "LPAR" else "variable"
 
 
-def _split_by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
+def _split_by_line(whole: Colour, lines: Sequence[str]) -> Iterator[Colour]:
     span = whole.span
     if span.line == span.end_line:
         yield whole
@@ -157,7 +159,11 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     main = analysis.program.main
     if main is None:
         return ()
-    every = [each for item in main.items.values() for each in _hint_item(analysis, item, first, last)]
+    every: list[Hint] = []
+    # A file with more mistakes than anybody reads has hints as far as it was read.
+    with suppress(Enough):
+        for item in main.items.values():
+            every += _hint_item(analysis, item, first, last)
     return tuple(sorted(every, key=lambda each: (each.line, each.column)))
 
 

@@ -21,8 +21,8 @@ from reodsl.language.reward.selection import CHOICES, PICK
 from reodsl.language.values import DeclaredExperiment, Record, Value, write_value
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.fixes import add_import
-from reodsl.lsp.meaning import ARGUMENTS, WORDS, describe_field, parameters, words_of
-from reodsl.lsp.outline import ASSIGNS, CONDITION, CursorSite, is_word, locate
+from reodsl.lsp.meaning import ARGUMENTS, WORDS, describe_field, words_of
+from reodsl.lsp.outline import CONDITION, CursorSite, is_word, locate
 from reodsl.syntax import tree
 
 Sort = Literal["kind", "setting", "word", "name", "function", "module"]
@@ -119,8 +119,7 @@ def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[C
     if frame.bracket == "{" and not before and (frame.fields() or frame.kind in KINDS):
         yield from _settings(analysis, here, span)
         return
-    assigned = any(token.type in ASSIGNS for token in before)
-    if frame.bracket in ("", "{") and before and not assigned:
+    if frame.bracket in ("", "{") and before and not here.assigned:
         return  # a new name, or the type of a param
     if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in before):
         yield from _arguments(analysis, here, span)
@@ -144,10 +143,11 @@ def write_snippet(kind: str) -> str:
 def _below(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield what may follow a point: a module or a name of the library, a setting of a declaration, its stages."""
     parts: list[str] = []
-    tokens = here.before
-    while len(tokens) > 1 and tokens[-1].type == "DOT" and is_word(tokens[-2]):
-        parts.insert(0, tokens[-2].text)
-        tokens = tokens[:-2]
+    tokens, end = here.before, len(here.before)
+    while end > 1 and tokens[end - 1].type == "DOT" and is_word(tokens[end - 2]):
+        parts.append(tokens[end - 2].text)
+        end -= 2
+    parts.reverse()
     if parts[:1] == [STD]:
         inside = "".join(f"{each}." for each in parts[1:])
         for name in list_library():
@@ -218,8 +218,7 @@ def _arguments(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Com
             describe_field(name, field),
             field.required,
         )
-    main = analysis.program.main
-    for each in parameters(analysis, main, here.frame.kind) if main is not None else ():
+    for each in analysis.parameters.get(here.frame.kind, {}).values():
         yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Edit, Span
-from reodsl.lsp.analysis import Analysis, lines_of
-from reodsl.syntax.scanner import scan
-from reodsl.syntax.source import Source
+from reodsl.lsp.analysis import Analysis, lines_of, tokens_of
 
 _MEANT = re.compile(r"did you mean `(\w+)`\?")
 _IMPORT = re.compile(r"`from (\.*[\w.]+) import (\w+)`")
@@ -66,9 +64,7 @@ def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
     if main.module.imports:
         line = main.module.imports[-1].span.end_line + 1
     else:
-        first = next(
-            (token for token in scan(Source("", analysis.text)).tokens if token.type == "TEXT"), None
-        )
+        first = next((token for token in tokens_of(analysis.text) if token.type == "TEXT"), None)
         line = first.span.end_line + 1 if main.module.doc and first is not None else 1
     if line > len(lines):
         return Edit(_empty(path, line - 1, len(lines[-1]) + 1), f"\n{clause}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
 from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES, STATISTICS
 from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
-from reodsl.lsp.outline import ASSIGNS, CursorSite, locate
+from reodsl.lsp.outline import CursorSite, locate, locate_name
 from reodsl.numbers.budgets import Schedule
-from reodsl.syntax import tree
-from reodsl.syntax.scanner import KEYWORDS, Token, scan
+from reodsl.syntax import parse, tree
+from reodsl.syntax.scanner import KEYWORDS, Token
 from reodsl.syntax.source import MAX_BYTES, Source
 
 ARGUMENTS: dict[str, str] = {
@@ -38,23 +39,43 @@ WORDS = {"under": ("teacher",), "on": ("prefix", "thinking", "solution")}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of a word, as Markdown; `defined` is None for a word of the language."""
+    """The meaning of a word; `defined` is None for a word of the language.
 
-    text: str
+    `write` makes its text. A search for uses of a name needs thousands of meanings and no text.
+    """
+
+    write: Callable[[], str]
     span: Span
     defined: Span | None
+
+    @property
+    def text(self) -> str:
+        """The meaning as Markdown."""
+        return self.write()
+
+
+Explained = tuple[Callable[[], str], Span | None]
+"""A function that writes an explanation, and the span where the word is defined."""
 
 
 def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
     """Explain the word at line and column (from 1); None without a word, or for one that is not known."""
-    here = locate(analysis.text, line, column)
+    return _explain_site(analysis, locate(analysis.text, line, column))
+
+
+def _explain_site(analysis: Analysis, here: CursorSite) -> Meaning | None:
     if here.word is None:
         return None
     explained = _explain(analysis, here, here.word)
     return Meaning(explained[0], here.word.span, explained[1]) if explained is not None else None
 
 
-def _explain(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
+def _say(text: str) -> Explained:
+    """Return an explanation that is written already, of a word of the language."""
+    return (lambda: text), None
+
+
+def _explain(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
     before, frame = here.before, here.frame
     if before and before[0].type == "FROM" and not frame.bracket:
         return _import(analysis, here, word)
@@ -66,66 +87,57 @@ def _explain(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Sp
             _explain_in_reward(word.text) if frame.body else None
         )
     if not before and not frame.bracket:
-        return (f"**{word.text}**: {KINDS[word.text].doc}", None) if word.text in KINDS else None
+        return _say(f"**{word.text}**: {KINDS[word.text].doc}") if word.text in KINDS else None
     if not before and frame.bracket == "{":
         field = frame.fields().get(word.text)
         if field is not None and follows != "NAME":
             return _setting(analysis, here, word, field)
         if follows == "NAME" and word.text in KINDS:
-            return f"**{word.text}**: {KINDS[word.text].doc}", None
+            return _say(f"**{word.text}**: {KINDS[word.text].doc}")
     return _name(analysis, here, word)
 
 
-def _import(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
+def _import(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
     """Explain a module in an import, or a name that it provides."""
-    main = analysis.program.main
-    if main is None:
-        return None
     if any(token.type == "IMPORT" for token in here.before):
-        return _explain_declared(analysis, main, word.text) or next(
-            (
-                _explain_declared(analysis, main, local)
-                for local, each in main.imports.items()
-                if each.name == word.text and each.at.span.line == word.span.line
-            ),
-            None,
-        )
-    for each in main.imports.values():
-        target = _find_module(analysis, each.module)
-        if target is not None and each.at.span.line == word.span.line:
-            start = Span(target.path, 1, 1, 1, 1)
-            return f"**{each.source}**\n\n{target.module.doc or ''}".strip(), start
-    return None
+        local = analysis.imported.get((word.span.line, word.text), "")
+        return _explain_declared(analysis, word.text) or _explain_declared(analysis, local)
+    imported = analysis.sources_of_lines.get(word.span.line)
+    target = analysis.find_module(imported.module) if imported is not None else None
+    if imported is None or target is None:
+        return None
+    text = f"**{imported.source}**\n\n{target.module.doc or ''}".strip()
+    return (lambda: text), Span(target.path, 1, 1, 1, 1)
 
 
-def _name(analysis: Analysis, here: CursorSite, word: Token) -> tuple[str, Span | None] | None:
+def _name(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
     """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
-    main = analysis.program.main
     field = here.wanted
     if field is not None and word.text in words_of(field.type):
-        return f"`{word.text}`: {field.doc}", None
+        return _say(f"`{word.text}`: {field.doc}")
     local = here.locals.get(word.text)
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    assigned = any(token.type in ASSIGNS for token in here.before)
-    itself = local is not None and local.span.line == word.span.line and assigned
+    itself = local is not None and local.span.line == word.span.line and here.assigned
     called = here.after is not None and here.after.type == "LPAR"
     if local is not None and local.what == "variable" and called:
         local = None  # a variable is not called: `z(…)` is a part of a reward
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
-        return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
+        text = f"**{local.what}** `{word.text}`"
+        return (lambda: text), local.span._replace(path=str(analysis.path))
     if called and here.frame.body and word.text in FUNCTIONS:
         return _explain_in_reward(word.text)  # Whatever of the file is called like it.
-    declared = _explain_declared(analysis, main, word.text) if main is not None else None
+    declared = _explain_declared(analysis, word.text)
     if declared is not None:
         return declared
     function = SIGNATURES.get(word.text) or KINDS.get(word.text)
     if function is not None and function.form == "call":
         arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
-        return f"**{word.text}**(…): {function.doc}\n{arguments}", None
+        return _say(f"**{word.text}**(…): {function.doc}\n{arguments}")
     return _explain_in_reward(word.text)
 
 
-def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
+@cache
+def _explain_in_reward(word: str) -> Explained | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
     others = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
     named = {"start", *ARGUMENTS.values(), *WORDS, *(each for words in WORDS.values() for each in words)}
@@ -135,20 +147,16 @@ def _explain_in_reward(word: str) -> tuple[str, Span | None] | None:
     # The name of an argument is also a word of English, and `z` a variable.
     pattern = rf"\b{word}\b" if word != "z" else r"\bz\("
     forms = [f"- {c}: {means}" for c, means in both if re.search(pattern, c if word in named else c + means)]
-    return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
+    return _say(f"**{word}** in a reward\n\n" + "\n".join(forms)) if forms else None
 
 
-def _explain_declared(analysis: Analysis, main: ParsedFile, name: str) -> tuple[str, Span | None] | None:
+def _explain_declared(analysis: Analysis, name: str) -> Explained | None:
     """Explain a declaration or param of the file, or one that it imports."""
-    module, item = main, main.items.get(name)
-    imported = main.imports.get(name)
-    if item is None and imported is not None:
-        target = _find_module(analysis, imported.module)
-        if target is None or imported.name not in target.items:
-            return None
-        module, item = target, target.items[imported.name]
-    if item is None:
-        return None
+    found = analysis.find_item(name)
+    return (partial(_describe_declared, analysis, *found), found[1].name.span) if found is not None else None
+
+
+def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.ModuleItem) -> str:
     parts = [f"**{item.kind_name}** `{item.name.name}`"]
     if isinstance(item, tree.Decl) and item.params:
         given = ", ".join(_quote_span(analysis, each.span) for each in item.params)
@@ -166,25 +174,25 @@ def _explain_declared(analysis: Analysis, main: ParsedFile, name: str) -> tuple[
         parts.append(f"value: {shown}")
     if item.doc:
         parts.append(item.doc.strip())
-    if module is not main:
+    if module is not analysis.program.main:
         parts.append(f"from {module.path}, line {item.name.span.line}")
-    return "\n\n".join(parts), item.name.span
+    return "\n\n".join(parts)
 
 
-def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) -> tuple[str, Span | None]:
+def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) -> Explained:
     """Explain a setting: its type, its value and where that was set, and the value it replaces."""
     slot = _slot(analysis, here, word.text)
-    parts = [describe_field(word.text, field)]
-    defined = None
+    return partial(_describe_setting, word.text, field, slot), (slot.before or slot).span if slot else None
+
+
+def _describe_setting(name: str, field: Setting, slot: Slot | None) -> str:
+    parts = [describe_field(name, field)]
     if slot is not None and not isinstance(slot.value.data, Section):
         parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_origin(slot)}")
         above = slot.before
         if above is not None:
             parts.append(f"replaces {_show_value(above.value) or 'a value'}{_origin(above)}")
-    if slot is not None:
-        above = slot.before or slot
-        defined = above.span
-    return "\n\n".join(parts), defined
+    return "\n\n".join(parts)
 
 
 def describe_field(name: str, field: Setting) -> str:
@@ -240,30 +248,16 @@ def _origin(slot: Slot) -> str:
     return f"{where}: {slot.doc.strip()}" if slot.doc.strip() else where
 
 
-def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span | None] | None:
+def _argument(analysis: Analysis, function: str, name: str) -> Explained | None:
     """Explain an argument of a function, or a parameter of a reward or selection."""
     known = SIGNATURES.get(function) or KINDS.get(function)
     if known is not None and name in known.fields:
-        return describe_field(name, known.fields[name]), None
-    main = analysis.program.main
-    for parameter in parameters(analysis, main, function) if main is not None else ():
-        if parameter.name.name == name:
-            return f"**{name}**: `{_quote_span(analysis, parameter.span)}`", parameter.name.span
-    return None
-
-
-def parameters(analysis: Analysis, main: ParsedFile, name: str) -> tuple[tree.ParamDecl, ...]:
-    """List the parameters of a reward or selection that the file declares or imports."""
-    item = main.items.get(name)
-    imported = main.imports.get(name)
-    if item is None and imported is not None:
-        target = _find_module(analysis, imported.module)
-        item = target.items.get(imported.name) if target is not None else None
-    return (item.params or ()) if isinstance(item, tree.Decl) else ()
-
-
-def _find_module(analysis: Analysis, key: str | None) -> ParsedFile | None:
-    return analysis.program.context.modules.loaded.get(key) if key is not None else None
+        return _say(describe_field(name, known.fields[name]))
+    parameter = analysis.parameters.get(function, {}).get(name)
+    if parameter is None:
+        return None
+    span = parameter.span
+    return (lambda: f"**{name}**: `{_quote_span(analysis, span)}`"), parameter.name.span
 
 
 def _quote_span(analysis: Analysis, span: Span) -> str:
@@ -273,7 +267,7 @@ def _quote_span(analysis: Analysis, span: Span) -> str:
 
 def _lines_at(analysis: Analysis, span: Span) -> str:
     """Return the text of a span."""
-    lines = analysis.sources[span.path].split("\n")[span.line - 1 : span.end_line]
+    lines = list(lines_of(analysis.sources[span.path])[span.line - 1 : span.end_line])
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]
     return "\n".join(lines)
@@ -330,16 +324,23 @@ def rename(
             f"there are more than {MOST_FILES:,} specs in this folder and below: not every use would be found"
         )
     places = references(analysis, texts, line, column)
-    for file in {each.file for each in places}:
-        main = analyse(file, texts).program.main
-        if main is not None and (new in main.items or new in main.imports):
+    for file, text in {each.file: each.text for each in places}.items():
+        module = parse(Source(str(file), text)).module if new in text else None
+        names = [item.name for item in module.items] if module is not None else []
+        names += (
+            [each.alias or each.name for clause in module.imports for each in clause.names] if module else []
+        )
+        if any(name.name == new for name in names):
             return f"{file.name} has a `{new}` already"
     return places
 
 
 def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path, int, int]] | None:
     """Return the name at a place, and the file, line and column of its declaration."""
-    what = meaning(analysis, line, column)
+    return _target_of(analysis, meaning(analysis, line, column))
+
+
+def _target_of(analysis: Analysis, what: Meaning | None) -> tuple[str, tuple[Path, int, int]] | None:
     if what is None or what.defined is None:
         return None
     word = _text_at(analysis.text, what.span)
@@ -352,11 +353,11 @@ def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path
 
 
 def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Occurrence]:
-    for token in scan(Source("", "\n".join(lines_of(analysis.text)))).tokens:
-        if token.type == "NAME" and token.text == name:
-            target = _target(analysis, token.span.line, token.span.column)
-            if target is not None and target[1] == declared:
-                yield Occurrence(analysis.path, analysis.text, token.span)
+    for here in locate_name(analysis.text, name):
+        what = _explain_site(analysis, here)
+        target = _target_of(analysis, what)
+        if what is not None and target is not None and target[1] == declared:
+            yield Occurrence(analysis.path, analysis.text, what.span)
 
 
 def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:

@@ -5,16 +5,15 @@ It reads tokens alone, so that it answers in a file that is being typed and does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import FORMULAS, KINDS
 from reodsl.ir.setting import A, Block, Condition, Many, Setting
 from reodsl.language.functions import SIGNATURES
-from reodsl.syntax.scanner import Token, scan
-from reodsl.syntax.source import Source
+from reodsl.lsp.analysis import tokens_of
+from reodsl.syntax.scanner import Token
 
 OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
 CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
@@ -31,7 +30,8 @@ class Frame:
     `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
     `path` leads from it through blocks to this one (None where that is not a plain path), `setting` is the one whose
     value a list is. `body` is the kind of a formula in the braces of one. `statement` holds the tokens since the last
-    break, `given` the settings that stand in it.
+    break, `assigned` says whether a sign of assignment is among them, and `argument` is the word before their first
+    colon. `given` are the settings that stand in the frame.
     """
 
     bracket: str
@@ -41,11 +41,25 @@ class Frame:
     setting: Setting | None = None
     body: str = ""
     statement: list[Token] = field(default_factory=list)
+    assigned: bool = False
+    argument: str | None = None
     given: set[str] = field(default_factory=set)
 
     def fields(self) -> Mapping[str, Setting]:
         """Return the settings or arguments that may stand here."""
         return fields_of(self.kind)
+
+    def add(self, token: Token) -> None:
+        """Add a token to the statement."""
+        self.assigned = self.assigned or token.type in ASSIGNS
+        if token.type == "COLON" and self.argument is None and self.statement:
+            self.argument = self.statement[-1].text
+        self.statement.append(token)
+
+    def end_statement(self) -> None:
+        """Begin the next statement."""
+        self.statement.clear()
+        self.assigned, self.argument = False, None
 
 
 @dataclass(slots=True)
@@ -61,7 +75,8 @@ class LocalName:
 class CursorSite:
     """A place: its frame, the statement before it, the word under it and the token after that.
 
-    `locals` are the names inside of the declaration around it, `given` the settings of the whole block.
+    `locals` are the names inside of the declaration around it, `given` the settings of the whole block. `wanted` is the
+    setting or argument whose value stands here, and `assigned` says whether a sign of assignment stands before.
     """
 
     frame: Frame
@@ -70,11 +85,8 @@ class CursorSite:
     after: Token | None
     locals: dict[str, LocalName]
     given: set[str]
-
-    @property
-    def wanted(self) -> Setting | None:
-        """The setting or argument whose value stands here."""
-        return wanted(self.frame, self.before)
+    wanted: Setting | None
+    assigned: bool
 
 
 def fields_of(kind: str) -> Mapping[str, Setting]:
@@ -83,12 +95,12 @@ def fields_of(kind: str) -> Mapping[str, Setting]:
     return known.fields if known is not None else {}
 
 
-def wanted(frame: Frame, before: list[Token]) -> Setting | None:
-    """Return the field whose value begins or goes on after these tokens."""
+def wanted(frame: Frame) -> Setting | None:
+    """Return the field whose value begins or goes on after a frame's statement."""
+    before = frame.statement
     if frame.bracket == "(" and frame.kind:
-        for name, colon in pairwise(before):
-            if colon.type == "COLON":
-                return frame.fields().get(name.text)
+        if frame.argument is not None:
+            return frame.fields().get(frame.argument)
         known = KINDS.get(frame.kind) or SIGNATURES.get(frame.kind)
         return frame.fields().get(known.positional[0]) if known is not None and known.positional else None
     if frame.bracket == "{":
@@ -98,7 +110,7 @@ def wanted(frame: Frame, before: list[Token]) -> Setting | None:
 
 def locate(text: str, line: int, column: int) -> CursorSite:
     """Locate line and column (from 1) in a text; the word is the one that the place touches."""
-    tokens = scan(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
+    tokens = tokens_of(text)
     at = next(
         (
             i
@@ -114,8 +126,8 @@ def locate(text: str, line: int, column: int) -> CursorSite:
     for i, token in enumerate(tokens[:stop]):
         _take(stack, token, tokens[i - 1] if i else None)
     frame = stack[-1]
-    before = list(frame.statement)
-    given = set(frame.given)
+    before, given = list(frame.statement), set(frame.given)
+    field_, assigned = wanted(frame), frame.assigned
     locals_ = _locals(tokens, _top_of(tokens, stop))
     depth = len(stack)
     for i in range(stop, len(tokens)):
@@ -128,7 +140,30 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         given |= frame.given
     follows = (at + 1) if at is not None else stop
     after = tokens[follows] if follows < len(tokens) else None
-    return CursorSite(frame, before, tokens[at] if at is not None else None, after, locals_, given)
+    word = tokens[at] if at is not None else None
+    return CursorSite(frame, before, word, after, locals_, given, field_, assigned)
+
+
+def locate_name(text: str, name: str) -> Iterator[CursorSite]:
+    """Yield the site of each use of a name, in one walk over the text.
+
+    A site holds until the next is asked for, and does not know what else its block gives.
+    """
+    tokens, stack = tokens_of(text), [Frame("")]
+    start, depth = 0, 0
+    locals_: dict[str, LocalName] | None = None
+    for i, token in enumerate(tokens):
+        if token.type == "NAME" and token.text == name:
+            locals_ = _locals(tokens, start) if locals_ is None else locals_
+            after = tokens[i + 1] if i + 1 < len(tokens) else None
+            frame = stack[-1]
+            yield CursorSite(
+                frame, frame.statement, token, after, locals_, set(), wanted(frame), frame.assigned
+            )
+        _take(stack, token, tokens[i - 1] if i else None)
+        depth += (token.type in OPENERS) - (token.type in CLOSERS)
+        if token.type == "NEWLINE" and depth <= 0:
+            start, locals_ = i + 1, None
 
 
 def is_word(token: Token) -> bool:
@@ -138,7 +173,7 @@ def is_word(token: Token) -> bool:
     )
 
 
-def _first_after(tokens: list[Token], line: int, column: int) -> int:
+def _first_after(tokens: Sequence[Token], line: int, column: int) -> int:
     return next(
         (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
         len(tokens),
@@ -150,11 +185,11 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
     frame = stack[-1]
     if token.type in OPENERS:
         inner = _open_frame(frame, OPENERS[token.type], before)
-        field_ = wanted(frame, frame.statement)
+        field_ = wanted(frame)
         inner.body = CONDITION if field_ is not None and isinstance(field_.type, Condition) else frame.body
         if token.type == "LBRACE" and not frame.bracket and inner.kind in FORMULAS:
             inner.body = inner.kind
-        frame.statement.append(token)
+        frame.add(token)
         stack.append(inner)
     elif token.type in CLOSERS:
         if len(stack) > 1:
@@ -164,23 +199,23 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
             token.type == "NEWLINE" and frame.bracket in ("(", "[")
         ):
             return
-        frame.statement.clear()
+        frame.end_statement()
     else:
         if not frame.statement and is_word(token):
             frame.given.add(token.text)
-        frame.statement.append(token)
+        frame.add(token)
 
 
 def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
     """Make the frame that a bracket opens after the statement so far."""
     statement = frame.statement
-    words = [token.text for token in statement]
+    words = [token.text for token in statement[:2]]
     owner = frame.owner or (words[1] if len(words) > 1 else "")
-    field_ = wanted(frame, statement)
+    field_ = wanted(frame)
     if bracket == "[":
         return Frame(bracket, owner=owner, path=None, setting=field_)
     if bracket == "(":
-        declares = not any(token.type in ASSIGNS for token in statement) and frame.bracket == ""
+        declares = not frame.assigned and frame.bracket == ""
         call = before.text if before is not None and is_word(before) and not declares else ""
         return Frame(bracket, kind=call, owner=owner, path=None, setting=None if call else field_)
     if not frame.bracket:
@@ -207,7 +242,7 @@ def _find_amended_kind(field_: Setting | None) -> str:
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""
 
 
-def _top_of(tokens: list[Token], stop: int) -> int:
+def _top_of(tokens: Sequence[Token], stop: int) -> int:
     """Find where the declaration around a token begins: after the last line end outside all brackets."""
     depth, start = 0, 0
     for i, token in enumerate(tokens[:stop]):
@@ -217,10 +252,10 @@ def _top_of(tokens: list[Token], stop: int) -> int:
     return start
 
 
-def _locals(tokens: list[Token], start: int) -> dict[str, LocalName]:
+def _locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
     """List the names inside the declaration that begins at `start`."""
     names: dict[str, LocalName] = {}
-    depth = 0
+    depth, head = 0, _params(tokens, start)
     for i in range(start, len(tokens)):
         token = tokens[i]
         if token.type == "NEWLINE" and depth <= 0:
@@ -237,12 +272,7 @@ def _locals(tokens: list[Token], start: int) -> dict[str, LocalName]:
             what = above.text
         elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
             what = "variable"
-        elif (
-            depth == 1
-            and below.type == "COLON"
-            and above.type in ("LPAR", "COMMA")
-            and i - start < _params(tokens, start)
-        ):
+        elif depth == 1 and below.type == "COLON" and above.type in ("LPAR", "COMMA") and i - start < head:
             what = "parameter"
         elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
             what = above.text
@@ -251,7 +281,7 @@ def _locals(tokens: list[Token], start: int) -> dict[str, LocalName]:
     return names
 
 
-def _params(tokens: list[Token], start: int) -> int:
+def _params(tokens: Sequence[Token], start: int) -> int:
     """Count the tokens of a declaration's head, `kind name(params)`; 0 without parameters."""
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reodsl.diagnostics import Diagnostic
+from reodsl.ir.training import learning_rate_factor, sum_rate_factors
 from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE
 
@@ -65,6 +68,25 @@ def test_equal_amounts_and_other_starts_are_left_alone(
         text + HEAD + MINE + STUDY.replace("CHANGE", change).replace("SETTING", "")
     ).diagnostics
     assert "W0608" not in [each.code for each in findings]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 60),
+    st.one_of(st.integers(0, 70), st.floats(0, 70)),
+    st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(0, 1)),
+)
+def test_the_summed_learning_rate_is_that_of_all_steps(
+    steps: int, warmup: float, decay_from: float | None
+) -> None:
+    slow = sum(learning_rate_factor(step, steps, warmup, decay_from) for step in range(steps))
+    assert sum_rate_factors(steps, warmup, decay_from) == pytest.approx(slow, rel=1e-9, abs=1e-9)
+
+
+def test_a_billion_steps_are_not_walked(compiled: Callable[..., Compiled]) -> None:
+    half = "steps = 1000000000 steps, optim { warmup = 10%, decay = linear, decay_from = 5% }"
+    (finding,) = unequal(compiled, half)
+    assert "steps: 1e+09 against 400" in finding.labels[0].text
 
 
 def test_a_study_may_say_why(compiled: Callable[..., Compiled]) -> None:

@@ -58,7 +58,7 @@ def ways_out(analysis: Analysis, texts: Mapping[Path, str], first: int, last: in
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
     """Return a text after edits, which are in the order of their places, the last first."""
-    lines = lines_of(text)
+    lines = list(lines_of(text))
     for edit in edits:
         span = edit.span
         head = lines[span.line - 1][: span.column - 1]
@@ -248,7 +248,7 @@ def _without(analysis: Analysis, around: list[tree.Node], span: Span, name: str 
 
 def _cut_out(analysis: Analysis, span: Span) -> Edit:
     """Take out a place with its comma, and with its line where nothing else is on it."""
-    lines = lines_of(analysis.text)
+    lines = list(lines_of(analysis.text))
     head, tail = lines[span.line - 1][: span.column - 1], lines[span.end_line - 1][span.end_column - 1 :]
     if not head.strip() and not tail.strip(" ,") and span.end_line < len(lines):
         return Edit(Span(span.path, span.line, 1, span.end_line + 1, 1), "")

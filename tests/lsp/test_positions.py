@@ -31,8 +31,8 @@ def test_what_lies_past_an_end_is_the_end() -> None:
 
 
 def test_only_line_ends_end_lines() -> None:
-    assert lines_of(TEXT) == ['a = "é😀x" # b', "c\u2028d", ""]
-    assert lines_of("a\rb") == ["a", "b"]
+    assert lines_of(TEXT) == ('a = "é😀x" # b', "c\u2028d", "")
+    assert lines_of("a\rb") == ("a", "b")
     assert whole(TEXT).end == Position(2, 0)
     assert whole("😀").end == Position(0, 2)
 

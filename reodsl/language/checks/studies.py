@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import Constant, ForcedAnswer, FunctionCall, Given, History
-from reodsl.ir.training import learning_rate_factor, warmup_steps
+from reodsl.ir.training import sum_rate_factors, warmup_steps
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
@@ -754,9 +754,13 @@ def _count_stage(ctx: Context, stage: Record) -> tuple[int, float, int, int] | N
     if amount is not None and amount.unit == PLAIN:
         rising = warmup_steps(rising, steps)
     decay_from = optim.data("decay_from") if optim.data("decay") == "linear" else None
-    factors = (learning_rate_factor(step, steps, rising, decay_from) for step in range(steps))
     questions = steps * batch.data("prompts")
-    return steps, optim.data("lr") * sum(factors), questions, questions * batch.data("rollouts")
+    return (
+        steps,
+        optim.data("lr") * sum_rate_factors(steps, rising, decay_from),
+        questions,
+        questions * batch.data("rollouts"),
+    )
 
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
