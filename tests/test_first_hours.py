@@ -49,11 +49,6 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "graph/test_lower.py::test_references_are_of_the_questions_that_training_meets",
         "evaluate/test_sample.py::test_questions_that_training_meets_are_sampled_alone",
     ),
-    "further seeds do not train the base again": (
-        "graph/test_lower.py::test_seeds_go_on_from_a_checkpoint_that_all_of_them_share",
-        "language/test_replicate_from.py::test_the_base_is_trained_once",
-        "specs/test_shared_start.py::test_two_seeds_go_on_from_one_training",
-    ),
     "lets, functions and metrics see the splits": ("rewards/test_splits_anywhere.py::test_as_a_loop_has_it",),
     "splits past a response's end can be left out": (
         "train/test_rollouts.py::test_splits_past_a_responses_end_are_left_out",

@@ -75,7 +75,7 @@ class Commands(click.Group):
         """Return the command that the arguments name; the nearest names when there is none."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            if gone := refuse_dropped(name):
+            if gone := refuse_dropped(f"reodsl {name}"):
                 raise Problem(gone)
             known = self.list_commands(ctx)
             near = difflib.get_close_matches(name, known, n=1)
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
         return 0
     except click.UsageError as caught:
         if isinstance(caught, click.NoSuchOption) and caught.ctx:
-            gone = refuse_dropped(f"{caught.ctx.info_name} {caught.option_name}")
+            gone = refuse_dropped(f"reodsl {caught.ctx.info_name} {caught.option_name}")
             if gone:
                 _show(Problem(gone))
                 return 1

@@ -11,12 +11,14 @@ SINCE = "0.9.0"
 
 DROPPED = MappingProxyType(
     {
-        "report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "
+        "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
+        "from its checkpoint by `folder(…)`",
+        "reodsl report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "
         "`reodsl diff` compares settings",
-        "plan --out": "write `reodsl plan SPEC --json > FILE`; `reodsl run SPEC` does what its plan says",
-        "push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
+        "reodsl plan --out": "write `reodsl plan SPEC --json > FILE`; `reodsl run SPEC` does what its plan says",
+        "reodsl push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
         "`hf upload OWNER/NAME runs/RUN/cards/ARM.md README.md`",
-        "run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",
+        "reodsl run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",
     }
 )
 """The help for each name: a command, an option behind its command, or a name of a spec behind its kind."""

@@ -98,8 +98,6 @@ def _start(start: Source, staged: bool, cluster: Cluster | None) -> Sections:
     before = experiment.start
     base = _start(before, stages_of(before) > 1, cluster)
     sections: Sections = {"base": base["base"] if isinstance(before, FromModel) else base}
-    if experiment.shared:
-        sections["stages_for_all_seeds"] = experiment.shared
     if cluster is not None:
         sections["cluster"] = canonical(experiment.cluster or cluster)
     if not staged:

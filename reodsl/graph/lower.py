@@ -49,11 +49,6 @@ def depends_on_seed(start: Start) -> bool:
     return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
 
 
-def is_shared_by_seeds(start: Start) -> bool:
-    """Return whether all seeds of a study share a checkpoint that was trained."""
-    return isinstance(start, FromTraining) and start.stage < start.experiment.shared
-
-
 class _Lowering:
     """One pass over a study. Tasks are added after what they read, so their order is one to run them in."""
 
@@ -152,8 +147,6 @@ class _Lowering:
         return self.train(start.experiment, start.stage, seed)
 
     def train(self, experiment: Experiment, index: int, seed: int) -> str:
-        if index < experiment.shared:
-            seed = self.study.seeds[0]
         key = ("train", id(experiment), index, seed)
         if key in self.done:
             return self.done[key]
@@ -228,24 +221,21 @@ class _Lowering:
                 start = source
             references = self._add_references(suite, arm, seed)
             inputs = {"start": self.start(start, seed), **self._ask(suite), **references}
-            task_seed, replicate = self._seeds(start, seed)
+            task_seed = self._seed(start, seed)
             # A model that no seed changes is asked in the words that the reference of each seed decides.
             task_seed = task_seed if task_seed is not None else self._seed_of(references)
             model = start.model
             payload = self.payload_once(
-                ("evaluate", id(suite), id(model), replicate, id(given)),
+                ("evaluate", id(suite), id(model), task_seed, id(given)),
                 "evaluate",
-                lambda: evaluate_payload(suite, model, replicate, given),
+                lambda: evaluate_payload(suite, model, task_seed, given),
             )
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]
 
-    def _seeds(self, start: Start, seed: int) -> tuple[int | None, int | None]:
-        """Return the seed of a task that samples a checkpoint, if it has one, and that of its draws."""
-        once = is_shared_by_seeds(start) and len(self.study.seeds) > 1
-        task_seed = seed if depends_on_seed(start) and not once else None
-        # A shared checkpoint has the responses that a study of its seed alone gives it.
-        return task_seed, self.study.seeds[0] if once else task_seed
+    def _seed(self, start: Start, seed: int) -> int | None:
+        """Return the seed of a task that samples a checkpoint, if it depends on one."""
+        return seed if depends_on_seed(start) else None
 
     def _ask(self, suite: Suite) -> dict[str, str]:
         return {f"data:{each.name}": self.data(each.data) for each in suite.benchmarks}
@@ -256,11 +246,11 @@ class _Lowering:
         if reference is None:
             return {}
         inputs, sampled = {}, {"start": self.start(reference, seed)}
-        task_seed, replicate = self._seeds(reference, seed)
+        task_seed = self._seed(reference, seed)
         for each in suite.benchmarks:
-            key = ("reference", id(suite), each.name, replicate)
+            key = ("reference", id(suite), each.name, task_seed)
             if key not in self.done:
-                payload = reference_payload(suite, reference, each.data.grading, replicate or 0)
+                payload = reference_payload(suite, reference, each.data.grading, task_seed or 0)
                 name = f"{suite.name}.reference.{each.data.name}"
                 sources = sampled | {"data": self.data(each.data)}
                 self.done[key] = self.add(name, "sample", payload, sources, arm.name, task_seed)

@@ -345,13 +345,6 @@ class Study(IR):
     seeds: tuple[int, ...] = setting(
         Many(NATURAL), "the seeds: every trained arm once each", required=False, written=(1,), at="replicate"
     )
-    replicate_from: ClassVar[Any] = setting(
-        Many(A(("arm", "experiment", "checkpoint"), "a checkpoint")),
-        "trained checkpoints that all seeds share: trained once, with the first seed; left out, every"
-        " seed trains all stages",
-        "replicate_from = [checkpoint(overthinker)]",
-        required=False,
-    )
     eval: ClassVar[Any] = setting(A(("suite",)), "the suite of arms that name none", required=False)
     score: Score | None = setting(
         A(("reg",), "`reg(…)`"),
@@ -375,19 +368,6 @@ class Study(IR):
     frontiers: tuple[Frontier, ...] = ()
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Return the experiments whose checkpoints all seeds share, by name, with `to STAGE` if that is not the last one."""
-        names: dict[str, None] = {}
-        for arm in self.arms:
-            for each in arm.checkpoint.experiments:
-                if each.shared == len(each.stages):
-                    names[each.name] = None
-                elif each.shared:
-                    stage = each.stages[each.shared - 1].name or str(each.shared - 1)
-                    names[f"{each.name} to {stage}"] = None
-        return tuple(names)
 
     @property
     def models(self) -> tuple[Model, ...]:

@@ -954,19 +954,13 @@ Source = FromModel | FromTraining | FromResults
 
 
 class Experiment(IR):
-    """Training from a starting point, stage after stage.
-
-    No result depends on `cluster`. The first `shared` stages, and all that they start from, are trained once for all seeds
-    of a study, with the first of these.
-    """
+    """Training from a starting point, stage after stage. No result depends on `cluster`."""
 
     presentation = frozenset({"name", "doc"})
-    later = frozenset({"shared"})
     name: str
     doc: str = ""
     start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", at="base")
     stages: tuple[Stage, ...]
-    shared: Annotated[int, Field(ge=0)] = 0
     eval: ClassVar[Any] = setting(
         A(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False
     )

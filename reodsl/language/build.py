@@ -58,7 +58,7 @@ from reodsl.ir.wording import Wording
 from reodsl.language import values
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
-from reodsl.language.resolve import are_same, cap_importance, sort_grid, walk_ancestry
+from reodsl.language.resolve import cap_importance, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.units import PLAIN, Quantity, describe_unit
@@ -71,14 +71,12 @@ T = TypeVar("T", bound=IR)
 class Lowering:
     """The state of one lowering: the evaluation, the study's cluster, names of arms by experiment, and values built so far.
 
-    `on_gpus` says that servers on the cluster sample. `shared` are the experiments whose first stages are trained once for
-    all seeds, each with the number of these stages.
+    `on_gpus` says that servers on the cluster sample.
     """
 
     ctx: Context
     cluster: Cluster | None = None
     on_gpus: bool = False
-    shared: tuple[tuple[values.DeclaredExperiment, int], ...] = ()
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
@@ -274,7 +272,6 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
         start=start(low, base),
         stages=tuple(stage(low, part, each) for part, each in parts),
         cluster=own_cluster(low, record),
-        shared=max((count for each, count in low.shared if are_same(each, record)), default=0),
     )
     low.experiments[id(record)] = (record, built)
     return built

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
+from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind, Num
 from reodsl.language.context import Context
@@ -388,8 +389,11 @@ def _is_block(type: object, kind: Kind) -> bool:
 
 
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
-    """Report a setting that a kind does not have: one level off, misspelt, or unknown."""
+    """Report a setting that a kind does not have: dropped, one level off, misspelt, or unknown."""
     word = name.name
+    if gone := refuse_dropped(word, name.span):
+        ctx.report(gone)
+        return
     inside = [
         each
         for each, field in kind.fields.items()

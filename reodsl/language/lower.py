@@ -33,7 +33,7 @@ from reodsl.language.checks.published import find_unfit
 from reodsl.language.functions import list_smaller
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
-from reodsl.language.resolve import find_arm_suite, find_suite, samples_on_gpus, walk_ancestry, walk_starts
+from reodsl.language.resolve import find_arm_suite, find_suite, samples_on_gpus, walk_starts
 from reodsl.language.values import (
     Compound,
     DeclaredExperiment,
@@ -88,7 +88,6 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
     whole = record.sub("cluster")
     low.cluster = build(Cluster, whole) if whole is not None else None
     low.on_gpus = samples_on_gpus(record)
-    low.shared = tuple(_list_shared(low, record))
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
@@ -130,16 +129,6 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         limit=record.data("limit"),
         unequal=record.data("unequal"),
     )
-
-
-def _list_shared(
-    low: Lowering, record: values.DeclaredStudy
-) -> Iterator[tuple[values.DeclaredExperiment, int]]:
-    """Yield the experiments that seeds share, each with the number of stages, down to the first. One seed shares nothing."""
-    for named in list_records(record, "replicate_from") if len(record.data("replicate")) > 1 else ():
-        for source, stage in walk_ancestry(named):
-            if isinstance(source, values.DeclaredExperiment) and source.is_trained:
-                yield source, len(complete_stages(low.ctx, source)) if stage is None else stage + 1
 
 
 def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:

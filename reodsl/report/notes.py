@@ -11,15 +11,10 @@ def intervals(study: Study, seeds: int) -> str:
     """Explain brackets and marks: over what an interval reaches, and with one seed what it does not include."""
     score = study.score
     if score is None:
-        deviation = "± is one standard deviation over seeds."
-        if study.shared:
-            deviation += f" {note_shared(study)}: how far its trainings differ is not in it."
-        return deviation if seeds > 1 else ""
+        return "± is one standard deviation over seeds." if seeds > 1 else ""
     level = f"Brackets: {100 * score.confidence:g}% intervals over "
     if seeds > 1:
         level += f"{formats.plural(seeds, 'seed')} and questions."
-        if study.shared:
-            level += f" {note_shared(study)}: how far its trainings differ is not in it."
     else:
         level += "questions. With one seed they do not cover differences between training runs."
     if score.relative_to is None:
@@ -30,11 +25,6 @@ def intervals(study: Study, seeds: int) -> str:
 def star(score: Score) -> str:
     """Return the meaning of the star at a difference."""
     return f"{formats.STAR} significantly different from {score.relative_to} (Holm-corrected)."
-
-
-def note_shared(study: Study) -> str:
-    """Return which trainings all seeds go on from."""
-    return f"All seeds go on from one training of {' and '.join(study.shared)}, with seed {study.seeds[0]}"
 
 
 def frontiers(study: Study) -> str:

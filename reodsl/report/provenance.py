@@ -12,7 +12,7 @@ from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
 from reodsl.ir.data import Judge, verifier_words
 from reodsl.ir.study import Study
-from reodsl.report import formats, notes
+from reodsl.report import formats
 from reodsl.report.markup import Markup, data_table, tag
 from reodsl.report.material import Material
 
@@ -95,9 +95,8 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
 
 
 def seeds(study: Study) -> str:
-    """Return the seeds, and what all of them share."""
-    listed = ", ".join(str(seed) for seed in study.seeds) or formats.NONE
-    return f"{listed}. {notes.note_shared(study)}" if study.shared else listed
+    """Return the seeds."""
+    return ", ".join(str(seed) for seed in study.seeds) or formats.NONE
 
 
 def answers_read(spec: Spec) -> list[str]:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from reodsl.diagnostics.dropped import DROPPED, SINCE
+from reodsl.language import check_file
 from tests.called import call
 
 COMMANDS = {
-    "report --compare": ("report", "quickstart", "--compare"),
-    "plan --out": ("plan", "x.reo", "--out", "plan.json"),
-    "push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),
-    "run --notify": ("run", "x.reo", "--notify", "https://example.com"),
+    "reodsl report --compare": ("report", "quickstart", "--compare"),
+    "reodsl plan --out": ("plan", "x.reo", "--out", "plan.json"),
+    "reodsl push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),
+    "reodsl run --notify": ("run", "x.reo", "--notify", "https://example.com"),
 }
 """How a command line holds each name of a command or an option."""
 
+SPECS = {
+    "replicate_from": "study s { replicate_from = [a] }",
+}
+"""How a spec holds each name of the language."""
+
 
 def test_every_name_has_an_example() -> None:
-    assert {*COMMANDS} == {*DROPPED}
+    assert {*COMMANDS, *SPECS} == {*DROPPED}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -32,6 +39,15 @@ def test_a_command_line_is_refused_with_what_serves_instead(
     assert DROPPED[name] in err
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_a_spec_is_refused_with_what_serves_instead(name: str, tmp_path: Path) -> None:
+    (tmp_path / "spec.reo").write_text(SPECS[name])
+    (found,) = (each for each in check_file(tmp_path / "spec.reo").diagnostics if each.code == "E0299")
+    assert found.message == f"`{name}` is gone since {SINCE}"
+    assert found.help == DROPPED[name]
+    assert found.labels[0].span.line == 1
+
+
 def test_the_first_of_the_table(capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]) -> None:
-    call(*COMMANDS["run --notify"])
+    call(*COMMANDS["reodsl run --notify"])
     refusal("commands/E0299.txt", capsys.readouterr().err)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.diff.compare import fingerprints
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, reads
 from reodsl.ir import Spec, canonical_json
@@ -54,50 +53,6 @@ def test_a_shared_start_is_trained_once_a_seed() -> None:
     assert found["score"] == 1  # over all seeds
     assert found["report"] == 1
     assert len([task for task in graph.tasks if task.id == "overthinker.train.s2"]) == 1
-
-
-def test_seeds_go_on_from_a_checkpoint_that_all_of_them_share() -> None:
-    """The base is trained and evaluated once, by the first seed, and what one seed alone has computed is still there."""
-    once = set(fingerprints(lower(_replicated((7,), shared=0))).values())
-    graph = lower(_replicated((7, 8, 9), shared=1))
-    tasks = {task.id for task in graph.tasks if task.kind in ("model", "train", "evaluate")}
-    assert {name for name in tasks if ".train" in name} == {
-        "overthinker.train.s7",
-        *(f"vanilla.train.s{n}" for n in (7, 8, 9)),
-    }
-    assert {name for name in tasks if ".eval" in name} == {
-        "base.eval",
-        *(f"vanilla.eval.s{n}" for n in (7, 8, 9)),
-    }
-    assert kinds(graph)["model"] == 1
-    several = fingerprints(graph)
-    first = [name for name in tasks if name.endswith(".s7") or name == "base.eval"]
-    assert len(first) == 5
-    assert all(several[name] in once for name in first)
-
-
-def test_one_seed_shares_nothing() -> None:
-    plain, asked = (fingerprints(lower(_replicated((7,), shared=count))) for count in (0, 1))
-    assert {name: key for name, key in plain.items() if name != "report"} == {
-        name: key for name, key in asked.items() if name != "report"
-    }
-
-
-def test_stages_after_a_shared_one_are_of_each_seed() -> None:
-    shrink = make.trained(
-        "shrink", make.ppo(make.outcome(), "long"), make.ppo(make.outcome(), "short", steps=1)
-    )
-    shrink = shrink.model_copy(update={"shared": 1})
-    graph = lower(make.spec(make.arm("shrink", shrink), seeds=(1, 2)))
-    assert "shrink.train.long.s2" not in graph
-    starts = [graph[f"shrink.train.short.s{n}"].inputs["start"] for n in (1, 2)]
-    assert starts == ["shrink.train.long.s1"] * 2
-
-
-def _replicated(seeds: tuple[int, ...], shared: int) -> Spec:
-    base = make.base().model_copy(update={"shared": shared})
-    vanilla = make.trained("vanilla", make.ppo(make.outcome(), references=2), start=make.end(base))
-    return make.spec(make.arm("base", base), make.arm("vanilla", vanilla), seeds=seeds)
 
 
 def test_a_stage_that_is_an_arm_of_its_own_is_not_trained_again() -> None:

@@ -15,7 +15,10 @@ from reodsl.language import check_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "reodsl" / "diagnostics" / "pages"
-SOURCES = sorted((ROOT / "reodsl" / "language").rglob("*.py"))
+SOURCES = [
+    *sorted((ROOT / "reodsl" / "language").rglob("*.py")),
+    ROOT / "reodsl" / "diagnostics" / "dropped.py",
+]
 CODES = sorted({code for path in SOURCES for code in re.findall(r'"([EWN]0\d{3})"', path.read_text())})
 # Those that need several files, a command line or another command; they have tests of their own.
 ELSEWHERE = {

@@ -27,6 +27,7 @@ OUTSIDE = "it is of another file, of data or of the machine"
 THOUGHT = "it says what is wrong with the idea, and what to think of instead"
 BY_HAND = {
     "E0209": CHOICE,
+    "E0299": CHOICE,
     "E0212": CHOICE,
     "E0216": OUTSIDE,
     "E0303": NUMBER,
@@ -53,7 +54,6 @@ BY_HAND = {
     "E0612": "numbers that were printed are to be copied",
     "E0613": CHOICE,
     "E0616": CHOICE,
-    "E0617": CHOICE,
     "E0720": CHOICE,
     "E0722": THOUGHT,
     "W0302": THOUGHT,

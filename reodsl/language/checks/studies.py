@@ -27,13 +27,11 @@ from reodsl.language.checks.published import check_against, check_table_of, list
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.resolve import (
-    are_same,
     find_arm_suite,
     find_source,
     find_suite,
     find_trained,
     sort_grid,
-    walk_ancestry,
 )
 from reodsl.language.reward.body import type_measure
 from reodsl.language.units import PLAIN, Quantity
@@ -393,38 +391,6 @@ def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
     if twice is not None:
         helps = "list each seed once: equal seeds give equal runs"
         yield case["replicate"].error("E0208", f"the seed {twice} is there twice", help=helps)
-
-
-@study_check
-def check_replicated(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report E0617: a checkpoint for all seeds that nothing trained, or that no arm goes back to."""
-    for named in list_items(case.study, "replicate_from"):
-        checkpoint = find_trained(named.data if isinstance(named.data, Record) else None)
-        if checkpoint is None:
-            yield error(
-                "E0617",
-                f"`{case.study.name}` replicates from {describe(named)}, which nothing trains",
-                named.span,
-                "a model as it comes",
-                help="a model is the same for all seeds anyway: name checkpoints of experiments, as in"
-                " `replicate_from = [checkpoint(start)]`",
-            )
-        elif not any(_is_ancestor(arm, *checkpoint) for arm in case.study.arms):
-            yield error(
-                "E0617",
-                f"no arm of `{case.study.name}` goes back to {describe(named)}",
-                named.span,
-                "no arm starts here",
-                help="name the checkpoint that arms start from, as their `base` has it",
-            )
-
-
-def _is_ancestor(arm: DeclaredArm, experiment: DeclaredExperiment, stage: int | None) -> bool:
-    """Return whether an arm is that checkpoint, or a later one, or starts from it."""
-    for source, end in walk_ancestry(arm):
-        if are_same(source, experiment):
-            return end is None or (stage is not None and end >= stage)
-    return False
 
 
 @study_check
