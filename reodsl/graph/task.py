@@ -155,7 +155,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 2,
     "score": 7,
-    "measure": 1,
+    "measure": 2,
     "report": 7,
 }
 

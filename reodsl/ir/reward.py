@@ -130,14 +130,17 @@ class Metric(IR):
 class Measure(IR):
     """A number of an evaluated arm: of means over its responses, and perhaps over those of the baseline.
 
-    `lets` are seen by `value`. `unit` is for people.
+    `lets` are seen by `value`. `unit` is for people. It lies from `low` to `high`, as far as the language can tell.
     """
 
     presentation = frozenset({"name", "unit"})
+    later = frozenset({"low", "high"})
     name: str
     lets: tuple[NamedValue, ...] = ()
     value: Expression
     unit: str = ""
+    low: float | None = None
+    high: float | None = None
 
     @property
     def compares(self) -> bool:

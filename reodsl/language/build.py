@@ -6,6 +6,7 @@ plateau inside `until`, budgets out of a schedule, rewards that were typed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -376,6 +377,8 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
         lets=typed.lets,
         value=typed.value.data,
         unit="" if typed.value.unit == PLAIN else describe_unit(typed.value.unit),
+        low=typed.value.low if math.isfinite(typed.value.low) else None,
+        high=typed.value.high if math.isfinite(typed.value.high) else None,
     )
 
 

@@ -25,7 +25,16 @@ from reodsl.numbers.crossed import (
     typical_variance,
 )
 from reodsl.numbers.curves import Curve, Curves, check_cover, mean_only, same_benchmarks
-from reodsl.numbers.reg import MEAN, change_pct, holm, integration_grid, reg, trapezoid_weights, unknown_model
+from reodsl.numbers.reg import (
+    MEAN,
+    change_pct,
+    holm,
+    integration_grid,
+    reg,
+    t_quantile,
+    trapezoid_weights,
+    unknown_model,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -456,12 +465,15 @@ def scores(
         return None if base is None else difference(arm, base, what, places, confidence, typical or {})
 
     area = change("area")
+    accuracy = {b: arm.accuracy[b] for b in places}
     return Scores(
         model,
         title,
         None,
-        limit_interval(interval({b: arm.accuracy[b] for b in places}, confidence), 1.0),
-        limit_interval(interval({b: arm.length[b] for b in places}, confidence), math.inf),
+        bound_interval(interval(accuracy, confidence), 0.0, 1.0, count_questions(accuracy), confidence),
+        bound_interval(
+            interval({b: arm.length[b] for b in places}, confidence), 0.0, math.inf, None, confidence
+        ),
         None,
         None,
         None if area is None else negate_interval(area),
@@ -627,11 +639,50 @@ def negate_interval(positive: Interval) -> Interval:
     return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
 
 
-def limit_interval(unbounded: Interval, top: float) -> Interval:
-    """Limit an interval to values from 0 to `top`."""
-    if unbounded.low is None or unbounded.high is None:
-        return unbounded
-    return Interval(unbounded.value, max(unbounded.low, 0.0), min(unbounded.high, top))
+def bound_interval(
+    around: Interval, low: float, high: float, questions: float | None, confidence: float
+) -> Interval:
+    """Return an interval of a number that lies from `low` to `high`.
+
+    That of a mean over so many `questions`, each within this range, is Wilson's (1927) for a share whose error is the
+    measured one. Where no question differs from another, the error is that of as many independent questions. Other
+    intervals are cut off at the range.
+    """
+    if around.low is None or around.high is None:
+        return around
+    if questions is None or questions < 2 or not math.isfinite(high - low):
+        return Interval(around.value, max(around.low, low), min(around.high, high))
+    share = min(max((around.value - low) / (high - low), 0.0), 1.0)
+    variance, reach = share * (1 - share), (around.high - around.low) / 2 / (high - low)
+    # The squared quantile over the number of independent questions that have the measured error.
+    alike = reach == 0 or variance == 0
+    worth = t_quantile((1 + confidence) / 2, questions - 1) ** 2 / questions if alike else reach**2 / variance
+    middle = (share + worth / 2) / (1 + worth)
+    half = math.sqrt(worth * variance + worth**2 / 4) / (1 + worth)
+    first, last = (low + (high - low) * end for end in (max(middle - half, 0.0), min(middle + half, 1.0)))
+    return Interval(around.value, min(first, around.value), max(last, around.value))
+
+
+def subtract_intervals(one: Interval, two: Interval, correlation: float) -> Interval:
+    """Return the interval of a difference of two means from their own (Zou and Donner 2008); it stays within their ranges.
+
+    Nothing is known of it where nothing is known of one of them.
+    """
+    value = one.value - two.value
+    if one.low is None or one.high is None or two.low is None or two.high is None:
+        return Interval(value)
+
+    def reach(a: float, b: float) -> float:
+        return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
+
+    below = reach(one.value - one.low, two.high - two.value)
+    above = reach(one.high - one.value, two.value - two.low)
+    return Interval(value, value - below, value + above)
+
+
+def count_questions(cells: Cells) -> float:
+    """Return the questions that a mean over benchmarks is worth: those of one, or fewer than the sum if they differ."""
+    return len(cells) ** 2 / math.fsum(1 / each.shape[1] for each in cells.values())
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:

@@ -7,6 +7,7 @@ without each of these cells (a jackknife): for a mean itself that gives the cell
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +21,8 @@ from reodsl.graph.job import Job
 from reodsl.ir.base import Node, walk
 from reodsl.ir.expression import Aggregate, Expression, ForcedAnswer, Given, History, Variable, rewrite
 from reodsl.ir.reward import Measure
-from reodsl.numbers.intervals import Interval, interval
+from reodsl.numbers.crossed import Spread, spread_of
+from reodsl.numbers.intervals import Interval, bound_interval, interval, subtract_intervals
 from reodsl.numbers.reg import MEAN
 from runners.evaluate.frontier import evaluations_of
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
@@ -39,6 +41,18 @@ class Evaluated:
     samples: Mapping[str, pl.DataFrame]
     budgets: tuple[int, ...]
     forced: Mapping[str, Bools] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Jackknifed:
+    """A measure's `value` on a benchmark, and its pseudo-values, `cells` [seeds, questions].
+
+    `questions` is the number of those that have a response in it.
+    """
+
+    value: float
+    cells: Floats
+    questions: int
 
 
 def measure(job: Job) -> None:
@@ -69,7 +83,7 @@ def measure(job: Job) -> None:
             compared = None if rule.compares or arm == payload["relative_to"] else start
             rows += [
                 {"arm": arm, "measure": number, "benchmark": place, **each}
-                for place, each in summarise(cells, compared, payload["confidence"])
+                for place, each in summarise(rule, cells, compared, payload["confidence"])
             ]
     schema = {"arm": pl.String(), "measure": pl.Int64(), "benchmark": pl.String()} | dict.fromkeys(
         ("value", "low", "high", "change", "change_low", "change_high"), pl.Float64()
@@ -214,8 +228,8 @@ def cells_of(
     rule: Measure,
     arm: Sequence[Mapping[History, Sums | None]],
     base: Sequence[Mapping[History, Sums | None]] | None,
-) -> dict[str, tuple[float, Floats]] | None:
-    """Return by benchmark a measure's value, and its cells [seeds, questions]; None where anything has no value."""
+) -> dict[str, Jackknifed] | None:
+    """Return a measure by benchmark; None where anything has no value."""
     found: dict[History, list[Sums]] = {}
     for node in dict.fromkeys(each for each in walk(rule) if isinstance(each, History)):
         whose = [each[node] for each in (arm if node.over == "arm" else base or ())]
@@ -223,7 +237,7 @@ def cells_of(
         if len(known) < len(whose) or not known:
             return None
         found[node] = known
-    cells: dict[str, tuple[float, Floats]] = {}
+    cells: dict[str, Jackknifed] = {}
     for name in next(iter(found.values()))[0]:
         stacked = {node: np.stack([each[name] for each in of_seeds]) for node, of_seeds in found.items()}
         if len({each.shape for each in stacked.values()}) > 1:
@@ -232,7 +246,7 @@ def cells_of(
     return cells
 
 
-def jackknife(rule: Measure, parts: Mapping[History, Floats]) -> tuple[float, Floats]:
+def jackknife(rule: Measure, parts: Mapping[History, Floats]) -> Jackknifed:
     """Return a measure's value, and its pseudo-values (Tukey 1958) without each cell of [seeds, questions].
 
     `parts` are sums and counts of its means, [seeds, questions, 2].
@@ -241,10 +255,12 @@ def jackknife(rule: Measure, parts: Mapping[History, Floats]) -> tuple[float, Fl
     count = shape[0] * shape[1]
     whole = {node: each.sum(axis=(0, 1))[None] for node, each in parts.items()}
     value = float(formula(rule, whole)[0])
+    questions = min(int((each[..., 1] > 0).any(axis=0).sum()) for each in parts.values())
     if count < 2:
-        return value, np.full(shape, value)
+        return Jackknifed(value, np.full(shape, value), questions)
     without = {node: whole[node] - each.reshape(-1, 2) for node, each in parts.items()}
-    return value, (count * value - (count - 1) * formula(rule, without)).reshape(shape)
+    pseudo = count * value - (count - 1) * formula(rule, without)
+    return Jackknifed(value, pseudo.reshape(shape), questions)
 
 
 def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
@@ -280,27 +296,59 @@ def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
 
 
 def summarise(
-    cells: Mapping[str, tuple[float, Floats]] | None,
-    start: Mapping[str, tuple[float, Floats]] | None,
+    rule: Measure,
+    cells: Mapping[str, Jackknifed] | None,
+    start: Mapping[str, Jackknifed] | None,
     confidence: float,
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
     """Yield each benchmark and their mean, with the value and its difference from the baseline's."""
     if cells is None:
         return
     for place, names in {**{name: (name,) for name in cells}, MEAN: tuple(cells)}.items():
-        value = float(np.mean([cells[name][0] for name in names]))
-        if not np.isfinite(value):
+        of_place = {name: cells[name] for name in names}
+        own, spread = _around(rule, of_place, confidence)
+        if not np.isfinite(own.value):
             continue
-        own = _centre(interval({name: cells[name][1] for name in names}, confidence), value)
-        row: dict[str, float | None] = {"value": value, "low": own.low, "high": own.high}
+        row: dict[str, float | None] = {"value": own.value, "low": own.low, "high": own.high}
         if start is not None and all(
-            name in start and start[name][1].shape == cells[name][1].shape for name in names
+            name in start and start[name].cells.shape == cells[name].cells.shape for name in names
         ):
-            change = value - float(np.mean([start[name][0] for name in names]))
-            paired = {name: cells[name][1] - start[name][1] for name in names}
-            apart = _centre(interval(paired, confidence), change)
-            row |= {"change": change, "change_low": apart.low, "change_high": apart.high}
+            other, of_other = _around(rule, {name: start[name] for name in names}, confidence)
+            paired = {name: cells[name].cells - start[name].cells for name in names}
+            if _is_share(rule):
+                of_both = spread_of(paired)
+                change = subtract_intervals(own, other, _correlation(spread, of_other, of_both))
+            else:
+                change = _centre(interval(paired, confidence), own.value - other.value)
+            row |= {"change": change.value, "change_low": change.low, "change_high": change.high}
         yield place, row
+
+
+def _is_share(rule: Measure) -> bool:
+    """Return whether a measure is one mean, whose responses are all within its range."""
+    means = {node for node in walk(rule) if isinstance(node, History)}
+    return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
+
+
+def _around(
+    rule: Measure, cells: Mapping[str, Jackknifed], confidence: float
+) -> tuple[Interval, Spread | None]:
+    """Return a measure on some benchmarks with its interval within its range, and the spread of its cells."""
+    pseudo = {name: each.cells for name, each in cells.items()}
+    around = _centre(interval(pseudo, confidence), float(np.mean([each.value for each in cells.values()])))
+    low = -math.inf if rule.low is None else rule.low
+    high = math.inf if rule.high is None else rule.high
+    questions = len(cells) ** 2 / sum(1 / max(each.questions, 1) for each in cells.values())
+    bound = bound_interval(around, low, high, questions if _is_share(rule) else None, confidence)
+    return bound, spread_of(pseudo)
+
+
+def _correlation(one: Spread | None, two: Spread | None, both: Spread | None) -> float:
+    """Return how two means go together, by the variances of each and of their difference; 0 if either has none."""
+    if one is None or two is None or both is None or min(one.variance, two.variance) <= 0:
+        return 0.0
+    shared = one.variance + two.variance - both.variance
+    return max(-1.0, min(1.0, shared / (2 * math.sqrt(one.variance * two.variance))))
 
 
 def _centre(around: Interval, value: float) -> Interval:

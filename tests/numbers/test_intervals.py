@@ -160,12 +160,18 @@ def test_a_percentage_needs_a_denominator_that_is_apart_from_0():
 
 @pytest.mark.parametrize("right", [True, False])
 def test_an_interval_of_accuracy_ends_where_none_can_be(right):
-    """All answers but one are alike, so that the interval would go on past 0 or 1."""
+    """All answers but one are alike, or all, so that Student's interval would go on past 0 or 1 or have no width."""
     alike = {b: np.where(np.arange(q) > 0, float(right), float(not right)) for b, q in SIZES.items()}
     arms = {name: [dataclasses.replace(ONE[name][0], accuracy=alike)] for name in ("base", "reo")}
     found = rows_of(arms, ["reo"])["base", "easy", None].accuracy
-    assert (found.high if right else found.low) == float(right)
-    assert 0 <= found.low < found.value < found.high <= 1
+    assert 0 < found.low < found.value < found.high < 1
+    same = {b: np.full(q, float(right)) for b, q in SIZES.items()}
+    arms["base"] = [dataclasses.replace(ONE["base"][0], accuracy=same)]
+    for benchmark, questions in {**SIZES, "mean": 4 / (1 / 7 + 1 / 12)}.items():
+        found = rows_of(arms, ["reo"])["base", benchmark, None].accuracy
+        # Wilson's interval of a share that is 0 or 1, with Student's quantile.
+        width = 1 / (1 + questions / t_quantile(0.975, questions - 1) ** 2)
+        assert (found.low, found.high) == pytest.approx((1 - width, 1) if right else (0, width))
 
 
 def test_a_model_that_is_the_same_for_all_seeds_is_given_once():
