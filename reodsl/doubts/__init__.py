@@ -223,6 +223,10 @@ _INEXACT = {
         "the server took prompts as texts alone, so it read tokens of its own where a response was cut",
         "exact ones come from a server that takes prompts of token ids, as vLLM and SGLang do",
     ),
+    "cut_again": (
+        "the server's texts have a few tokens more by the tokenizer here than it counted, and were cut at `max_tokens`",
+        "exact ones come from a server that replies token ids, as vLLM and SGLang do",
+    ),
     "unrepeatable": (
         "the server gave two answers to the same greedy request",
         "evaluate again to see how far the numbers move; vLLM has `VLLM_BATCH_INVARIANT=1`, and SGLang"

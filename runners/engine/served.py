@@ -33,6 +33,8 @@ RETOKENISED = "retokenised"
 """It gave texts, whose tokens are those of the tokenizer here."""
 ASKED_AS_TEXT = "asked_as_text"
 """It took prompts as texts alone, and made its own tokens of them."""
+CUT_AGAIN = "cut_again"
+"""It gave a text of a few tokens more than it counted and was asked for, without its end."""
 UNREPEATABLE = "unrepeatable"
 """It gave two answers to one greedy request."""
 PROBED = 16
@@ -42,9 +44,18 @@ _BYTES_PER_TOKEN = 128
 _SEED = (1 << 31) - 1
 """Seeds lose their higher bits: some servers take no more."""
 _LOST = 0.02
-"""The share of a server's tokens that its texts may lack when they are tokenised again."""
+"""The share by which a server's tokens and those of its texts, tokenised again, may differ over all responses."""
+_UNLIKE = 0.1
+"""The same for a single response, besides `_APART` tokens."""
 _APART = 4
 """Tokens by which a server may read a text otherwise, where it is cut and where words to force an answer follow."""
+
+_MOST_READ = 1 << 40
+"""The largest number of tokens of a prompt that is one."""
+_KEEPS_MARKS = (
+    "start it so that texts keep their marks (`skip_special_tokens`), or take a server that replies token ids"
+)
+_OWN_TOKENIZER = "name the tokenizer of the model that it serves, or take a server that replies token ids"
 
 Value = TypeVar("Value")
 Encode = Callable[[str], Sequence[int]]
@@ -117,10 +128,11 @@ class ServedEngine:
         made = self._ask_all(respond, len(requests))
         has, counted = (sum(each) for each in zip(*((len(one.tokens), n) for one, n in made), strict=True))
         if has < counted * (1 - _LOST):
-            raise self._unsound(
-                f"its texts have {has:,} tokens of the {counted:,} that it made",
-                "start it so that texts keep their marks (`skip_special_tokens`), or take a server that replies token ids",
-            )
+            raise self._misread("its texts have", has, counted, _KEEPS_MARKS)
+        # Here each end is counted, there it may be.
+        ends = sum(one.finish == "stop" for one, _ in made)
+        if has - 2 * ends > counted * (1 + _LOST) + _APART:
+            raise self._misread("its texts have", has, counted, _OWN_TOKENIZER)
         return [response for response, _ in made]
 
     def force(
@@ -189,7 +201,7 @@ class ServedEngine:
             words = f"it has no model `{name}`, and has {names}"
             raise self._cannot_ask(RefusedReply(words, "write the model's name as the server has it"))
         most = models.get(name, {}).get("max_model_len")
-        if type(most) is int and most < self._limits.context:
+        if type(most) is int and 0 < most < self._limits.context:
             raise self._unsound(
                 f"it reads {most:,} tokens at most, and the longest sequence here may have {self._limits.context:,}",
                 f"start it with a longest sequence of {self._limits.context:,} tokens, or shorten the suite's `max_tokens`",
@@ -253,6 +265,8 @@ class ServedEngine:
                 raise TypeError
             if not (type(read) is type(counted) is int and 0 < counted <= sampling.max_tokens):
                 raise TypeError
+            if not 0 <= read <= _MOST_READ:
+                raise TypeError
         except (Undecodable, LookupError, TypeError, AttributeError):
             raise self._unsound(
                 f"it sends no completion with its counts of tokens: {self._remote.shown(body)}",
@@ -272,9 +286,13 @@ class ServedEngine:
             )
         if ids is None:
             record(self._aside, INEXACT, RETOKENISED)
-            ids = list(self._encode(text))
-            counted -= ended
-            return Continuation(self._end(ids, ended, sampling), counted, ended)
+            ids = self._tokens_of(text)
+            apart = _UNLIKE * counted + _APART
+            if len(ids) < counted - ended - apart:
+                raise self._misread("one of its texts has", len(ids), counted, _KEEPS_MARKS)
+            if len(ids) > counted + apart:
+                raise self._misread("one of its texts has", len(ids), counted, _OWN_TOKENIZER)
+            return Continuation(self._end(ids, ended, sampling), counted - ended, ended)
         if not isinstance(ids, list) or not all(
             type(each) is int and 0 <= each < self._limits.vocab for each in ids
         ):
@@ -297,8 +315,26 @@ class ServedEngine:
 
     def _end(self, ids: list[int], ended: bool, sampling: TokenSampling) -> tuple[int, ...]:
         """Return tokens with the stop token that a server leaves out."""
-        stop = sampling.stop_ids if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
-        return (*ids[: sampling.max_tokens - len(stop[:1])], *stop[:1])
+        stop = sampling.stop_ids[:1] if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
+        room = sampling.max_tokens - len(stop)
+        if len(ids) > room:
+            record(self._aside, INEXACT, CUT_AGAIN)
+        return (*ids[:room], *stop)
+
+    def _tokens_of(self, text: str) -> list[int]:
+        """Return the tokens of a server's text. Raises E0834 for one that the tokenizer does not know."""
+        try:
+            # JSON may hold halves of characters.
+            return list(self._encode(text.encode("utf-8", "replace").decode("utf-8")))
+        except Problem as fault:
+            if fault.diagnostics[0].code != "E0810":
+                raise
+            # Any of its words may be the key.
+            words = f"the tokenizer has no tokens for all of its text: {self._remote.shown(text)}"
+            raise self._unsound(words, _OWN_TOKENIZER) from None
+
+    def _misread(self, what: str, has: int, counted: int, help: str) -> Problem:
+        return self._unsound(f"{what} {has:,} tokens by the tokenizer here, and it counts {counted:,}", help)
 
     def _cannot_ask(self, refused: RefusedReply) -> Problem:
         message = f"the served model `{self._source.model}` cannot be asked: {refused.words}"

@@ -248,6 +248,21 @@ def lose(reply: Reply) -> None:
     reply["choices"][0]["text"] = ""
 
 
+def longer(words: int, every: int = 1) -> Callable[[Reply], None]:
+    """A server whose texts have more tokens here than it counts: all, or those of some lengths."""
+
+    def change(reply: Reply) -> None:
+        del reply["choices"][0]["token_ids"]
+        if reply["usage"]["completion_tokens"] % every == 0:
+            reply["choices"][0]["text"] += " 5" * words
+
+    return change
+
+
+def counts(**numbers: int) -> Callable[[Reply], None]:
+    return lambda reply: reply["usage"].update(numbers)
+
+
 def stranger(reply: Reply) -> None:
     reply["choices"][0]["token_ids"] = [999] * reply["usage"]["completion_tokens"]
 
@@ -263,7 +278,11 @@ REFUSED: dict[str, tuple[Callable[[Reply], object], str]] = {
     "an abort": (lambda reply: reply["choices"][0].update(finish_reason="abort"), "no completion with its counts"),
     "a list": (lambda reply: reply.update(choices=[]), "no completion with its counts"),
     "cut too early": (cut, "it cut a response at 1 tokens"),
-    "lost marks": (lose, "its texts have"),
+    "lost marks": (lose, "one of its texts has 0 tokens by the tokenizer here, and it counts"),
+    "a text of more tokens": (longer(40), "one of its texts has 5"),
+    "more tokens in sum": (longer(4), "its texts have"),
+    "a prompt of thousands of digits": (counts(prompt_tokens=10**4299), "no completion with its counts"),
+    "a prompt of fewer than no tokens": (counts(prompt_tokens=-4), "no completion with its counts"),
     "another vocabulary": (stranger, "none of the 33 of the tokenizer"),
     "too many": (more, "tokens, and counts"),
 }  # fmt: skip
@@ -279,6 +298,46 @@ def test_what_makes_numbers_unsound_is_refused(
     (told,) = caught.value.diagnostics
     assert told.code == "E0834"
     assert words in told.message
+    assert len(told.message) < 500
+
+
+def test_texts_that_are_cut_again_are_told(job: MakeJob, folders: tuple[Path, Path], vllm: Vllm) -> None:
+    """A response of 20 tokens that has 21 here."""
+
+    def change(reply: Reply) -> None:
+        del reply["choices"][0]["token_ids"]
+        # Halves of characters are none.
+        reply["choices"][0]["text"] = reply["choices"][0]["text"].replace("?", "\ud800")
+        if reply["usage"]["completion_tokens"] == 20:
+            reply["choices"][0]["text"] += " 5"
+            reply["choices"][0]["finish_reason"] = "length"
+
+    # What cannot be a longest sequence is none.
+    models = {"data": [{"id": "tiny", "max_model_len": -(10**4299)}]}
+    with there(changed(vllm, change), models) as server:
+        made = asking(job, folders, server)
+        run.evaluate(made)
+    curves = json.loads((made.out / "curves.json").read_text())
+    assert set(curves["one"]["inexact"]) >= {engine.RETOKENISED, engine.CUT_AGAIN}
+    told = find_inexact(Graph((made.task,)), {made.task.id: made.out})[made.task.id]
+    assert any("were cut at `max_tokens`" in each.message for each in told)
+    assert table(made, "samples")["tokens"].max() == 20
+
+
+def test_a_key_that_a_server_says_in_its_texts_is_not_shown(
+    job: MakeJob, folders: tuple[Path, Path], vllm: Vllm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_KEY", KEY)
+
+    def echo(reply: Reply) -> None:
+        reply["choices"][0].update(text=f"key {KEY}", token_ids=None)
+
+    with there(changed(vllm, echo)) as server, pytest.raises(Problem) as caught:
+        run.evaluate(asking(job, folders, server, source={"key": "TINY_KEY"}))
+    (told,) = caught.value.diagnostics
+    assert told.code == "E0834"
+    assert "the tokenizer has no tokens for all of its text: … (its words hold the key)" in told.message
+    assert KEY not in render([told], {})
 
 
 def test_a_server_is_looked_at_before_it_is_asked(
