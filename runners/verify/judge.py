@@ -11,11 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
+from math import prod
 
 from runners.verify.final import LABELS, final_answer
+from runners.verify.kinds import read_kind, same_kind
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import MeasuredQuantity, quantity, same_quantity, unit_of
+from runners.verify.sides import opposed, without_sides
 
 MOST_ITEMS = 24
 """Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
@@ -102,7 +106,10 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
         return True if gold.strip() == answer.strip() and _WORD.search(gold) else Ask(gold, answer)
     if HIDDEN.search(answer) and not HIDDEN.search(gold):
         return False
-    gold, answer = plain(gold), plain(final_answer(answer) or answer)
+    answer = final_answer(answer) or answer
+    if _ABOUT.match(answer) and not _ABOUT.match(gold):
+        return False
+    gold, answer = _plain_reference(gold), plain(answer)
     if _SOME.search(answer) and not _SOME.search(gold):
         return False
     judging = _Judge(Fraction(str(tolerance)), tolerance)
@@ -112,6 +119,12 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
             *(part or _listed(text) for part, text in zip(parts, (gold, answer), strict=True))
         )
     return some([judging.compare(*pair, 0) for pair in _of_one_integer(gold, answer)])
+
+
+@lru_cache(maxsize=1024)
+def _plain_reference(reference: str) -> str:
+    """Return `plain` of a reference, which is compared with many answers."""
+    return plain(reference)
 
 
 def expressions(reference: str) -> list[str]:
@@ -129,6 +142,7 @@ def _expressions(text: str, depth: int) -> list[str]:
     if depth > DEEPEST:
         return [text]
     read = quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None
+    read = read or read_kind(text) is not None
     if read or text == r"\ldots" or _formula(text):
         return []
     if not text or several(text) or not balanced(text):
@@ -152,7 +166,7 @@ def _expressions(text: str, depth: int) -> list[str]:
     return [_for_algebra(_without_unit(text)[0])]
 
 
-_WORD = re.compile(r"[0-9A-Za-z]")
+_WORD = re.compile(r"[^\W_]")
 _PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|prime)(?![a-z])")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 _CONSTANT = re.compile(
@@ -277,6 +291,24 @@ class _Judge:
             return False
         if depth > DEEPEST:
             return Ask(gold, answer)
+        kind = same_kind(gold, answer)
+        if kind is not None:
+            return kind
+        figure = _FIGURE.fullmatch(gold)
+        other_figure = None if figure is None else _FIGURE.fullmatch(answer)
+        if figure is not None and other_figure is not None:
+            return _same_figure(figure, other_figure)
+        if opposed(gold, answer) or (r"\lor" in gold and r"\land" in answer and r"\lor" not in answer):
+            return False
+        if r"\land" in gold and r"\lor" in answer and r"\land" not in answer:
+            return False
+        spellings = product(_spellings(gold), _spellings(answer))
+        return some(
+            [self._by_value(first, _decimal_comma(first, second), depth) for first, second in spellings]
+        )
+
+    def _by_value(self, gold: str, answer: str, depth: int) -> Plan:
+        """Compare what is of no kind: numbers, residues, words, equations, groups, and last expressions."""
         gold_quantity, answer_quantity = quantity(gold, reference=True), quantity(answer)
         if (
             gold_quantity is None
@@ -307,8 +339,11 @@ class _Judge:
         inner = _opened(gold), _opened(answer)
         if inner != (gold, answer):
             return self.compare(*inner, depth + 1)
+        if _mirrored(gold, answer):
+            return True
         gold, answer = _one_by_one(gold, answer), _one_by_one(answer, gold)
         gold, answer = _unlettered(gold, answer), _unlettered(answer, gold)
+        gold, answer = _as_column(gold, answer), _as_column(answer, gold)
         chained = self._chains(gold, answer, gold_quantity, depth)
         if chained is not None:
             return chained
@@ -363,7 +398,9 @@ class _Judge:
         names = left[0], right[0]
         alike = _same_text(*names)
         if _strict_name(right[0]) and (alike or quantity(value, reference=True) is not None):
-            if not alike and all(len(name) == 1 for name in names):
+            if not alike and (all(len(name) == 1 for name in names) or opposed(*names)):
+                return False
+            if not alike and _same_text(*(name.replace("'", "") for name in names)):
                 return False
             return every([self.compare(value, link, depth + 1) for link in right[1:]])
         return _asked(gold, answer, self.share)
@@ -514,6 +551,11 @@ _LOG_E = re.compile(r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))")
 _CAPITAL = re.compile(
     r"\\(?:mathbb|text|mathrm|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|([A-Z])(?:_(?:\{([^{}]*)\}|(\w)))?"
 )
+_PRIMED = re.compile(r"([A-Za-z])(?:_(?:\{([^{}]*)\}|(\w)))?('+)")
+_DOUBLE_FACTORIAL = re.compile(r"(?<![0-9.])([0-9]{1,2})!!(?!!)")
+_MATRIX_TRANSPOSED = re.compile(r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])")
+_PARTIAL = re.compile(r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?")
+_INVERSE = re.compile(r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()")
 _GAMMA = re.compile(r"\\gamma(?![A-Za-z])")
 
 
@@ -522,6 +564,12 @@ def _for_algebra(text: str) -> str:
 
     It takes `\gamma` for a function or a constant, a last letter for a unit, degrees for radians, and no `E_0`.
     """
+    if "'" in text:
+        text = _PRIMED.sub(lambda name: f"{name[1]}_{{{name[2] or name[3] or ''}{'9' * len(name[4])}}}", text)
+    if "!!" in text:
+        text = _DOUBLE_FACTORIAL.sub(lambda number: str(prod(range(int(number[1]), 0, -2))), text)
+    text = _MATRIX_TRANSPOSED.sub(r"\1_{6}", _PARTIAL.sub(r"\1_{7}", text))
+    text = _INVERSE.sub(r"\1_{8}", text)
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
     return _LAST_LETTER.sub(r"{\1}", text.replace("E_", r"\Xi_"))
 
@@ -697,7 +745,7 @@ def _words(gold: str, answer: str) -> Plan | None:
     if left is None or not _spoken(left):
         return None
     if right is None:
-        right = answer if _LETTERS.fullmatch(answer) else ""
+        right = answer if _LETTERS.fullmatch(answer) or _ANY_WORDS.fullmatch(answer) else ""
     named, met = _folded(left), _folded(right)
     more = met[len(named) :]
     if more and (
@@ -705,6 +753,57 @@ def _words(gold: str, answer: str) -> Plan | None:
     ):
         met = met[: len(named)]
     return named == met and bool(named)
+
+
+_FIGURE = re.compile(r"\\(angle|triangle|overline|overrightarrow|vec|bar) ?\{? ?([A-Z]{2,6}) ?\}?")
+
+
+def _same_figure(gold: re.Match[str], answer: re.Match[str]) -> bool:
+    """Return whether two names are of one figure: segments and angles from either end, triangles from any corner."""
+    left, right = gold[2], answer[2]
+    if gold[1] != answer[1]:
+        return False
+    if gold[1] == "triangle":
+        return sorted(left) == sorted(right)
+    return left == right or (gold[1] in ("angle", "overline", "bar") and left == right[::-1])
+
+
+_ABOUT = re.compile(r"\s*+\$?~ ?[0-9]")
+_OUT_OF = re.compile(r"([0-9]{1,12}) ?(?:\\text\{ ?)?out of ?\}? ?([0-9]{1,12})")
+_DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?: of)?)?(?![a-z]) ?\}?")
+_COMMA_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{1,12}),([0-9]{2}|[0-9]{4,12})(?![0-9,])")
+
+
+def _spellings(text: str) -> list[str]:
+    """Return what a text may say without words: a share, dozens or the things themselves, a number without its direction."""
+    share = _OUT_OF.fullmatch(text)
+    if share is not None:
+        return [_quotient(share[1], share[2])]
+    texts = list(without_sides(text))
+    dozens = _DOZEN.match(text)
+    if dozens is not None:
+        texts.append(f"{_number_text(12 * Fraction(dozens[1]))}{text[dozens.end() :]}")
+    return texts
+
+
+def _number_text(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else str(float(value))
+
+
+def _decimal_comma(gold: str, answer: str) -> str:
+    """Return an answer with a point for its comma, where the reference is a number with a decimal point.
+
+    One with a point takes the comma of the reference `0,25`, which may else be a list.
+    """
+    if "." in answer and "," in gold and _LESS_THAN_ONE.fullmatch(gold):
+        return answer.replace(".", ",")
+    if "," not in answer or "." not in gold or "," in gold:
+        return answer
+    return _COMMA_DECIMAL.sub(r"\1.\2", answer) if _ONE_DECIMAL.match(gold) else answer
+
+
+_LESS_THAN_ONE = re.compile(r"-?0,[0-9]{2,12}")
+_ONE_DECIMAL = re.compile(r"(?:-|\\?\$)?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
 
 
 def _minutes(time: re.Match[str]) -> set[int]:
@@ -847,7 +946,7 @@ def _group(text: str) -> _Group | None:
     """Return the members of a text that has several, or of a set."""
     if "=" in text and (solutions := _solutions(text)) is not None:
         return solutions
-    group = _matrix(text) or _set(text) or _orders(text)
+    group = _transposed(text) or _matrix(text) or _set(text) or _orders(text)
     if group is not None:
         return group
     parts = split_top(text, _CUP)
@@ -898,6 +997,31 @@ def _matrix(text: str) -> _Group | None:
     return _rows(
         [[rf"{scaled[1]} \cdot ({cell.strip()})" for cell in row] for row in rows] if scaled else rows
     )
+
+
+_TRANSPOSED = re.compile(
+    r"((?:[(\[]|\\begin).*(?:[)\]]|\\end\{[a-z]{1,9}\})) ?\^ ?\{? ?(?:T|\\top|\\intercal|\\(?:mathrm|text)\{T\}) ?\}?",
+    re.DOTALL,
+)
+_TWO_ROWS = re.compile(r"\\binom\{([^{}]*)\}\{([^{}]*)\}")
+
+
+def _transposed(text: str) -> _Group | None:
+    """Return the column that a transposed row or tuple is, and a transposed matrix."""
+    match = _TRANSPOSED.fullmatch(text) if text[-1] in "T}p" or text.endswith("intercal") else None
+    group = _group(match[1]) if match is not None else None
+    if group is None or group.kind not in ("tuple", "matrix"):
+        return None
+    width = group.width or len(group.items)
+    rows = [group.items[start : start + width] for start in range(0, len(group.items), width)]
+    return _rows(list(zip(*rows, strict=True)))
+
+
+def _as_column(text: str, other: str) -> str:
+    r"""Return `\binom{1}{2}` as a column, where it is compared with a matrix."""
+    if r"\binom" not in text or "matrix}" not in other:
+        return text
+    return _TWO_ROWS.sub(r"\\begin{pmatrix}\1\\\\\2\\end{pmatrix}", text)
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> _Group | None:
@@ -981,6 +1105,18 @@ def _sum(centre: str, mark: str, radius: str, negative: bool) -> str:
         return f"{side}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
     ends = -one.value if negative else one.value
     return _number(ends + (other.value if mark == "+" else -other.value), one if one.rounded else other)
+
+
+_MIRRORED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+
+
+def _mirrored(gold: str, answer: str) -> bool:
+    """Return whether an order is another one read from its right: `a < b` and `b > a`."""
+    if not _ORDER.search(gold):
+        return False
+    first, second = ([piece.strip(" ") for piece in _ORDER.split(text)] for text in (gold, answer))
+    mirrored = len(first) == len(second) == 3 and _MIRRORED[first[1]] == second[1]
+    return mirrored and _same_text(first[0], second[2]) and _same_text(first[2], second[0])
 
 
 def _interval_of_order(text: str) -> _Group | None:

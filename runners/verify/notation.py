@@ -23,6 +23,7 @@ _SIGNS: dict[int, str] = str.maketrans(
         "\u00b1": r"\pm ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in ", "\u2205": r"\emptyset ",
         "\u221a": r"\sqrt", "\u03b8": r"\theta ", "\u2032": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
         "\u2248": r"\approx ", "\u2223": r"\mid ", "~": " ", "\u2200": r"\forall ", "\u2203": r"\exists ",
+        "\u2227": r"\land ", "\u2228": r"\lor ", "\u2192": r"\to ", "\u2033": "''",
         "\u211d": r"\mathbb{R}", "\u2124": r"\mathbb{Z}",
         "\u2103": r"^\circ C", "\u2109": r"^\circ F", "\u3001": ", ", "\u3002": ".",
         "\u201c": '"', "\u201d": '"', "\u2019": "'", "\u27e8": r"\langle ", "\u27e9": r"\rangle ",
@@ -52,7 +53,7 @@ _WORDS = {
     "leq": r"\le", "leqslant": r"\le", "geq": r"\ge", "geqslant": r"\ge", "neq": r"\ne", "lt": "<", "gt": ">",
     "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "lparen": "(",
     "rparen": ")", "degree": r"^\circ", "colon": ":", "isin": r"\in", "infin": r"\infty", "ast": "*", "star": "*",
-    "lvert": "|", "rvert": "|", "vert": "|", "vee": r"\lor", "textdollar": r"\$",
+    "lvert": "|", "rvert": "|", "vert": "|", "vee": r"\lor", "wedge": r"\land", "textdollar": r"\$",
     "euro": "\u20ac", "texteuro": "\u20ac", "pounds": "\u00a3", "textsterling": "\u00a3", "yen": "\u00a5",
     "textyen": "\u00a5", "textcent": "\u00a2", "cent": "\u00a2", "cr": r"\\", "R": r"\mathbb{R}", "tg": r"\tan",
     "varepsilon": r"\epsilon", "varphi": r"\phi", "vartheta": r"\theta", "varrho": r"\rho",
@@ -92,7 +93,10 @@ _AXIS = re.compile(
 )
 _PRIME = re.compile(r"\^ ?(?:\{ ?\\prime ?\}|\\prime(?![A-Za-z]))")
 _WORD_BELOW = re.compile(r"_(\\text\{[a-z]{3,5}\})")
-_DERIVATIVE = re.compile(r"\\frac\{ ?d ?([a-z]) ?\}\{ ?d ?x ?\}")
+_DERIVATIVE = re.compile(r"\\frac\{ ?d(?P<order>\^\{?2\}?)? ?([a-z]) ?\}\{ ?d ?x ?(?(order)\^\{?2\}?) ?\}")
+_DECIMAL_COMMA = re.compile(
+    r"(?<![0-9,}])(?:([0-9]+)\{,\}(?=(?:[0-9]{1,2}|[0-9]{4,})(?![0-9]|\{,\}))|0\{,\}(?=[0-9]))"
+)
 _JOINT = re.compile(r"\\text\{ ?([\u6216\u548c]) ?\}")
 _NEGATIVE = re.compile(r"\A(?:negative|minus) (?=[0-9\\.])", re.IGNORECASE)
 _CORRECT = re.compile(r"\A(\(?[A-J]\)?) is (?:the )?(?:correct|right)(?: (?:one|answer|option|choice))?\.?\Z")
@@ -153,6 +157,8 @@ def plain(text: str) -> str:
 
     `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
     """
+    if "{,}" in text:
+        text = _DECIMAL_COMMA.sub(lambda number: f"{number[1] or 0}.", text)
     text = _DOTS.sub(r"\\ldots ", spelt(text))
     if r"\\begin" in text:
         text = text.replace(r"\\", "\\")
@@ -166,7 +172,10 @@ def plain(text: str) -> str:
         text = _OVER.sub(_over, text)
         text = _SECOND.sub(r"\\\1\2{\3}", _FIRST.sub(r"\\\1{\2}", text))
         text = _POWER.sub(r"^\\circ", text)
-        text = _JOINT.sub(r" \1 ", _DERIVATIVE.sub(r"\1'", _PRIME.sub("'", text)))
+        text = _JOINT.sub(
+            r" \1 ",
+            _DERIVATIVE.sub(lambda rate: rate[2] + "'" * (2 if rate[1] else 1), _PRIME.sub("'", text)),
+        )
         text = _WORD_BELOW.sub(r"_{\1}", text)
         text = _SYSTEM.sub(lambda system: system[1].replace(r"\\", ","), text)
     elif "{," in text:

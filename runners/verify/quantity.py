@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from runners.verify.numerals import number_in_words
+
 Dimension = tuple[tuple[str, int], ...]
 MOST_CHARACTERS = 80
 MOST_POWER = 6
@@ -258,7 +260,24 @@ class MeasuredQuantity:
 def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     """Return the number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
     text = text.strip(" ")
-    parts = _THEN.split(" ".join(_FLAT.sub(r" \1 ", text).split()))
+    if "'" in text:
+        text = _FEET.sub(r"\1 ft \2 in", text)
+    if "." in text:
+        text = _POINTS.sub(_without_points, text)
+    if text[:1].isalpha() or text[:5] == r"\text":
+        words = _FLAT.sub(r" \1 ", text).strip(" ")
+        signed = _MINUS.match(words)
+        if signed is not None:
+            positive = quantity(words[signed.end() :], reference=reference)
+            return positive and _changed(positive, value=-positive.value)
+        spoken = number_in_words(words)
+        if spoken is not None:
+            return _with_words(*spoken, reference)
+    flat = " ".join(_FLAT.sub(r" \1 ", text).split()) if "\\" in text else text
+    special = _prefixed(flat) if flat[:1] == "0" else _degrees_and_minutes(text) if "'" in text else None
+    if special is not None:
+        return special
+    parts = _THEN.split(flat)
     if len(parts) > 1:
         return _in_several_units([quantity(part, reference=reference) for part in _spelt_out(parts)])
     lettered = _LETTERED.fullmatch(text if "\\" not in text else _FLAT.sub(r"\1", text))
@@ -320,6 +339,51 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         value, whole, rounded, unit=money, digits=digits, unended=unended, step=step
     )
     return _with_tail(number_read, text[end:], reference)
+
+
+_POINTS = re.compile(
+    r"\A([+-]?)([0-9]{1,3}(?:\.[0-9]{3})+)(?:,([0-9]{1,12})|(?<=\.[0-9]{3}\.[0-9]{3}))(?![0-9.,])"
+)
+_FEET = re.compile(r"\A([0-9]{1,4})' ?([0-9]{1,2}(?:\.[0-9]+)?)(?:''|\")\Z")
+_MINUS = re.compile("(?:negative|minus) (?!negative|minus)", re.IGNORECASE)
+_PREFIXED = re.compile(r"0([xXbBoO])([0-9A-Fa-f]{1,64})")
+_PREFIXES_OF_BASES = {"x": 16, "b": 2, "o": 8}
+_ARC = re.compile(
+    r"(-?)([0-9]{1,4}) ?\^\\circ ?([0-9]{1,2}(?:\.[0-9]{1,9})?) ?'(?!') ?(?:([0-9]{1,2}(?:\.[0-9]{1,9})?) ?(?:''|\"))?"
+)
+
+
+def _without_points(number: re.Match[str]) -> str:
+    """Return `1.234,56` with a decimal point and no other."""
+    return f"{number[1]}{number[2].replace('.', '')}{'.' + number[3] if number[3] else ''}"
+
+
+def _prefixed(text: str) -> MeasuredQuantity | None:
+    """Return the number of `0x1F`, `0b101` or `0o17`, with the digits that its base has."""
+    match = _PREFIXED.fullmatch(text)
+    if match is None:
+        return None
+    base, digits = _PREFIXES_OF_BASES[match[1].lower()], match[2].upper().lstrip("0") or "0"
+    if any(int(digit, 16) >= base for digit in digits):
+        return None
+    return MeasuredQuantity(Fraction(int(digits, base)), True, False, base=base, digits=digits)
+
+
+def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
+    r"""Return the degrees of `12^\circ 30' 36''`."""
+    match = _ARC.fullmatch(text)
+    if match is None or float(match[3]) >= 60:
+        return None
+    degrees = int(match[2]) + Fraction(match[3]) / 60 + Fraction(match[4] or 0) / 3600
+    return MeasuredQuantity(-degrees if match[1] else degrees, False, False, degrees=True)
+
+
+def _with_words(value: Fraction, rest: str, reference: bool) -> MeasuredQuantity | None:
+    """Return a number that words said, with its unit; a reference is words of a number alone."""
+    number = MeasuredQuantity(value, value.denominator == 1, False)
+    if not rest or reference:
+        return None if rest else number
+    return _with_tail(number, f" {rest}", reference)
 
 
 def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
@@ -463,7 +527,10 @@ _NOUNS = re.compile(
     r"|ant|owl|o'clock|in(?= )|of(?= )|on(?= )|a(?= ))"
     r"(?:[ ,'/.-]+(?:[A-Za-z]{2,}|a)){0,12}\.?"
 )
-_COUNTER = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af/]{1,8}")
+_COUNTER = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af/]{1,8}"
+    r"|[\u0400-\u04ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0eff .]{1,40}(?:\^\{?[23]\}?)?"
+)
 _FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
 _MORE = re.compile(
     r"\b(?:and|or|to(?! [a-z]{2})|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared"
@@ -472,7 +539,7 @@ _MORE = re.compile(
     r"|gcd|pi"
     r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"
     r"|six|seven"
-    r"|eight|nine|ten|eleven|twelve)\b|\u5343(?![\u7c73\u514b])|[\u4e07\u4ebf\u5104\u842c\u767e\u5341\u534a\u6216\u548c\u500d]"
+    r"|eight|nine|ten|eleven|twelve)\b|\u5343(?![\u7c73\u514b])|\u0438\u043b\u0438|\u0442\u044b\u0441|\u043c\u043b\u043d|\u043c\u0438\u043b\u043b\u0438|\u043c\u043b\u0440\u0434|\u043f\u0440\u043e\u0446\u0435\u043d\u0442|[\u4e07\u4ebf\u5104\u842c\u767e\u5341\u534a\u6216\u548c\u500d]"
 )
 
 

@@ -14,7 +14,7 @@ from runners.verify import notation
 from runners.verify.judge import Ask, Every, Plan, Some, judge, outcome, questions
 
 NUMBERS = [
-    "0", "-0", "+0", "00", "1", "+1", "-1", "01", "10", "7", "-7", "+7", "1000000", "12345678901234567890",
+    "0", "-0", "+0", "1", "+1", "-1", "01", "10", "7", "-7", "+7", "1000000", "12345678901234567890",
     "12345678901234567891", "0.5", "00.5", "-0.5", "0.50", "1.0", "7.000", "0.3333333", "0.333333", "0.33", "0.1",
     "999999999.999999999", "1/2", "2/4", "3/6", "-1/2", "1/3", "7/1", "0/5", "\\frac{1}{2}", "\\dfrac{2}{4}",
     "\\tfrac{1}{3}", "-\\frac{1}{2}", "\\frac{-1}{2}", "\\frac{0}{3}", "\\frac{7}{1}", "1/10", "1/0", "333333/1000000",
@@ -135,6 +135,9 @@ def test_what_is_plain_is_decided_at_once() -> None:
     assert decide("6", "5") is False
     assert decide("\\frac{1}{2}", "0.5") is True
     assert decide("1/2", "0.7") is False
+    # Of a reference both digits count.
+    assert decide("0", "00") is True
+    assert decide("00", "0") is False
     assert decide("9^{9^{9^9}}", "9^{9^{9^9}}") is True
     assert decide("\\text{Monday}", "\\text{Monday}") is True
     assert decide("", "") is False
@@ -225,6 +228,9 @@ HOSTILE = {
     "letters": "A,", "both cases": "Aa",
     "memberships": ", k \\in \\mathbb{Z}", "names": "x = y = ",
     "systems": "\\begin{cases}", "atoms": "(H2", "times": "1:00 ", "builders": "\\{x \\mid ", "roots": "\\sqrt",
+    "transposed": "(1)^T", "minus": "minus ", "dozens": "dozen ", "articles": "a ", "sides": "north of ", "chains": "1-",
+    "versions": "1.", "dates": "12/", "statements": "I and ", "numerals": "one hundred ", "primes": "f'", "unions of": "A-",
+    "bounds": "5 or ", "hosts": "a.b@", "shares": "1 out of ", "arcs": "1^\\circ 2' ", "commas of decimals": "1,23 ",
 }  # fmt: skip
 
 

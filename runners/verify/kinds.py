@@ -1,0 +1,390 @@
+"""Read dates, times, versions, addresses, sequences and words as what they are, before anything in them is arithmetic.
+
+`READERS` is the table of kinds: a pattern, and what it reads. The first that reads a reference decides its kind, and an
+answer is read as that kind. This file imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+LONGEST_READ = 200
+"""Characters of a text that may be of a kind; a longer one is a sentence or a formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as a value of a kind.
+
+    `values` are those that it may have: two times where a.m. or p.m. is missing, none where a date has no such month.
+    `detail` counts where both sides have one: a weekday, a unit. A `closed` reference is met by its own kind alone; to
+    an open one, such as `4:15`, other rules may apply.
+    """
+
+    kind: str
+    values: frozenset[Hashable]
+    detail: str = ""
+    closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KindReader:
+    """A pattern of one kind, and what makes a reading of its match; `answers`: only an answer may be written so."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    read: Callable[[str, re.Match[str]], Reading | None]
+    answers: bool = False
+
+
+def same_kind(gold: str, answer: str) -> bool | None:
+    """Return whether an answer is the date, time, version, … that a reference is; None where it is of no such kind."""
+    if gold.isdigit() and (gold[0] != "0" or len(gold) == 3):
+        return False if _NUMERIC_DATE.fullmatch(answer) else None
+    reading = read_kind(gold)
+    if reading is None:
+        return False if _NUMERIC_DATE.fullmatch(answer) else None
+    flat = _flatten(answer) if len(answer) <= LONGEST_READ else ""
+    candidates = (_read(reader, flat) for reader in READERS if reader.kind == reading.kind)
+    answer_reading = next((candidate for candidate in candidates if candidate is not None), None)
+    if answer_reading is None:
+        return False if reading.closed else None
+    if reading.detail and answer_reading.detail and reading.detail != answer_reading.detail:
+        return False
+    return not reading.values.isdisjoint(answer_reading.values)
+
+
+@lru_cache(maxsize=1024)
+def read_kind(text: str) -> Reading | None:
+    """Return what a reference in one spelling (`notation.plain`) is; None where it is a number, a formula or a sentence."""
+    flat = _flatten(text) if len(text) <= LONGEST_READ else "\\"
+    if "\\" in flat:
+        return None
+    readings = (_read(reader, flat) for reader in READERS if not reader.answers)
+    return next((reading for reading in readings if reading is not None), None)
+
+
+_TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
+_ESCAPED = re.compile(r"\\([$%#])")
+_TIMES, _ARROW = (
+    re.compile(r"\\times(?![A-Za-z])"),
+    re.compile(r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])"),
+)
+_NUMERIC_DATE = re.compile(r"[0-9]{4}([-/.])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-/.])[0-9]{1,2}\2[0-9]{4}")
+
+
+def _flatten(text: str) -> str:
+    """Return the text without wrappings of words, with single spaces and without a period at its end."""
+    if "\\" in text:
+        text = _ESCAPED.sub(r"\1", _TEXT.sub(r" \1 ", text))
+        text = _ARROW.sub("\u2192", _TIMES.sub("\u00d7", text))
+    return " ".join(text.split()).rstrip(".")
+
+
+def _read(reader: KindReader, flat: str) -> Reading | None:
+    match = reader.pattern.fullmatch(flat)
+    return reader.read(reader.kind, match) if match is not None else None
+
+
+# Dates.
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_WEEKDAY = r"(?P<weekday>mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?\.?"
+_DAY = r"(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?:,? (?:of )?(?P<year>[0-9]{4}))"
+
+
+def _date(year: int | None, month: int, day: int) -> frozenset[Hashable]:
+    """Return the one value of a date, and none where the calendar has no such month or day."""
+    return frozenset({(year, month, day)} if 1 <= month <= 12 and 1 <= day <= 31 else ())
+
+
+def _read_year_first(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(kind, _date(int(match[1]), int(match[3]), int(match[4])))
+
+
+def _read_month(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(kind, frozenset({(int(match[1]), int(match[3]), 0)}))
+
+
+def _read_year_last(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read `12/25/2020`: the month is first, but where only the second number can be one, and between periods."""
+    first, second = int(match[1]), int(match[3])
+    if first > 12 or (match[2] == "." and second <= 12):
+        first, second = second, first
+    year = int(match[4])
+    values = _date(year if len(match[4]) == 4 else year + (2000 if year < 70 else 1900), first, second)
+    return Reading(kind, values) if values or len(match[4]) == 4 else None
+
+
+def _read_named_date(kind: str, match: re.Match[str]) -> Reading:
+    fields = match.groupdict()
+    year = int(fields["year"]) if fields["year"] else None
+    month = _MONTHS.index(fields["month"][:3].lower()) + 1
+    # Without a year, `20 June` may be words in another order: it is left to stand beside `June 20`.
+    bare = year is None and fields.get("bare") is not None
+    written = (year, month, int(fields.get("day") or 0), *(["bare"] if bare else []))
+    return Reading(kind, frozenset({written}), (fields.get("weekday") or "")[:3].lower())
+
+
+def _read_name(kind: str, match: re.Match[str]) -> Reading | None:
+    if match[0].isupper() and len(match[0]) == 3:
+        return None
+    return Reading(kind, frozenset({match[1][:3].lower()}), closed=False)
+
+
+# Times.
+_HALVES = {"a": 0, "p": 12, "morning": 0, "afternoon": 12, "evening": 12, "night": 12}
+_CLOCK = re.compile(
+    r"(?:at )?(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-5][0-9]))?(?::(?P<second>[0-5][0-9]))?"
+    r"(?P<sharp> ?o'? ?clock)?(?: ?(?P<half>[apAP])\.? ?[mM]\.?| (?:in the|at) (?P<phase>morning|afternoon|evening|night))?"
+    r"(?: sharp)?"
+)
+
+
+def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read a time of the day; a colon alone may also be that of a ratio, where the numbers are in lowest terms."""
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    half = (match["half"] or match["phase"] or "").lower()
+    if hour > 24 or not (match["minute"] or half or match["sharp"]):
+        return None
+    written = ("written", hour, minute, second)
+    if half:
+        if not 1 <= hour <= 12:
+            return Reading(kind, frozenset({("day", hour, minute, second)}))
+        exact = (hour % 12 + _HALVES[half], minute, second)
+        late = half == "night" and hour in (12, *range(1, 5))
+        exact = (hour % 12, minute, second) if late else exact
+        values: set[Hashable] = {(name, *exact) for name in ("day", "half", "hour")}
+        return Reading(kind, frozenset(values))
+    if match["hour"][0] == "0" or not 1 <= hour <= 12:
+        values = {written, ("day", hour % 24, minute, second)}
+    else:
+        values = {written, ("half", hour % 12, minute, second), ("half", hour % 12 + 12, minute, second)}
+    ratio = match["minute"] is not None and match["minute"][0] != "0" and match["hour"][0] != "0"
+    if ratio and not match["second"] and gcd(hour, minute) == 1:
+        return Reading(kind, frozenset(values), closed=False) if minute % 5 == 0 else None
+    return Reading(kind, frozenset(values), closed=match["sharp"] is None)
+
+
+def _read_hour(kind: str, match: re.Match[str]) -> Reading:
+    hour = int(match[0]) % 12
+    return Reading(kind, frozenset({("hour", hour, 0, 0), ("hour", hour + 12, 0, 0)}))
+
+
+def _read_midday(kind: str, match: re.Match[str]) -> Reading:
+    hour = 12 if match[1].lower() in ("noon", "midday") else 0
+    return Reading(kind, frozenset({(name, hour, 0, 0) for name in ("day", "half")}))
+
+
+# Texts that are compared as they stand: versions, addresses, telephone numbers, strings of digits.
+def _read_text(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(
+        kind, frozenset({match[match.lastindex or 0].casefold().rstrip("/")}), closed=kind != "code"
+    )
+
+
+def _read_version(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read what has three numbers and more between periods, but for a number whose thousands are parted by periods."""
+    groups = match[1].split(".")
+    address = len(groups) == 4 and all(group.isdigit() and int(group) < 256 for group in groups)
+    if not address and _THOUSANDS.fullmatch(match[1]):
+        return None
+    return Reading(kind, frozenset({match[1].casefold()}))
+
+
+def _read_digits(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(kind, frozenset({re.sub(r"[^0-9]", "", match[0])}))
+
+
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+")
+_HOST = r"(?:[a-z0-9-]+\.)+(?:com|org|net|edu|gov|io|info|co|uk|de|fr|cn|jp|ru|eu)"
+
+
+# Roman numerals.
+_ROMAN = r"(?=[MDCLXVI])M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
+_ROMAN_VALUES = {"M": 1000, "D": 500, "C": 100, "L": 50, "X": 10, "V": 5, "I": 1}
+_ORDINALS = (
+    "zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+    "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth", "twentieth",
+)  # fmt: skip
+_ORDINAL = rf"(?:[0-9]{{1,4}}(?:st|nd|rd|th)|{'|'.join(_ORDINALS)})"
+
+
+def roman_value(numeral: str) -> int:
+    """Return the number of a Roman numeral."""
+    values = [_ROMAN_VALUES[letter] for letter in numeral]
+    following = [*values[1:], 0]
+    return sum(-value if value < after else value for value, after in zip(values, following, strict=True))
+
+
+def _read_numeral(kind: str, match: re.Match[str]) -> Reading | None:
+    if not match["roman"] or len(match["roman"]) < 2 or not set(match["roman"]) - set("CD"):
+        return None
+    return Reading(kind, frozenset({roman_value(match["roman"])}))
+
+
+def _read_labelled(kind: str, match: re.Match[str]) -> Reading:
+    fields = match.groupdict()
+    number = fields["roman"] or fields.get("number") or fields.get("ordinal") or "0"
+    if fields["roman"]:
+        value = roman_value(number)
+    elif number[0].isdigit():
+        value = int(re.sub(r"[a-z]", "", number))
+    else:
+        value = _ORDINALS.index(number.lower())
+    return Reading(kind, frozenset({value}), (fields["label"] or "").casefold(), closed=False)
+
+
+def _read_statements(kind: str, match: re.Match[str]) -> Reading | None:
+    numerals = frozenset(re.findall(r"[IVX]+", match[1]))
+    return Reading(kind, frozenset({numerals}), closed=False) if len(numerals) > 1 or match[2] else None
+
+
+def _read_ordinal(kind: str, match: re.Match[str]) -> Reading:
+    word = match[1].lower()
+    value = int(word[:-2]) if word[0].isdigit() else _ORDINALS.index(word)
+    return Reading(kind, frozenset({value}), closed=False)
+
+
+# Sequences: scores, ranges, sizes, letters in a row.
+_AMOUNT = r"[$\u20ac\u00a3]?[0-9]{1,12}(?:\.[0-9]{1,12})?(?: ?%)?"
+_MEASURE = (
+    r"(?P<unit> ?%| ?(?:[cmk]m|[mk]?g|m[lL]|ft|in|hrs?|min)| [mgsLh]| [A-Za-z]{3}[A-Za-z ./^0-9]{0,30})?"
+)
+_LENGTH = rf"{_AMOUNT}(?: ?[a-z]{{1,10}}(?= by\b))?"
+_JOINT = " ?(?:[xX\u00d7]|\\bby\\b) ?"
+_TABLES = "(?:matrix|matrices|grid|rectangle|board|table|array|square)s?"
+
+
+def _numbers(text: str) -> tuple[str, ...]:
+    """Return the numbers of a text, without zeros that say nothing."""
+    numbers = re.findall(r"[0-9]+(?:\.[0-9]+)?", text)
+    return tuple(
+        (whole.lstrip("0") or "0")
+        for whole in (re.sub(r"(\.[0-9]*?)0+$", r"\1", n).rstrip(".") for n in numbers)
+    )
+
+
+def _read_sequence(kind: str, match: re.Match[str]) -> Reading:
+    unit = "%" if "%" in match[0] else (match["unit"] or "").replace(".", "").strip().casefold()
+    return Reading(kind, frozenset({_numbers(match["body"])}), unit.removesuffix("s"))
+
+
+def _read_letters(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(kind, frozenset({tuple(re.findall(r"(?<!\\)\b[A-Z]\b", match[0]))}))
+
+
+_COMPARED = "(?:more|greater|fewer|less|above|below)"
+_BOUND = "at (?:most|least)|(?:no|not) (?:more|less|fewer|greater) than|up to|(?:more|less|fewer|greater) than|over|under"
+_UPPER = re.compile(
+    r"most|(?:no|not) (?:more|greater)|up to|or (?:fewer|less|below)|^(?:less|fewer|under)", re.IGNORECASE
+)
+_STRICT = re.compile("(?<!no )(?<!not )(?:more|less|fewer|greater) than|over|under", re.IGNORECASE)
+
+
+def _read_bound(kind: str, match: re.Match[str]) -> Reading:
+    """Read `at least 5` or `5 or more` as a bound: its side, whether it is met itself, and its number."""
+    phrase = match["phrase"]
+    value = (bool(_UPPER.search(phrase)), bool(_STRICT.search(phrase)), _numbers(match["body"]))
+    return Reading(kind, frozenset({value}), (match["unit"] or "").strip(" .").casefold(), closed=False)
+
+
+# Words.
+_SPEAKABLE = re.compile(
+    r"(?:[bcdfghjklmnprstvwyz]|[bcfgps]l|[bcdfgpt]r|[cstw]h|s[ckmnptw]|tw|qu)?[aeiouy]{1,2}"
+    r"(?:[bcdfgklmnprstwxyz]|[cfkpx]t|ll|ss|n[dtgk]|s[tkph]|l[tdfkmp]|r[tdkmn]|ck|mp|[st]h|ff|dd|gg)?e?"
+)
+_PRODUCTS = frozenset({"am", "an", "as", "at", "be", "by", "my"})
+"""Words of two letters that are rather a product of variables."""
+_SHORT_WORDS = frozenset({
+    "do", "go", "he", "hi", "if", "in", "is", "it", "me", "no", "of", "oh", "ok", "on", "or", "ox", "so", "to",
+    "up", "us", "we",
+})  # fmt: skip
+
+
+def _is_word(letters: str) -> bool:
+    """Return whether small letters are a word that can be spoken, and no product of variables such as `abc`."""
+    if len(letters) == 2:
+        return letters in _SHORT_WORDS
+    return _SPEAKABLE.fullmatch(letters) is not None
+
+
+def _read_word(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read two or three letters: what has a capital stands for itself, and small letters where they can be spoken."""
+    text = match[0]
+    if text.islower() and not _is_word(text):
+        return None
+    return Reading(kind, frozenset({text, text.lower()} if _is_word(text.lower()) else {text}), closed=False)
+
+
+def _read_any_word(kind: str, match: re.Match[str]) -> Reading:
+    text = match[0]
+    folds = len(text) > 2 or text.lower() in _SHORT_WORDS | _PRODUCTS
+    return Reading(kind, frozenset({text, text.lower()} if folds else {text}))
+
+
+def _row(
+    kind: str,
+    pattern: str,
+    read: Callable[[str, re.Match[str]], Reading | None],
+    flags: re.RegexFlag = re.NOFLAG,
+    answers: bool = False,
+) -> KindReader:
+    return KindReader(kind, re.compile(pattern, flags), read, answers)
+
+
+READERS = (
+    _row("date", r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})", _read_year_first),
+    _row("date", r"([0-9]{4})(-)(0[1-9]|1[0-2])", _read_month),
+    _row("date", r"([0-9]{1,2})([-/.])([0-9]{1,2})\2([0-9]{4})", _read_year_last),
+    _row("date", r"([0-9]{1,2})(/)([0-9]{1,2})/([0-9]{2})", _read_year_last),
+    _row("date", rf"(?:on )?(?:{_WEEKDAY},? )?{_MONTH} (?:the )?{_DAY}{_YEAR}?", _read_named_date, re.I),
+    _row("date", rf"(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_DAY} (?:of |(?P<bare>)){_MONTH}{_YEAR}?", _read_named_date, re.I),
+    _row("date", rf"(?:in )?{_MONTH}{_YEAR}", _read_named_date, re.I),
+    _row("weekday", rf"(?:on )?(?!sun\Z)(?:a )?{_WEEKDAY}", _read_name, re.I),
+    _row("month", rf"(?:in )?{_MONTH}", _read_name, re.I),
+    KindReader("time", _CLOCK, _read_time),
+    _row("time", r"(?:at )?(?:12 )?(noon|midday|midnight)", _read_midday, re.I),
+    _row("time", "[0-9]{1,2}", _read_hour, answers=True),
+    _row("address", rf"\S+@{_HOST}|(?:https?|ftp)://\S+|www\.\S+|{_HOST}(?:/\S*)?", _read_text, re.I),
+    _row("address", r"(?=.*::|(?:.*:){5})[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}", _read_text, re.I),
+    _row("address", r"#[0-9a-f]{3,8}", _read_text, re.I),
+    _row("version", r"(?:v|version )?([0-9]+(?:\.[0-9]+){2,}(?:[-+:/][0-9a-z.]+)?)", _read_version, re.I),
+    _row("telephone", r"(?:\+[0-9]{1,3}[ -])?(?:\([0-9]{3}\) ?|[0-9]{3}[- ])?[0-9]{3}-[0-9]{4}", _read_digits),
+    _row("telephone", r"\+[0-9]{1,3}(?:[ -][0-9]{2,4}){2,5}|[0-9]{3}-[0-9]{2}-[0-9]{4}", _read_digits),
+    _row("telephone", r"\+?[0-9 ().-]{7,20}", _read_digits, answers=True),
+    _row("digits", r"(00|0000+|0[01]{3,60})", _read_text),
+    _row("digits", r"(0[01]+)_\{?2\}?", _read_text, answers=True),
+    _row("statements", r"(?:statements? )?([IVX]+(?:(?: ?, ?(?:and )?| and | ?& ?)[IVX]+)*)( only)?", _read_statements),
+    _row("statements", r"([IVX]+)()", _read_statements, answers=True),
+    _row("roman", rf"(?P<roman>{_ROMAN})", _read_numeral),
+    _row("labelled", r"(?P<label>[A-Za-z]{3,}(?: [A-Za-z]{3,})?) (?P<roman>[IVX]+)", _read_labelled),
+    _row("labelled", r"(?:the )?(?P<label>)(?P<roman>[IVX]+)", _read_labelled, answers=True),
+    _row("labelled", r"(?:the )?(?P<label>[a-z]{3,}) (?P<number>[0-9]{1,3})(?P<roman>)", _read_labelled, re.I, True),
+    _row("labelled", rf"(?:the )?(?P<ordinal>{_ORDINAL}) (?P<label>[a-z]{{3,}})(?P<roman>)", _read_labelled, re.I, True),
+    _row("ordinal", rf"(?:the )?({_ORDINAL})", _read_ordinal, re.I),
+    _row("size", rf"(?!0[xX])(?P<body>{_LENGTH}(?: ?(?:x|X|\bby\b) ?{_LENGTH}){{1,3}}){_MEASURE}", _read_sequence),
+    _row("size", rf"(?P<body>{_AMOUNT}(?:{_JOINT}{_AMOUNT})+) (?P<unit>{_TABLES})", _read_sequence),
+    _row("size", rf"(?P<body>{_AMOUNT}(?:{_JOINT}{_AMOUNT}){{1,3}}){_MEASURE}", _read_sequence, answers=True),
+    _row("sequence", rf"(?P<body>{_AMOUNT}(?: ?[-\u2192] ?{_AMOUNT}){{1,20}}){_MEASURE}", _read_sequence),
+    _row("sequence", rf"(?:from )?(?P<body>{_AMOUNT}(?: ?(?:to|-|:) ?{_AMOUNT})){_MEASURE}", _read_sequence, answers=True),
+    _row("sequence", rf"between (?P<body>{_AMOUNT}[a-z ]* and {_AMOUNT}){_MEASURE}", _read_sequence, answers=True),
+    _row("sequence", rf"(?P<body>\[{_AMOUNT}, ?{_AMOUNT}\]){_MEASURE}", _read_sequence, answers=True),
+    _row("bound", rf"(?P<phrase>{_BOUND}) (?P<body>{_AMOUNT}){_MEASURE}", _read_bound, re.I),
+    _row("bound", rf"(?P<body>{_AMOUNT})(?P<unit> [a-z ]+?)? (?P<phrase>or {_COMPARED})", _read_bound, re.I),
+    _row("letters", r"[A-Z](?: ?- ?[A-Z]){2,}|[A-Z](?: ?\u2192 ?[A-Z])+", _read_letters),
+    _row("letters", r"[A-Z](?: ?(?:->|[-,>\u2192]) ?[A-Z])+", _read_letters, answers=True),
+    _row("word", r"[A-Za-z]{2,3}|[A-Z]{4,}", _read_word),
+    _row("word", r"[A-Za-z]+", _read_any_word, answers=True),
+    _row("code", r"([A-Za-z]{1,3}[0-9]{1,4}[A-Za-z]?)", _read_text),
+    _row("code", r"[0-9A-Za-z]{2,8}", _read_text, answers=True),
+)  # fmt: skip
