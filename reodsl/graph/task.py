@@ -147,10 +147,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
-    "train": 17,
-    "sample": 14,
+    "train": 18,
+    "sample": 15,
     "select": 2,
-    "evaluate": 14,
+    "evaluate": 15,
     "results": 1,
     "frontier": 1,
     "budgets": 2,
