@@ -29,6 +29,7 @@ from benchmarks.tables import KEPT as TABLES
 from benchmarks.tables import ROOT, markdown, rewrite
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.intervals import ArmScores, Interval, score_arms
+from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "SCIENCE.md"
 KEPT = ROOT / "runs" / "intervals.json"
@@ -300,7 +301,9 @@ def table(tallies: Mapping[str, Tally]) -> str:
 
     def share(tally: Tally, measure: str) -> str:
         return (
-            f"{tally.mean(measure):+.2f}" if measure.endswith("bias") else f"{100 * tally.mean(measure):.1f}%"
+            f"{tally.mean(measure):+.2f}"
+            if measure.endswith("bias")
+            else f"{in_percent(tally.mean(measure), 1)}%"
         )
 
     rows = [
@@ -316,7 +319,11 @@ def table(tallies: Mapping[str, Tally]) -> str:
 def star_table(tallies: Mapping[str, Tally]) -> str:
     """Return the table of docs/SCIENCE.md on stars."""
     rows = [
-        (each.name, f"{tally.studies:,}", *(f"{100 * tally.mean(measure):.1f}%" for measure in STAR_MEASURES))
+        (
+            each.name,
+            f"{tally.studies:,}",
+            *(f"{in_percent(tally.mean(measure), 1)}%" for measure in STAR_MEASURES),
+        )
         for each in STARS
         if (tally := tallies.get(each.name)) is not None
     ]

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.tables import ROOT, difference, markdown, path_of, read_rows, rewrite
+from reodsl.numbers.shares import in_percent
 from reodsl.store.runs import records
 from reodsl.store.store import Store
 
@@ -63,7 +64,7 @@ def scores(rows: Rows) -> str:
         each = {row["benchmark"]: row for row in rows if row["arm"] == arm}
         whole = each["mean"]
         means = (around(whole, "reg"), around(whole, "accuracy", 100), around(whole, "length"))
-        parts = [f"{100 * float(each[n]['accuracy']):.0f}%, {float(each[n]['length']):.0f}" for n in names]
+        parts = [f"{in_percent(float(each[n]['accuracy']))}%, {float(each[n]['length']):.0f}" for n in names]
         lines.append((arm, difference(whole), *means, *parts))
     head = ("arm", ">REG vs. vanilla", ">REG", ">accuracy (%)", ">length", *(f">{name}" for name in names))
     return markdown(head, lines)
@@ -87,9 +88,9 @@ def trainings(rows: Rows) -> str:
         )
         lines.append(
             (
-                *(arm, len(steps), *(f"{100 * part['accuracy']:.0f}%" for part in (first, last))),
+                *(arm, len(steps), *(f"{in_percent(part['accuracy'])}%" for part in (first, last))),
                 *(f"{part['length']:.0f}" for part in (first, last)),
-                f"{100 * last['unfinished']:.1f}%",
+                f"{in_percent(last['unfinished'], 1)}%",
             )
         )
     ends = (f">accuracy, first {SPAN}", f">last {SPAN}", f">length, first {SPAN}", f">last {SPAN}")

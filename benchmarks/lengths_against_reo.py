@@ -27,6 +27,7 @@ from benchmarks.miniature import (
 )
 from benchmarks.tables import ROOT, markdown, rewrite
 from reodsl.numbers.reg import holm, t_quantile
+from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "PREREGISTERED.md"
 LOOKS = (8, 4, 16, 36)
@@ -107,7 +108,7 @@ def arms(look: int, reg: Numbers, accuracy: Numbers, length: Numbers) -> str:
     reg, accuracy, length = (among(each, TESTING) for each in (reg, accuracy, length))
     rows = [
         (
-            *(arm, f"{100 * fmean(accuracy[arm].values()):.1f}%", f"{fmean(length[arm].values()):.1f}"),
+            *(arm, f"{in_percent(fmean(accuracy[arm].values()), 1)}%", f"{fmean(length[arm].values()):.1f}"),
             f"{fmean(of_arm.values()):.2f}",
             "" if arm == "vanilla" else signed(compare(of_arm, reg["vanilla"]), digits=2),
         )

@@ -25,6 +25,7 @@ import polars as pl
 from benchmarks.tables import ROOT, markdown, number, path_of, read_rows, rewrite
 from reodsl.numbers.intervals import Interval, correct
 from reodsl.numbers.reg import t_probability, t_quantile
+from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 CONFIDENCE = 0.95
@@ -129,7 +130,7 @@ def signed(difference: Difference, scale: float = 1.0, digits: int = 1) -> str:
 def means(study: str, arm: str, digits: int = 1) -> tuple[str, str, str]:
     """Return accuracy, length and REG of an arm, each a mean over seeds."""
     accuracy, length, reg = (fmean(numbers(study, measure)[arm].values()) for measure in MEASURES)
-    return f"{100 * accuracy:.1f}%", f"{length:.1f}", f"{reg:.{digits}f}"
+    return f"{in_percent(accuracy, 1)}%", f"{length:.1f}", f"{reg:.{digits}f}"
 
 
 def p_value(one: Mapping[int, float], two: Mapping[int, float]) -> float:
@@ -175,7 +176,7 @@ def arms_table(study: str) -> str:
     rows = [
         (
             *(arm, *means(study, arm), versus_vanilla(arm)),
-            *(f"{100 * fmean(a[arm].values()):.0f}% in {fmean(n[arm].values()):.0f}" for a, n in by_part),
+            *(f"{in_percent(fmean(a[arm].values()))}% in {fmean(n[arm].values()):.0f}" for a, n in by_part),
             ", ".join(f"{value:.1f}" for _, value in sorted(by_seed.items())),
         )
         for arm, by_seed in gap.items()

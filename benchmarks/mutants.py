@@ -41,6 +41,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from benchmarks.tables import ROOT, markdown, rewrite
+from reodsl.numbers.shares import in_percent
 
 TRIED, EQUAL = ROOT / "benchmarks" / "mutants.jsonl", ROOT / "benchmarks" / "mutants_equal.json"
 PAGE, REACHED = ROOT / "benchmarks" / "MUTANTS.md", ROOT / "build" / "reached.json"
@@ -387,7 +388,7 @@ def page(rows: Mapping[str, Mapping[str, Any]], equal: Mapping[str, str]) -> str
         same = sum(row["mutant"] in equal for row in of_area)
         alive = sum(row["outcome"] == "survived" and row["mutant"] not in equal for row in of_area)
         dead = len(of_area) - same - alive
-        share = f"{100 * dead / (dead + alive):.0f}%" if dead + alive else "–"
+        share = f"{in_percent(dead / (dead + alive))}%" if dead + alive else "–"
         shares.append((area, len(of_area), same, dead, alive, share))
     counts = (">tried", ">change nothing", ">killed", ">survived", ">killed of those that change something")
     left = sorted(name for name, row in rows.items() if row["outcome"] == "survived" and name not in equal)

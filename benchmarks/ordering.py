@@ -28,6 +28,7 @@ from reodsl.language import compile_file
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import Interval, compare_arms
 from reodsl.numbers.reg import incomplete_beta, t_quantile
+from reodsl.numbers.shares import in_percent
 from reodsl.store.layout import arm_folder
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
@@ -233,7 +234,7 @@ def arms_table(paper: Mapping[str, Mapping[str, float]]) -> str:
         printed = [each.get(SAME.get(arm, arm)) for each in paper.values()]
         rows.append(
             (
-                *(arm, f"{100 * float(row['accuracy']):.1f}%", f"{float(row['length']):.1f}"),
+                *(arm, f"{in_percent(float(row['accuracy']), 1)}%", f"{float(row['length']):.1f}"),
                 difference(row),
                 f"{float(row['reg']):.1f}",
                 ", ".join(f"{float(each):.1f}" for each in row["by_seed"].split()),
@@ -321,8 +322,9 @@ def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collect
     if not apart:
         return f"no pair of {of} differs"
     around = reach(signs, paper, arms)
-    ends = "" if around is None else f" [{100 * around[0]:.0f}%, {100 * around[1]:.0f}%]"
-    return f"{alike} of {apart} differing pairs have the paper's order ({100 * alike / apart:.0f}%{ends}), of {of}"
+    # An end is no share of its own: it is rounded as it is.
+    ends = "" if around is None else " [{:.0f}%, {:.0f}%]".format(*(100 * end for end in around))
+    return f"{alike} of {apart} differing pairs have the paper's order ({in_percent(alike / apart)}%{ends}), of {of}"
 
 
 def alike_in_print(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import polars as pl
 from benchmarks import tables
 from benchmarks.pictures import draw_pictures
 from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
+from reodsl.numbers.shares import in_percent
 
 README = ROOT / "README.md"
 
@@ -47,7 +48,7 @@ def text() -> str:
                 f"{float(row['reg_plain']):.1f}",
                 f"{with_deviation(row, 'accuracy', 100)}%",
                 f"{float(row['length']):.1f}",
-                ", ".join(f"{100 * float(one['accuracy']):.1f}" for one in each),
+                ", ".join(in_percent(float(one["accuracy"]), 1) for one in each),
                 ", ".join(f"{float(one['reg']):.1f}" for one in each),
             )
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reodsl.graph.job import Progress
+from reodsl.numbers.shares import in_percent
 from reodsl.store.live import Live, read_live, read_steps
 from reodsl.store.manifest import PLACE, WEIGHTS, read_record
 from reodsl.store.runs import RunRecord, alive, events
@@ -346,7 +347,7 @@ def named_numbers(values: Mapping[str, float | None]) -> list[str]:
 def number(name: str, value: float) -> str:
     """Format a number for people."""
     if name == "accuracy":
-        return f"{value:.1%}"
+        return f"{in_percent(value, 1)}%"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -13,6 +13,7 @@ from reodsl.diagnostics import fold
 from reodsl.diagnostics.render import code, document, table
 from reodsl.diff.compare import METRICS, ChangedSetting, Compared, Diff, Metrics, Same
 from reodsl.ir.reward_text import ABSENT, value_text
+from reodsl.numbers.shares import in_percent
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _LABEL, _COLUMN, _NARROWEST, _NAMES = 20, 44, 20, 6
@@ -258,7 +259,7 @@ def _measure_arms(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tu
 
 def _change(metric: str, left: float, right: float) -> str:
     if metric == "accuracy":
-        return f"{100 * left:.1f}% -> {100 * right:.1f}%"
+        return f"{in_percent(left, 1)}% -> {in_percent(right, 1)}%"
     return f"{left:.1f} -> {right:.1f}"
 
 

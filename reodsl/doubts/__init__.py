@@ -24,6 +24,7 @@ from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import Grading, normal_question
+from reodsl.numbers.shares import in_percent
 
 Findings = dict[str, list[Diagnostic]]
 """Diagnostics by the id of the task that they are about."""
@@ -157,7 +158,7 @@ def find_unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
 def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
     """Return the warning (W0804) of a step of training; `answered` is the share of ended responses with an answer."""
     return _warning(
-        task.id, f"{1 - answered:.0%} of the responses that ended", task.payload["stage"]["data"], ()
+        task.id, f"{in_percent(1 - answered)}% of the responses that ended", task.payload["stage"]["data"], ()
     )
 
 

@@ -11,6 +11,7 @@ from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.arm_scores import ArmScores, scores_of
 from reodsl.numbers.curves import Curve, Curves, common_kind
 from reodsl.numbers.intervals import Interval, Scores, score_arms
+from reodsl.numbers.shares import in_percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -205,7 +206,7 @@ def read_responses(path: Path) -> Responses:
         if 0 < forced < 1:
             raise problem(
                 "E0431",
-                f"`{model}` has forced answers for {100 * forced:.0f}% of its responses alone",
+                f"`{model}` has forced answers for {in_percent(forced)}% of its responses alone",
                 where=str(path),
                 help="force answers for all of them, or import them again without: `--ended`",
             )

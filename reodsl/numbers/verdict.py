@@ -222,6 +222,7 @@ CAUSES = {
     "before": "before an answer was right",
     "after": "after it was right",
     "given_up": "given up too early",
+    "cut": "cut off at the longest length",
     "unsolved": "never solved",
 }
 """The causes of budgets at which an answer is wrong, in the order of a response, with words for them."""
@@ -235,8 +236,8 @@ def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
     return {b: float(w) for b, w in zip(budgets, weights, strict=True) if b <= points[-1] or w > 0}
 
 
-def split_losses(forced: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
-    """Return the tokens that each response loses to each of `CAUSES`, from rows of `forced.parquet`.
+def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
+    """Return the tokens that each response loses to each of `CAUSES`, from rows of `forced.parquet` and `samples.parquet`.
 
     Together they are the integral of 1 less whether its answer is right.
     """
@@ -246,6 +247,7 @@ def split_losses(forced: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyF
     first = budget.filter(pl.col("correct")).min()
     schema = {"budget": pl.Int64, "weight": pl.Float64}
     table = pl.LazyFrame(list(weights.items()), schema=schema, orient="row")
+    cut = samples.select(*SAMPLE_KEYS, (pl.col("finish") == "length").fill_null(False).alias("cut_off"))
     rows = (
         forced.join(table, on="budget")
         .group_by(SAMPLE_KEYS)
@@ -253,15 +255,17 @@ def split_losses(forced: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyF
             first.is_not_null().alias("solved"),
             weight.filter(wrong).sum().alias("whole"),
             weight.filter(wrong & (budget > first)).sum().alias("after"),
-            weight.filter(wrong & ~pl.col("forced") & first.is_null()).sum().alias("given_up"),
+            weight.filter(wrong & ~pl.col("forced") & first.is_null()).sum().alias("ended"),
         )
         .with_columns(pl.col("solved").any().over("benchmark", "question"))
+        .join(cut, on=SAMPLE_KEYS, how="left")
     )
     known = pl.when("solved")
     return rows.select(
         *SAMPLE_KEYS,
-        known.then(pl.col("whole") - pl.col("after") - pl.col("given_up")).otherwise(0.0).alias("before"),
+        known.then(pl.col("whole") - pl.col("after") - pl.col("ended")).otherwise(0.0).alias("before"),
         known.then("after").otherwise(0.0).alias("after"),
-        known.then("given_up").otherwise(0.0).alias("given_up"),
+        pl.when(pl.col("solved") & ~pl.col("cut_off")).then("ended").otherwise(0.0).alias("given_up"),
+        pl.when(pl.col("solved") & pl.col("cut_off")).then("ended").otherwise(0.0).alias("cut"),
         known.then(0.0).otherwise("whole").alias("unsolved"),
     ).sort(SAMPLE_KEYS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
@@ -32,7 +32,7 @@ def curves(
     """Return accuracy of forced answers over budgets: a line for each arm (mean over seeds, range shaded), and the frontier.
 
     Every arm is in the chart; those not among `lines` are switched off, by the parameter `off`.
-    With the parameter `focus` set to an arm, the others fade and its gap to the frontier, which is its REG, is filled.
+    With the parameter `focus` set to an arm, the others fade and its gap to the plain frontier is filled.
     `named` lines have their arms' names at their ends, and until there is a focus the gap of the baseline is filled.
     """
     names = list(material.arms)
@@ -159,11 +159,22 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
     return mean.join(winners, on="budget", how="left", maintain_order="left")
 
 
+def is_logarithmic(budgets: Iterable[int]) -> bool:
+    """Return whether budgets span so much that their axis is logarithmic past the smallest above 0."""
+    least, most = _span(budgets)
+    return most > WIDE * least
+
+
+def _span(budgets: Iterable[int]) -> tuple[int, int]:
+    values = list(budgets)
+    return min((value for value in values if value > 0), default=1), max(values, default=0)
+
+
 def _budget_axis(budgets: Sequence[int]) -> Json:
     """Return budgets on a linear axis, or where they span much on one that is logarithmic past the smallest above 0."""
     name = "budget (tokens of the response)"
-    least, most = min((each for each in budgets if each > 0), default=1), max(budgets, default=0)
-    if most <= WIDE * least:
+    least, most = _span(budgets)
+    if not is_logarithmic(budgets):
         linear = {"nice": False, "zero": True}
         return channel("budget", title=name, scale=linear, axis={"labelOverlap": "greedy"})
     ticks = [0, *(2**k for k in range(most.bit_length() + 1) if least <= 2**k <= most)]

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from reodsl.numbers.shares import in_percent
+
 MINUS = "−"
 NONE = "–"
 NEARLY = "~"
@@ -24,7 +26,7 @@ def number(value: float | None, digits: int = 1) -> str:
 
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage without its sign, as in the paper's tables: .954 is `95.4`."""
-    return number(None if share is None else 100 * share, digits)
+    return number(None if share is None else float(in_percent(share, digits)), digits)
 
 
 def format_signed(value: float | None, digits: int = 1) -> str:

@@ -18,7 +18,7 @@ from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.results import Cell
 from reodsl.report.vega import Json, Rows, channel, layer
 
-COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#999999")
+COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#999999")
 ALL = "all"
 Floats = NDArray[np.float64]
 Losses = Mapping[str, Mapping[str, Floats]]
@@ -74,7 +74,8 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
         with reading(path):
             forced = pl.scan_parquet(path, glob=False)
             budgets = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
-            split = split_losses(forced, weigh(budgets.to_list(), to))
+            samples = pl.scan_parquet(path.with_name("samples.parquet"), glob=False)
+            split = split_losses(forced, samples, weigh(budgets.to_list(), to))
             means = split.group_by("benchmark", "question").agg(pl.col(tuple(CAUSES)).mean())
             seeds.append(means.sort("benchmark", "question").collect(engine="streaming"))
     cells = {

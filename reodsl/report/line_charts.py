@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from reodsl.numbers.shares import in_percent
 from reodsl.report import vega
 from reodsl.report.material import Material, reading
 from reodsl.report.vega import Cross, Json, Rows, channel, layer
@@ -180,7 +181,7 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
     line = vega.lines(data, x, y, material, arms, tooltip=tooltip, interpolate="step-after")
     peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
     most = ", ".join(
-        f"{row['arm']} most often from {row['tokens']:g} tokens on ({row['share']:.0%})"
+        f"{row['arm']} most often from {row['tokens']:g} tokens on ({in_percent(row['share'])}%)"
         for row in peaks.to_dicts()[:12]
     )
     return vega.chart(
@@ -266,7 +267,7 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     look: Json = {"color": vega.colour(material, arms), "opacity": vega.faded(0.12)}
     dots = layer(data, "point", {"filled": True, "size": 55}, x=x, y=y, tooltip=tooltip, **look)
     hardest = rows.filter(pl.col("level") == rows["level"][-1])
-    named = ", ".join(f"{row['arm']} {row['accuracy']:.0%}" for row in hardest.to_dicts()[:12])
+    named = ", ".join(f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12])
     return vega.chart(
         datasets,
         [vega.lines(data, x, y, material, arms), dots],

@@ -30,6 +30,7 @@ from reodsl.report import (
     trained_amounts,
     verdict_words,
 )
+from reodsl.report.curve_chart import is_logarithmic
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.standing import leading, note_left_out, only
@@ -134,11 +135,12 @@ def _first(gallery: figures.Gallery, material: Material, line: Markup | None) ->
     score = material.study.score
     about = "Responses are cut to a budget and made to answer at once. "
     if score is not None:
-        about += "The dashed line is the frontier, the best accuracy at each budget of the arms marked so. "
+        about += "The dashed line is the plain frontier, the best measured accuracy at each budget of the arms marked so. "
     if score is not None and score.relative_to is not None:
-        about += (
-            f"Filled is the gap of {score.relative_to} to it. Summed over budgets, a gap is an arm's REG in "
-            "tokens: smaller is better. Point at another arm to see its gap."
+        about += f"Filled is the gap of {score.relative_to} to it; point at another arm to see its gap. " + (
+            "The axis is logarithmic, so the filled area is not REG."
+            if is_logarithmic(material.curves["budget"])
+            else "The filled area is REG against the plain frontier, in tokens."
         )
     drawn = figures.curve_group(gallery, material, wanted[0][0], [MEAN], keys=line)
     return [tag("div", drawn, class_="first"), tag("p", about.strip(), class_="note")]

@@ -401,7 +401,8 @@ def _losses(evaluation: Evaluation, head: dict[str, Any], to: int | None) -> dic
         return {}
     question = (pl.col("benchmark") == head["benchmark"]) & (pl.col("question") == head["question"])
     weights = weigh(grid, to if to is None or to <= grid[-1] else None)
-    lost = split_losses(_scan(evaluation.forced).filter(question), weights).collect()
+    forced, samples = (_scan(files).filter(question) for files in (evaluation.forced, evaluation.samples))
+    lost = split_losses(forced, samples, weights).collect()
     own = lost.filter(pl.col("sample") == head["sample"])
     means = lost.select(pl.col(tuple(CAUSES)).mean())
     return {

@@ -38,14 +38,26 @@ def rows(questions: list[list[tuple[int, list[bool]]]]) -> list[dict[str, Any]]:
     return found
 
 
+def finishes(table: list[dict[str, Any]], longest: int) -> pl.LazyFrame:
+    """Rows of `samples.parquet`: a response whose last forced budget is `longest` or more is cut off."""
+    ended: dict[tuple[Any, ...], int] = {}
+    for row in table:
+        key = tuple(row[name] for name in SAMPLE_KEYS)
+        ended[key] = max(ended.get(key, 0), row["budget"] if row["forced"] else 0)
+    rows = [(*key, "length" if last >= longest else "stop") for key, last in ended.items()]
+    return pl.LazyFrame(rows, schema=[*SAMPLE_KEYS, "finish"], orient="row")
+
+
 @settings(max_examples=60, deadline=None)
 @given(QUESTIONS, st.sampled_from([32, 16, 12]))
 def test_losses_are_those_of_a_loop_and_add_up(
     questions: list[list[tuple[int, list[bool]]]], to: int
 ) -> None:
     table, weights = rows(questions), weigh(GRID, to)
+    samples = finishes(table, 8)
+    cut = {(q, s) for _, q, s, finish in samples.collect().iter_rows() if finish == "length"}
     found = split_losses(
-        pl.DataFrame(table).sample(fraction=1, shuffle=True, seed=1).lazy(), weights
+        pl.DataFrame(table).sample(fraction=1, shuffle=True, seed=1).lazy(), samples, weights
     ).collect()
     slow: dict[tuple[str, int], Counter[str]] = {}
     used = [row for row in table if row["budget"] in weights]
@@ -65,7 +77,8 @@ def test_losses_are_those_of_a_loop_and_add_up(
             cause = "after"
         else:
             later = [each["correct"] for each in mine if each["sample"] == row["sample"]]
-            cause = "given_up" if not row["forced"] and not any(later) else "before"
+            ended = "cut" if (row["question"], row["sample"]) in cut else "given_up"
+            cause = ended if not row["forced"] and not any(later) else "before"
         causes[cause] += weights[row["budget"]]
     points = [b for b in GRID if b < to] + [to]
     for row in found.to_dicts():
@@ -82,15 +95,17 @@ def test_losses_are_those_of_a_loop_and_add_up(
 
 
 def test_each_cause_is_what_its_words_say() -> None:
-    """By hand: a response that is right from 8 on and wrong at 32 once it ended, one that ends wrong, one never solved."""
+    """By hand: one is right from 8 on and wrong at 32 once it ended, two are wrong at the end, one is never solved."""
     lost_again = (20, [False, False, True, True, False])
     gave_up = (10, [False] * 5)
-    table = rows([[lost_again, gave_up], [(40, [False] * 5)]])
-    found = split_losses(pl.DataFrame(table).lazy(), weigh(GRID)).collect()
+    cut_off = (30, [False] * 5)
+    table = rows([[lost_again, gave_up, cut_off], [(40, [False] * 5)]])
+    found = split_losses(pl.DataFrame(table).lazy(), finishes(table, 16), weigh(GRID)).collect()
     weights = [2, 4, 6, 12, 8]
     assert list(weigh(GRID).values()) == weights
     assert found.drop(SAMPLE_KEYS[0]).rows() == [
-        ("q0", 0, 2 + 4, 8, 0, 0),
-        ("q0", 1, 2 + 4 + 6, 0, 12 + 8, 0),
-        ("q1", 0, 0, 0, 0, 32),
+        ("q0", 0, 2 + 4, 8, 0, 0, 0),
+        ("q0", 1, 2 + 4 + 6, 0, 12 + 8, 0, 0),
+        ("q0", 2, 2 + 4 + 6 + 12, 0, 0, 8, 0),
+        ("q1", 0, 0, 0, 0, 0, 32),
     ]

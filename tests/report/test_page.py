@@ -318,3 +318,16 @@ def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Mate
         assert "easy ~REG" in head
     for unmarked in (of("easy"), material):
         assert "~REG" not in page_of(unmarked, Gallery(), {})
+
+
+def test_the_caption_of_the_curves_says_what_is_drawn(material: Material) -> None:
+    """On a logarithmic axis the filled area is no REG; on a linear one it is that against the plain frontier."""
+    whole = Page(page_of(material, Gallery(), {}))
+    budgets = material.curves["budget"].unique().sort()
+    assert budgets.max() > 16 * budgets.filter(budgets > 0).min()  # type: ignore[operator]
+    assert "The axis is logarithmic, so the filled area is not REG." in " ".join(whole.words)
+    coarse = pl.col("budget").is_in([0, *budgets.to_list()[-3:]])
+    linear = replace(material, curves=material.curves.filter(coarse))
+    assert "The filled area is REG against the plain frontier, in tokens." in " ".join(
+        Page(page_of(linear, Gallery(), {})).words
+    )
