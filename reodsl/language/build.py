@@ -59,6 +59,7 @@ from reodsl.ir.wording import Wording
 from reodsl.language import values
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
+from reodsl.language.idle import Surroundings, drop_idle
 from reodsl.language.resolve import cap_importance, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
@@ -289,6 +290,7 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
 
 def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> Stage:
     """One stage."""
+    record = drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus))
     given = record.part("data")
     pool = given.part("pool") if given.kind == "selected" else None
     until = record.sub("until")
@@ -303,6 +305,16 @@ def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> S
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
         selected=build_selected(low, given.part("selection"), pool) if pool is not None else None,
     )
+
+
+def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
+    """Return the reward of a stage in types, None if it is wrong or of no use; beside a teacher it may earn nothing."""
+    if record.data("method") != "ppo":
+        return None
+    earned = record.sub("reward")
+    if earned is None:
+        return TypedReward(None, set(), [])
+    return type_reward(ctx, earned) if isinstance(earned, values.Definition) else None
 
 
 def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:

@@ -164,7 +164,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         (
             "  steps =",
             "  max_tokens = 128 tokens\n  steps =",
-            "E0506",
+            "E0521",
             "max_tokens",
             "write `rollout { max_tokens = … }`",
         ),

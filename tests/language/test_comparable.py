@@ -106,7 +106,7 @@ study it {
         ("asked", "", []),
         ("math_reg", "eval = math_reg", []),
         ("math_reg", "eval = priced", []),
-        ("math_reg", "eval = fewer", [("W0607", "fewer")]),
+        ("math_reg", "eval = fewer", [("W0520", "fewer")]),
     ],
 )
 def test_arms_of_a_report_that_says_nothing(

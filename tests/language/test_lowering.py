@@ -210,7 +210,7 @@ def test_a_loss_that_says_the_defaults_is_none_in_canonical_form() -> None:
         ("loss { ratio = none }", "there is no ratio, and the clip is of ratios"),
         (
             "loss { clip = none }, clip { low = 0.1, high = 0.3 }",
-            "`clip { low = … }` is a bound, and the loss has no clip",
+            "`low` of `clip` is a bound, and the loss has no clip",
         ),
         ("loss { token_share = 0 }", "`token_share` must be above 0 and at most 1"),
         (

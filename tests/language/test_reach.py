@@ -204,8 +204,8 @@ def test_a_value_in_there_is_held_to_its_range(codes: Callable[..., list[str]]) 
 
 
 def test_training_of_a_checkpoint_that_is_only_evaluated_is_refused(codes: Callable[..., list[str]]) -> None:
-    assert set(codes(TEXT, amends={"base.optim.lr": "1e-3"})) == {"E0506"}
+    assert set(codes(TEXT, amends={"base.optim.lr": "1e-3"})) == {"E0521"}
     given = TEXT.replace(
         "checkpoint(overthinker)\n  arm", "checkpoint(overthinker) { steps = 3 steps }\n  arm"
     )
-    assert set(codes(given)) == {"E0506"}
+    assert set(codes(given)) == {"E0521"}

@@ -338,7 +338,7 @@ def test_a_teacher_that_follows_after_the_last_step_alone(
     ("line", "code"),
     [
         ("steps = 5 steps", "W0523"),
-        ("reward = std.rewards.outcome", "E0521"),
+        ("reward = std.rewards.outcome", "W0520"),
         ("teacher = std.models.qwen3_8b", "E0521"),
     ],
 )
@@ -378,7 +378,7 @@ def test_a_teacher_that_follows_after_the_last_responses_that_lag(
 def test_what_another_file_has_is_not_to_be_taken_out(compiled: Callable[..., Compiled]) -> None:
     text = "from std.runs_miniature import grpo_care\nfrom std.rewards import outcome\n\n"
     found = compiled(text + "experiment less = grpo_care { reward = outcome }\n", target="less").diagnostics
-    (helps,) = [each.help for each in found if each.code == "E0521"]
+    (helps,) = [each.help for each in found if each.code == "W0520"]
     assert helps == "write `kl = 1e-3`, or begin with a recipe that has no `teacher_follows`"
 
 
@@ -392,8 +392,8 @@ BY_REF = "wording low = brief { when = mean(len(z) for z in ref) < 1K tokens }\n
         ((), []),
         (("rollout { wordings = [low, brief] }",), ["E0505"]),
         (("rollout { wordings = [low, brief] }", "reference_samples = 4"), []),
-        (("reference_samples = 4",), ["W0520"]),
-        (("monitor { questions = 4, samples = 2, every = 1 step }",), ["W0531"]),
+        (("reference_samples = 4",), ["E0521"]),
+        (("monitor { questions = 4, samples = 2, every = 1 step }",), ["E0521"]),
         (("resample = 3",), ["E0521"]),
         (("resample = 0",), []),
         (("batch { rollouts = 1 }",), []),

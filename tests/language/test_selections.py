@@ -224,7 +224,7 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         (sequences("simpo", "chain_train"), "E0510"),
         (sequences("dpo", "chain_train"), "E0510"),
         (SHORTEST + sequences("ipo", f"best({POOL})"), "E0510"),
-        (PAIRS + sequences("dpo", f"best({POOL}, ratio: 0.5)", "gamma = 1"), "E0506"),
+        (PAIRS + sequences("dpo", f"best({POOL}, ratio: 0.5)", "gamma = 1"), "E0521"),
         (SHORTEST + rewarded("outcome").replace("= chain_train", f"= best({POOL})"), "E0510"),
         (PAIRS + sequences("simpo", f"best({POOL})"), "E0310"),
         (PAIRS + sequences("simpo", f"best({POOL}, ratio: 2)"), "E0303"),

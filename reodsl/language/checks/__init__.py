@@ -18,6 +18,7 @@ from reodsl.language.checks.cases import (
     run_checks,
 )
 from reodsl.language.checks.data import check_data
+from reodsl.language.checks.idle import check_idle_declarations
 from reodsl.language.checks.published import check_curves, check_published
 from reodsl.language.checks.rewards import check_wording
 from reodsl.language.checks.studies import check_runnable, check_score
@@ -47,6 +48,7 @@ def _check(program: Program) -> Iterator[Diagnostic]:
     ctx, listed = program.context, list_cases(program)
     for wording in program.list_kind("wording").values():
         yield from check_wording(wording)
+    yield from check_idle_declarations(program)
     for table in program.list_type(Compound, "published").values():
         yield from check_published(table)
     for frontier in program.list_type(DeclaredFrontier, "frontier").values():

@@ -20,49 +20,9 @@ from reodsl.language.checks.cases import (
     ppo_check,
     strip_names,
 )
-from reodsl.language.resolve import cap_importance, samples_by_servers, samples_on_gpus
+from reodsl.language.resolve import cap_importance, samples_by_servers
 from reodsl.language.reward.body import cancelled_factors, differs
 
-NEEDS = {
-    "loss.cap": (
-        "loss { clip = dual }",
-        "bounds the ratio of negative advantages where the clip is `dual` alone",
-    ),
-    "loss.estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
-    "loss.jsd_beta": ("loss { estimator = jsd }", "is of GKD's mixture, and the divergence is another one"),
-    "loss.skew": (
-        "loss { estimator = reverse }",
-        "is of KL over the vocabulary, and the divergence is another one",
-    ),
-    "loss.top_k": (
-        "loss { estimator = reverse }",
-        "is of whole distributions, and sampled tokens are compared",
-    ),
-    "teacher": ("kl = 1", "is what the policy is drawn to with the weight `kl`, which is 0"),
-    "teacher_wording": ("kl = 1", "is how the teacher is asked, whose weight `kl` is 0"),
-    "teacher_on": ("kl = 1", "is where a teacher is, whose weight `kl` is 0"),
-    "teacher_follows": ("kl = 1e-3", "moves the model that `kl` reads, whose weight is 0"),
-    "loss.ending_tokens": (
-        "rollout { solution = 1K tokens }",
-        "is of what ends thinking by force, and nothing ends it",
-    ),
-    "loss.entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
-    "loss.gate_up": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
-    "loss.gate_down": ("loss { clip = gate }", "is of the soft gate, and the loss has none"),
-    "loss.importance": (
-        "importance_cap = 2",
-        "is of weights of the trainer over the engine, and there are none",
-    ),
-    "loss.importance_floor": (
-        "importance_cap = 2",
-        "bounds weights of the trainer over the engine, and there are none",
-    ),
-    "loss.past_cap": ("importance_cap = 2", "is of weights past `importance_cap`, and there is none"),
-    "rollout.caches": ("cluster = std.clusters.h100_1x8", "is of servers on GPUs, and none sample here"),
-    "resample": ("reward = outcome", "replaces questions with equal rewards, and nothing is earned"),
-    "advantage.equal": ("advantage { batch = true }", "is of z-scores over the step, and there are none"),
-}
-"""Needs of some settings of a loss and of advantages, each with its reason."""
 WIDE = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 
@@ -89,40 +49,9 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0521: parts of the loss that nothing reads."""
+def check_ratios(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0521: clips without the ratio that they are of, and tokens of modes without modes."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
-    on_gpus = any(map(samples_on_gpus, case.homes))
-    capped = cap_importance(stage.record, on_gpus) is not None
-    weighed = capped or stage["loss.decoupled"].is_true
-    diverges = bool(stage.record.data("kl"))
-    taught = diverges or (stage.reward is not None and "teacher" in stage.reward.uses)
-    used = {
-        "loss.cap": clip.word == "dual",
-        "loss.estimator": diverges,
-        **dict.fromkeys(("teacher", "teacher_wording", "teacher_on", "teacher_follows"), taught),
-        "loss.jsd_beta": stage["loss.estimator"].word == "jsd",
-        "loss.skew": stage["loss.estimator"].word in ("reverse", "forward"),
-        "loss.top_k": stage["loss.estimator"].word in WHOLE,
-        "loss.ending_tokens": "rollout.solution" in stage,
-        "loss.entropy_share": bool(stage.record.data("entropy")),
-        **dict.fromkeys(("loss.gate_up", "loss.gate_down"), clip.word == "gate"),
-        **dict.fromkeys(("loss.importance", "loss.importance_floor"), weighed),
-        "loss.past_cap": capped,
-        "rollout.caches": on_gpus or stage["rollout.caches"].word == "auto",
-        "resample": "reward" in stage or "reward" in stage.record.broken or not stage.record.data("resample"),
-        "advantage.equal": stage["advantage.batch"].is_true,
-    }
-    for path, (needed, why) in NEEDS.items():
-        part = stage[path]
-        if part.given and not used[path]:
-            name, labels = path.rpartition(".")[2], [part.label("has no effect")]
-            if path.startswith("teacher"):
-                labels += stage["reward"].setting_labels("reads no teacher")
-            helps = f"take `{name}` out, or write `{needed}`"
-            if part.file != case.record.span.path and not part.file.startswith("--"):
-                helps = f"write `{needed}`, or begin with a recipe that has no `{name}`"
-            yield finding_at(error, "E0521", f"`{name}` {why}", labels, helps)
     yield from _check_modes(stage)
     if ratio.word == "none" and clip.word != "none":
         yield ratio.error(
@@ -135,44 +64,20 @@ def check_idle_parts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if clip.word == "factors" and ratio.word != "sequence":
         helps = "write `loss { ratio = sequence, clip = factors }`"
         yield clip.error("E0521", "`factors` are those of a response's ratio", "there are none", help=helps)
-    for name in ("low", "high") if clip.word in ("gate", "none") and clip.given else ():
-        bound = stage[f"clip.{name}"]
-        # A recipe's bounds, on which an experiment builds, are not taken back.
-        if bound.given and bound.file == clip.file:
-            yield bound.error(
-                "E0521",
-                f"`clip {{ {name} = … }}` is a bound, and the loss has no clip",
-                "has no effect",
-                *clip.setting_labels("no clip"),
-                help="take `clip { … }` out, or write `loss { clip = two_sided }`",
-            )
 
 
-REPLACED = {
-    "loss": ("loss.ratio", "loss.clip", "loss.cap", "loss.gate_up", "loss.gate_down", "loss.entropy_share"),
-    "advantage": ("advantage.normalise", "advantage.std", "advantage.absent", "credit"),
-}
-"""Settings that a function of the user's stands for, where one is named."""
 UNMET = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",)}
-"""The limits that it does not have."""
+"""The limits that functions of the user's do not have, by the block that names them."""
 
 
 @ppo_check
 def check_own(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0521: what a function of the user's stands for, limits that it does not have, and rewards in parts."""
-    for block, replaced in REPLACED.items():
+    """Report E0521: limits that a function of the user's does not have, and rewards in parts."""
+    for block, limits in UNMET.items():
         own = stage[f"{block}.own"]
         if own.slot is None:
             continue
-        named = own.label("the function gives it")
-        for path in replaced:
-            # What a recipe has, on which an experiment builds, is not taken back.
-            if stage[path].given and stage[path].file == own.file:
-                words = f"`{path}` is of the language's own {block}, and a function of yours stands for it"
-                yield stage[path].error(
-                    "E0521", words, "has no effect", named, help="take one of the two out"
-                )
-        for limit in (stage[f"{block}.own.{each}"] for each in UNMET[block]):
+        for limit in (stage[f"{block}.own.{each}"] for each in limits):
             if limit.given:
                 alone = "a process of its own, and a loss has none"
                 given = alone if block == "loss" else f"what a {block} is not given"

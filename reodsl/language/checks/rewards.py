@@ -77,7 +77,7 @@ def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report W0520, E0505: samples of the starting model that nothing reads, or that a reward reads and there are none."""
+    """Report E0505: samples of the starting model that a reward or a wording reads, and there are none."""
     samples, read = stage["reference_samples"], "ref" in stage.typed.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
     chooses = any("ref" in each.reads for each in conditions)
@@ -87,14 +87,6 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "wordings are chosen by the starting model's responses, and none are sampled",
             "uses `ref`",
             help="add `reference_samples = 16`",
-        )
-    if not read and not chooses and samples.given and samples.number:
-        yield samples.warning(
-            "W0520",
-            "the starting model's responses are sampled, and the reward compares with none of them",
-            "",
-            stage["reward"].label("has no `ref`"),
-            help="take `reference_samples` out, or let the reward run over `ref`: `mean(len(z) for z in ref)`",
         )
     if read and samples.number == 0:
         yield stage["reward"].error(
@@ -107,7 +99,7 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
+    """Report E0530: tracks of a monitor set that is not there."""
     read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
     if read and monitor is None and "monitor" not in stage.record.broken:
         yield stage["reward"].error(
@@ -115,14 +107,6 @@ def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "the reward has a track of the monitor set, and there is none",
             "runs over `monitor`",
             help="add `monitor { questions = 64, samples = 8, every = 20 steps }`",
-        )
-    if not read and monitor is not None and stage["monitor"].given:
-        yield stage["monitor"].warning(
-            "W0531",
-            "a monitor set is answered from time to time, and no track of the reward is of it",
-            "",
-            stage["reward"].label("runs over no `monitor`"),
-            help="take `monitor` out, or write a track: `track usual = mean(len(z) for z in monitor)`",
         )
 
 

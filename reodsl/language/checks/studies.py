@@ -13,6 +13,7 @@ from reodsl.ir.training import sum_rate_factors, warmup_steps
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
+    LIBRARY_PATH,
     Case,
     SettingView,
     StudyCase,
@@ -23,10 +24,12 @@ from reodsl.language.checks.cases import (
     study_check,
 )
 from reodsl.language.checks.data import check_vocabularies
+from reodsl.language.checks.idle import is_own, list_declarations
 from reodsl.language.checks.published import check_against, check_table_of, list_rows
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
 from reodsl.language.resolve import (
+    WITHOUT_TRAINING,
     find_arm_suite,
     find_source,
     find_suite,
@@ -54,6 +57,8 @@ from reodsl.language.values import (
 
 ASKED = ("wording", "wordings", "reference", "reference_samples")
 """The settings of suites that say how questions are asked."""
+OF_EXPERIMENTS = WITHOUT_TRAINING - {"expected_length"}
+"""The settings of an experiment as a whole, which its stages share."""
 CLOSE = 0.05
 """The relative difference up to which two amounts count as equal."""
 
@@ -472,7 +477,7 @@ def check_rows(
 
 
 def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0607: a suite of the study that no arm is evaluated on, for each has its own."""
+    """Report W0520: a suite of the study that no arm is evaluated on, for each has its own."""
     setting, shared = View(study)["eval"], study.sub("eval")
     if not setting.given or shared is None or not arms:
         return
@@ -482,7 +487,7 @@ def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[
     wanted = make_key(shared)
     if not any(suite is not None and make_key(suite) == wanted for suite in suites):
         yield setting.warning(
-            "W0607",
+            "W0520",
             f"no arm is evaluated on `{shared.name}`: each has a suite of its own, which goes before the study's",
             "changes nothing",
             help=f"take it out, or give it to the arms: `arm {arms[0].name} = … {{ eval = {shared.name} }}`",
@@ -539,7 +544,7 @@ def check_room(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report W0615: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
+    """Report W0520: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
     study, whole, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
     if whole is None:
         trained = (each for arm in study.arms for each in _list_trained(case.ctx, arm.experiment, seen))
@@ -552,7 +557,7 @@ def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
         if ours is None or arm.experiment.is_trained or _are_equal(ours, whole):
             continue
         yield View(arm.experiment)["cluster"].warning(
-            "W0615",
+            "W0520",
             f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, {_describe(whole)}",
             "has no effect",
             help="take it out, or set the study's `cluster`",
@@ -564,7 +569,7 @@ def _report_local(study: Record, named: list[Record]) -> Diagnostic:
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
     places = [View(each)["cluster"].label("has no effect here") for each in named[:3]]
     return warning(
-        "W0615",
+        "W0520",
         f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
         study.span,
         "no `cluster`",
@@ -575,18 +580,98 @@ def _report_local(study: Record, named: list[Record]) -> Diagnostic:
 
 @case_check
 def check_staged(case: Case) -> Iterator[Diagnostic]:
-    """Report W0615 for the cluster of a stage: all stages run on that of their experiment."""
-    whole = case.record.sub("cluster")
+    """Report E0521: settings of a whole experiment in one of its stages."""
     for stage in case.stages:
-        named = stage.record.sub("cluster")
-        if named is None or stage.part is None or (whole is not None and _are_equal(named, whole)):
-            continue
-        yield stage["cluster"].warning(
-            "W0615",
-            f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
+        for name in sorted(OF_EXPERIMENTS):
+            setting, whole = stage[name], View(case.record)[name]
+            if stage.part is None or not setting.given or (whole.given and _have_equal(setting, whole)):
+                continue
+            yield setting.error(
+                "E0521",
+                f"all stages of `{case.name}` have one `{name}`, and stage {stage.part.label} names its own",
+                "has no effect",
+                help=f"write `{name}` in `{case.name}`, or make the stage an experiment from which the rest starts",
+            )
+
+
+@study_check
+def check_settled(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: an experiment's engine, limit or score, which its study decides.
+
+    What a recipe says of these is for experiments that are run by themselves.
+    """
+    for arm in case.study.arms:
+        for name in ("engine", "limit", "score"):
+            setting, whole = View(arm.experiment)[name], case[name]
+            ours = setting.given and is_own(case.ctx, arm, setting.slot)
+            if (
+                not setting.given
+                or (not ours and not _is_of_experiment(case.ctx, setting))
+                or (whole.given and (not ours or plain(whole.value) == plain(setting.value)))
+            ):
+                continue
+            yield (setting.error if ours else setting.warning)(
+                "E0521" if ours else "W0520",
+                f"the study `{case.study.name}` decides `{name}` for all of its arms",
+                "has no effect in it",
+                *whole.setting_labels("decided here"),
+                help=f"write `{name}` in the study",
+            )
+
+
+def _is_of_experiment(ctx: Context, setting: SettingView) -> bool:
+    around = list_declarations(ctx, setting.place)
+    return bool(around) and around[0].kind.name == "experiment" and not setting.file.startswith(LIBRARY_PATH)
+
+
+@study_check
+def check_settled_seeds(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: the seed of an experiment which is none of the study's."""
+    seeds, replicated = case.study.data("replicate") or (), case["replicate"]
+    named: dict[int, tuple[SettingView, bool]] = {}
+    for arm in case.study.arms:
+        for experiment in (arm.experiment, *_list_trained(case.ctx, arm.experiment, {})):
+            setting = View(experiment)["seed"]
+            if setting.given and setting.number not in seeds and not setting.file.startswith(LIBRARY_PATH):
+                named[id(setting.slot)] = setting, is_own(case.ctx, arm, setting.slot)
+    wanted = ", ".join(map(str, sorted({setting.number for setting, _ in named.values()})))
+    for setting, ours in named.values():
+        refused = ours or not replicated.given
+        yield (setting.error if refused else setting.warning)(
+            "E0521" if refused else "W0520",
+            f"`{case.study.name}` trains every arm with each seed of its `replicate`, and {setting.number} is none of these",
             "has no effect",
-            help=f"set `cluster` in `{case.name}`, or make the stage an experiment from which the rest starts",
+            *replicated.setting_labels("its seeds"),
+            help=f"write `replicate = [{wanted}]` in the study, and take `seed` out",
         )
+
+
+@case_check
+def check_seed_of_start(case: Case) -> Iterator[Diagnostic]:
+    """Report W0520: the seed of an experiment that another one begins with, whose run has one seed."""
+    whole = View(case.record)["seed"]
+    for experiment in () if case.study or case.file_studies else _list_trained(case.ctx, case.record, {}):
+        setting = View(experiment)["seed"]
+        seed = 1 if whole.slot is None else whole.number
+        if (
+            experiment is not case.record
+            and setting.given
+            and setting.number != seed
+            and not setting.file.startswith(LIBRARY_PATH)
+        ):
+            yield setting.warning(
+                "W0520",
+                f"`{case.name}` is run with one seed, {seed}, and `{experiment.name}` is trained with it too",
+                "has no effect then",
+                *whole.setting_labels("the seed of the run"),
+                help=f"write `seed = {setting.number}` in `{case.name}`",
+            )
+
+
+def _have_equal(one: SettingView, other: SettingView) -> bool:
+    values = [plain(each.value) for each in (one, other)]
+    first, second = (strip_names(each) if isinstance(each, Record) else each for each in values)
+    return bool(first == second)
 
 
 def _are_equal(one: Record, whole: Record) -> bool:

@@ -9,8 +9,9 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import THINK_CLOSE
 from reodsl.ir.setting import Block
-from reodsl.ir.training import TRAINING
+from reodsl.ir.training import TRAINING, warmup_steps
 from reodsl.language.checks.cases import (
+    LIBRARY_PATH,
     Case,
     SettingView,
     StageCase,
@@ -23,7 +24,7 @@ from reodsl.language.checks.cases import (
     stage_check,
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
-from reodsl.language.units import TOKENS, Quantity, write_quantity
+from reodsl.language.units import PLAIN, TOKENS, Quantity, write_quantity
 from reodsl.language.values import Record, Until, WrittenBudgets, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
@@ -35,7 +36,7 @@ CHARACTERS_PER_TOKEN = 3
 
 @stage_check
 def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0506: settings of another method than the experiment's stages use."""
+    """Report E0521: settings of another method than the experiment's stages use."""
     if case.methods is None:
         return  # A method that is none has been reported.
     for name, slot in stage.record.fields.items():
@@ -43,7 +44,7 @@ def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         if field is None or not field.methods or slot.span is None or case.methods & set(field.methods):
             continue
         yield error(
-            "E0506",
+            "E0521",
             f"`{name}` is a setting of {' and '.join(field.methods)}, and this trains by {stage.method}",
             slot.span,
             "has no effect",
@@ -96,7 +97,7 @@ def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         reasons.append((stage["lora"], why))
     if where.word == "host":
         reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
-    helps = "write `optim { algorithm = adamw }`, with a learning rate for it, or take this out"
+    helps = "write `optim { algorithm = adamw }`, with a learning rate for it and no `rest`, or take this out"
     for setting, why in reasons:
         yield setting.error("E0532", why, "not with `muon`", algorithm.label("`muon`"), help=helps)
 
@@ -121,9 +122,30 @@ def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
 
 
+@stage_check
+def check_warmup(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report W0523: a warm-up after which nothing is trained, or whose share of the steps is less than one."""
+    warmup, steps = stage["optim.warmup"], stage["steps"]
+    if not warmup.given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
+        return
+    share = warmup.value.data.unit == PLAIN  # type: ignore[union-attr]
+    rising = warmup_steps(float(warmup.number), int(steps.number)) if share else int(warmup.number)
+    if rising and (rising < steps.number or rising == 1):
+        return
+    long = f"the learning rate rises for {rising} of {steps.number} steps, and is never at `lr` before the last one"
+    none = f"{float(warmup.number):.3g} of {steps.number} steps, rounded down, is no step"
+    yield warmup.warning(
+        "W0523",
+        long if rising else none,
+        "as long as the stage" if rising == steps.number else "past its end" if rising else "no warm-up",
+        *steps.set_here,
+        help=f"write `warmup = {max(1, int(steps.number) // 10)} steps`, or 0",
+    )
+
+
 @case_check
 def check_untrained(case: Case) -> Iterator[Diagnostic]:
-    """Report E0506: settings of training where a checkpoint is evaluated as it is."""
+    """Report E0521: settings of training where a checkpoint is evaluated as it is."""
     if case.record.is_trained:
         return
     helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
@@ -131,10 +153,10 @@ def check_untrained(case: Case) -> Iterator[Diagnostic]:
     for setting, slot in case.record.fields.items():
         if setting in TRAINING and setting not in WITHOUT_TRAINING and slot.span is not None:
             words = f"`{setting}` is a setting of training, and {whole}"
-            yield error("E0506", words, slot.span, "has no effect", help=f"take it out, {helps}")
+            yield error("E0521", words, slot.span, "has no effect", help=f"take it out, {helps}")
     for stage in case.record.stages[:1]:
         words = f"stages are of training, and {whole}"
-        yield error("E0506", words, stage.span, "has no effect", help=f"take them out, {helps}")
+        yield error("E0521", words, stage.span, "has no effect", help=f"take them out, {helps}")
 
 
 @case_check

@@ -1,0 +1,83 @@
+"""Check that every setting is read: one that nothing reads beside the others has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, View, stage_check
+from reodsl.language.context import Context
+from reodsl.language.idle import NEEDS, Need, Surroundings, find_setting, list_idle
+from reodsl.language.program import Program
+from reodsl.language.resolve import samples_on_gpus
+from reodsl.language.values import Record, Slot
+from reodsl.syntax import tree
+
+
+@stage_check
+def check_idle(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: settings of a stage that nothing reads."""
+    on_gpus = any(map(samples_on_gpus, case.homes))
+    around = Surroundings(stage.record, stage.reward, on_gpus)
+    yield from _tell_idle(case.ctx, case.record, around, "stage")
+
+
+def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: settings that nothing reads, of declarations that are no experiments."""
+    for kind in NEEDS:
+        for record in program.list_kind(kind).values() if kind != "stage" else ():
+            yield from _tell_idle(program.context, record, Surroundings(record), kind)
+
+
+def _tell_idle(ctx: Context, owner: Record, around: Surroundings, kind: str) -> Iterator[Diagnostic]:
+    for path, slot, need in list_idle(around, kind):
+        own = is_own(ctx, owner, slot)
+        # A required setting has to be somewhere.
+        if not find_setting(path, kind).required or (own and slot.before is not None):
+            yield from _tell(ctx, owner, View(around.record), path, slot, need, own)
+
+
+def _tell(
+    ctx: Context, owner: Record, view: View, path: str, slot: Slot, need: Need, own: bool
+) -> Iterator[Diagnostic]:
+    """Yield an error at a setting of the declaration itself, or a warning at what makes an inherited one idle."""
+    name, deciders = path.rpartition(".")[2], [view[each] for each in need.deciders.split()]
+    message, idle = f"`{name}` {need.reason}", Label(slot.value.span, "has no effect")
+    if own:
+        others = [label for each in deciders for label in each.setting_labels("decides that")]
+        helps = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
+        yield error("E0521", message, idle.span, idle.text, others=others, help=helps)
+        return
+    chosen = [each for each in deciders if each.slot is not None and is_own(ctx, owner, each.slot)]
+    labels = [label for each in chosen for label in each.setting_labels(f"`{name}` has no effect beside it")]
+    if labels or not idle.span.path.startswith(LIBRARY_PATH):
+        helps = f"begin with a recipe that has no `{name}`"
+        helps = f"write `{need.remedy}`, or {helps}" if need.remedy else helps
+        lead, *others = [*labels, idle]
+        yield warning("W0520", message, lead.span, lead.text, others=others, help=helps)
+
+
+def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
+    """Return whether a record's own declaration, or the command line, sets a setting, and not a parent."""
+    if slot is None or slot.span is None:
+        return False
+    around = list_declarations(ctx, slot.span)
+    return slot.span.path.startswith("--") or any(each.name.span == record.span for each in around)
+
+
+def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:
+    """Return the declarations around a place, outermost first."""
+    start = place.line, place.column
+    return [
+        each
+        for module in filter(None, ctx.modules.loaded.values())
+        if module.path == place.path
+        for item in module.items.values()
+        if _holds(item.span, start)
+        for each in tree.walk(item)
+        if isinstance(each, tree.Decl) and _holds(each.span, start)
+    ]
+
+
+def _holds(span: Span, start: tuple[int, int]) -> bool:
+    return (span.line, span.column) <= start < (span.end_line, span.end_column)

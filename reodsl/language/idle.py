@@ -1,0 +1,382 @@
+"""Find settings that nothing reads beside the others, so that checks tell them and no result depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from reodsl.ir.kinds import KINDS
+from reodsl.ir.setting import Block, Setting
+from reodsl.ir.training import TRAINING, WHOLE
+from reodsl.language.fitting import make_default
+from reodsl.language.resolve import cap_importance
+from reodsl.language.reward.body import TypedReward
+from reodsl.language.values import Record, Slot, TypedCondition, list_records, plain
+from reodsl.syntax import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The settings of a stage or a declaration.
+
+    A stage has its reward in types, None if that is wrong, and servers `on_gpus` may sample for it.
+    """
+
+    record: Record
+    reward: TypedReward | None = None
+    on_gpus: bool = False
+
+    def has(self, path: str, *words: str) -> bool:
+        """Return whether a setting is one of some words, or is not known."""
+        value = self.record.get(path)
+        return value is None or str(plain(value)) in words
+
+    def is_known(self, path: str) -> bool:
+        """Return whether a setting has a value."""
+        return self.record.get(path) is not None
+
+    def is_set(self, path: str) -> bool:
+        """Return whether a setting is there and neither 0 nor false, or whether it is wrong."""
+        folder, _, name = path.rpartition(".")
+        holder = self.record.sub(folder) if folder else self.record
+        return bool(self.record.data(path)) or (holder is not None and name in holder.broken)
+
+    def uses(self, *names: str) -> bool:
+        """Return whether the reward uses one of some things, or is not known."""
+        return self.reward is None or not self.reward.uses.isdisjoint(names)
+
+    @property
+    def is_split(self) -> bool:
+        """Return whether the reward looks at responses at several places, or is not known."""
+        return self.reward is None or self.reward.split is not None
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether `importance_cap` bounds weights of the trainer over the engine."""
+        return cap_importance(self.record, self.on_gpus) is not None
+
+    @property
+    def is_weighed(self) -> bool:
+        """Return whether tokens are weighed by the trainer over the engine."""
+        return self.is_capped or self.is_set("loss.decoupled")
+
+    @property
+    def is_taught(self) -> bool:
+        """Return whether something reads a teacher."""
+        return self.is_set("kl") or self.uses("teacher")
+
+    @property
+    def reads_start(self) -> bool:
+        """Return whether the reward or a condition of a wording reads samples of the starting model."""
+        wordings = list_records(self.record.sub("rollout"), "wordings")
+        conditions = [wording.sub("when") for wording in wordings]
+        read = (each.reads for each in conditions if isinstance(each, TypedCondition))
+        return self.uses("ref") or any("ref" in reads for reads in read)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The condition under which some settings are read, the settings that decide it, what to write for it, and the reason.
+
+    A required setting is told where it replaces that of a parent, since it cannot be left out.
+    """
+
+    paths: str
+    deciders: str
+    is_met: Callable[[Surroundings], bool]
+    remedy: str
+    reason: str
+
+
+Condition = Callable[[Surroundings], bool]
+
+
+def _has(path: str, *words: str) -> Condition:
+    return lambda around: around.has(path, *words)
+
+
+def _lacks(path: str, *words: str) -> Condition:
+    return lambda around: not around.is_known(path) or not around.has(path, *words)
+
+
+def _is_set(path: str) -> Condition:
+    return lambda around: around.is_set(path)
+
+
+def _sampling(block: str) -> tuple[Need, ...]:
+    """Return what settings of sampling need: a temperature, and more than one token to choose from."""
+    heat, most = f"{block}temperature", f"{block}top_k"
+    write = f"{block.removesuffix('.')} {{ %s }}" if block else "%s"
+    return (
+        Need(
+            f"{block}top_p {most}",
+            heat,
+            _is_set(heat),
+            write % "temperature = 1",
+            "narrows what is drawn from, and at temperature 0 nothing is drawn",
+        ),
+        Need(
+            f"{block}top_p {heat}",
+            most,
+            _lacks(most, "1"),
+            write % "top_k = -1",
+            "is of draws among several tokens, and `top_k` leaves one",
+        ),
+    )
+
+
+STAGE = (
+    Need(
+        "loss.cap",
+        "loss.clip",
+        _has("loss.clip", "dual"),
+        "loss { clip = dual }",
+        "bounds the ratio of negative advantages where the clip is `dual` alone",
+    ),
+    Need(
+        "loss.gate_up loss.gate_down",
+        "loss.clip",
+        _has("loss.clip", "gate"),
+        "loss { clip = gate }",
+        "is of the soft gate, and the loss has none",
+    ),
+    Need(
+        "clip.low clip.high",
+        "loss.clip",
+        _lacks("loss.clip", "gate", "none"),
+        "loss { clip = two_sided }",
+        "of `clip` is a bound, and the loss has no clip",
+    ),
+    Need(
+        "loss.estimator",
+        "kl",
+        _is_set("kl"),
+        "kl = 1e-3",
+        "estimates the divergence, whose weight `kl` is 0",
+    ),
+    Need(
+        "loss.jsd_beta",
+        "loss.estimator",
+        _has("loss.estimator", "jsd"),
+        "loss { estimator = jsd }",
+        "is of GKD's mixture, and the divergence is another one",
+    ),
+    Need(
+        "loss.skew",
+        "loss.estimator",
+        _has("loss.estimator", "reverse", "forward"),
+        "loss { estimator = reverse }",
+        "is of KL over the vocabulary, and the divergence is another one",
+    ),
+    Need(
+        "loss.top_k",
+        "loss.estimator",
+        _has("loss.estimator", *WHOLE),
+        "loss { estimator = reverse }",
+        "is of whole distributions, and sampled tokens are compared",
+    ),
+    *(
+        Need(path, "kl reward", lambda around: around.is_taught, f"kl = {weight}", reason)
+        for path, weight, reason in (
+            ("teacher", "1", "is what the policy is drawn to with the weight `kl`, which is 0"),
+            ("teacher_wording", "1", "is how the teacher is asked, whose weight `kl` is 0"),
+            ("teacher_on", "1", "is where a teacher is, whose weight `kl` is 0"),
+            ("teacher_follows", "1e-3", "moves the model that `kl` reads, whose weight is 0"),
+        )
+    ),
+    Need(
+        "loss.ending_tokens",
+        "rollout.solution",
+        _is_set("rollout.solution"),
+        "rollout { solution = 1K tokens }",
+        "is of what ends thinking by force, and nothing ends it",
+    ),
+    Need(
+        "loss.entropy_share",
+        "entropy",
+        _is_set("entropy"),
+        "entropy = 1e-3",
+        "chooses tokens for the bonus, whose weight `entropy` is 0",
+    ),
+    Need(
+        "loss.importance loss.importance_floor",
+        "importance_cap",
+        lambda around: around.is_weighed,
+        "importance_cap = 2",
+        "is of weights of the trainer over the engine, and there are none",
+    ),
+    Need(
+        "loss.past_cap",
+        "importance_cap",
+        lambda around: around.is_capped,
+        "importance_cap = 2",
+        "is of weights past `importance_cap`, and there is none",
+    ),
+    Need(
+        "rollout.caches",
+        "cluster",
+        lambda around: around.on_gpus or around.has("rollout.caches", "auto"),
+        "cluster = std.clusters.h100_1x8",
+        "is of servers on GPUs, and none sample here",
+    ),
+    Need(
+        "resample",
+        "reward",
+        lambda around: around.is_set("reward") or not around.is_set("resample"),
+        "reward = outcome",
+        "replaces questions with equal rewards, and nothing is earned",
+    ),
+    Need(
+        "reference_samples",
+        "reward",
+        lambda around: around.reads_start or not around.is_set("reference_samples"),
+        "let usual = mean(len(z) for z in ref)",
+        "draws responses of the starting model, and neither the reward nor a wording runs over `ref`",
+    ),
+    Need(
+        "monitor",
+        "reward",
+        lambda around: around.uses("monitor"),
+        "track usual = mean(len(z) for z in monitor)",
+        "is answered from time to time, and no track of the reward is of it",
+    ),
+    Need(
+        "advantage.equal",
+        "advantage.batch",
+        _is_set("advantage.batch"),
+        "advantage { batch = true }",
+        "is of z-scores over the step, and there are none",
+    ),
+    Need(
+        "advantage.std",
+        "advantage.normalise",
+        _has("advantage.normalise", "group"),
+        "advantage { normalise = group }",
+        "is of z-scores within a group, and no deviation divides these advantages",
+    ),
+    Need(
+        "advantage.absent",
+        "advantage.normalise",
+        _lacks("advantage.normalise", "none"),
+        "advantage { normalise = group }",
+        "is of the mean and the deviation of a group, and neither is taken",
+    ),
+    Need(
+        "advantage.absent",
+        "reward",
+        lambda around: around.is_split,
+        "reward = reo(at: …)",
+        "is of rollouts that lack a split, and the reward has no splits",
+    ),
+    Need(
+        "credit",
+        "reward",
+        lambda around: around.is_split,
+        "reward = reo(at: …)",
+        "chooses the tokens that a split pays, and the reward has no splits",
+    ),
+    Need(
+        "optim.decay_from",
+        "optim.decay",
+        _has("optim.decay", "linear"),
+        "optim { decay = linear }",
+        "is where the learning rate begins to fall, and it stays constant",
+    ),
+    Need(
+        "optim.rest",
+        "optim.algorithm",
+        _has("optim.algorithm", "muon"),
+        "optim { algorithm = muon }",
+        "is of what `muon` leaves to AdamW, and this algorithm leaves nothing",
+    ),
+    Need(
+        "optim.eps",
+        "optim.algorithm",
+        _lacks("optim.algorithm", "muon"),
+        "rest { eps = … }",
+        "is added to Adam's denominator, and `muon` has none",
+    ),
+    Need(
+        "rollout.wordings_per",
+        "rollout.wordings",
+        lambda around: len(list_records(around.record.sub("rollout"), "wordings")) > 1,
+        "rollout { wordings = [ONE, ANOTHER] }",
+        "says who takes wordings in turn, and there are not several",
+    ),
+    *_sampling("rollout."),
+    *(
+        Need(
+            paths,
+            f"{block}.own",
+            lambda around, block=block: not around.is_set(f"{block}.own"),  # type: ignore[misc]
+            "",
+            f"is of the language's own {block}, and a function of yours stands for it",
+        )
+        for block, paths in (
+            ("loss", "loss.ratio loss.clip loss.cap loss.gate_up loss.gate_down loss.entropy_share"),
+            ("advantage", "advantage.normalise advantage.std advantage.absent credit"),
+        )
+    ),
+)
+NEEDS: dict[str, tuple[Need, ...]] = {
+    "stage": STAGE,
+    **dict.fromkeys(("suite", "pool", "forcing"), _sampling("")),
+}
+"""The needs of settings that are read in some surroundings alone, by their kind; `stage` is a stage as training has it."""
+
+
+def list_idle(around: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
+    """Yield settings of a file or the command line that nothing reads, each once with a need that is not met.
+
+    One that is written with the value of its default loses nothing, and is not yielded.
+    """
+    method, seen = around.record.data("method"), set[str]()
+    for need in NEEDS[kind]:
+        for path in need.paths.split():
+            slot = around.record.at(path)
+            if slot is None or slot.span is None or path in seen or need.is_met(around):
+                continue
+            methods = TRAINING[path.partition(".")[0]].methods if kind == "stage" else ()
+            if (not methods or method in methods) and not _is_default(slot, find_setting(path, kind)):
+                seen.add(path)
+                yield path, slot, need
+
+
+def find_setting(path: str, kind: str = "stage") -> Setting:
+    """Return the declaration of a setting of a kind by its path."""
+    block, _, name = path.rpartition(".")
+    fields = KINDS[kind].fields
+    if block:
+        holder = fields[block].type
+        fields = KINDS[holder.kind if isinstance(holder, Block) else block].fields
+    return fields[name]
+
+
+def _is_default(slot: Slot, setting: Setting) -> bool:
+    default = _make_default(slot, setting)
+    return default is not None and bool(plain(default.value) == plain(slot.value))
+
+
+def _make_default(slot: Slot, setting: Setting) -> Slot | None:
+    if setting.default is None:
+        return None
+    return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
+
+
+def drop_idle(around: Surroundings) -> Record:
+    """Return a stage with defaults for settings that nothing reads, so that equal work is equal in the representation."""
+    stage = around.record
+    for path, slot, _ in list_idle(around):
+        block, _, name = path.rpartition(".")
+        setting = find_setting(path)
+        if setting.required:
+            continue
+        holder = stage.part(block) if block else stage
+        kept = {key: each for key, each in holder.fields.items() if key != name}
+        default = _make_default(slot, setting)
+        narrower = replace(holder, fields=kept if default is None else {**kept, name: default})
+        if block:
+            outer = stage.fields[block]
+            narrower = stage.with_field(block, replace(outer, value=replace(outer.value, data=narrower)))
+        stage = narrower
+    return stage
