@@ -28,13 +28,11 @@ Function: TypeAlias = Literal[
 class Domain:
     """The numbers of 0 or more at which a function has a value: 0 itself too where it is not `open`.
 
-    `why` says why others have none. `mend` helps where the argument reaches above `bound`, `otherwise` helps elsewhere.
+    `why` says why others have none. `otherwise` makes one that a function has a value at of what is never above 0.
     """
 
     open: bool
     why: str
-    bound: float
-    mend: str
     otherwise: str
 
     def contains(self, low: float) -> bool:
@@ -83,9 +81,7 @@ FUNCTIONS: dict[Function, Signature] = {
         domain=Domain(
             True,
             "the logarithm of 0 or less is not a number",
-            1e-6,
-            "keep it above 0: `max(…, 1e-6)`",
-            "take what it is away from 0: `abs(…) + 1e-6`",
+            "abs({}) + 1e-6",
         ),
     ),
     "sqrt": Signature(
@@ -94,9 +90,7 @@ FUNCTIONS: dict[Function, Signature] = {
         domain=Domain(
             False,
             "the root of a negative number is not a number",
-            0.0,
-            "keep it at 0 or above: `max(…, 0)`",
-            "take what it is away from 0: `abs(…)`",
+            "abs({})",
         ),
     ),
     "cos": Signature(_cos, plain=True),

@@ -98,6 +98,22 @@ def format_quantity(quantity: Quantity) -> str:
     return f"{text} {name}" if name else text
 
 
+def write_amount(number: float, unit: Dimension) -> str:
+    """Return how a number of any unit is written in a spec, which may be a product of units: `2 steps * 1 tokens`."""
+    above = [base for base, exponent in unit for _ in range(exponent)]
+    below = [base for base, exponent in unit for _ in range(-exponent)]
+    text = " ".join([format_quantity(Quantity(number)), *above[:1]])
+    return "".join([text, *(f" * 1 {base}" for base in above[1:]), *(f" / 1 {base}" for base in below)])
+
+
+def write_divisor(unit: Dimension) -> str:
+    """Return what makes a value of a unit a plain number, as it is written behind it: ` / 1 token`."""
+    parts = ((format_quantity(Quantity(1, ((base, 1),))), exponent) for base, exponent in unit)
+    return "".join(
+        (" / " if exponent > 0 else " * ").join(["", *[one] * abs(exponent)]) for one, exponent in parts
+    )
+
+
 def write_quantity(quantity: Quantity) -> str:
     """Return the shortest way to write a quantity in a spec: `32K tokens`."""
     number, name = quantity.number, name_unit(quantity.unit)

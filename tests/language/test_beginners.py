@@ -36,7 +36,10 @@ study beside {
 }
 """
 EXPLAINED = "correct(y) - cost * len(y) / max(len(z) for z in group)"
-SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
+SUM = (
+    "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, "
+    "or by a number: `… / 1 token`"
+)
 VALUES = "end it in one expression such as `correct(y)`, or in one `dense` line"
 PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
 
@@ -62,21 +65,21 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "len(y) * len(y) + len(y)",
             "E0302",
             "len(y) * len(y)",
-            "bring both to one unit, or divide each by a length to get plain numbers",
+            "bring both to one unit, or make each a plain number: `… / 1 token / 1 token` and `… / 1 token`",
         ),
         (
             EXPLAINED,
             "correct(y) / len(y)",
             "E0302",
             "correct(y) / len(y)",
-            "multiply by a length, such as `mean(len(z) for z in group)`",
+            "make it a plain number: `… * 1 token`",
         ),
         (
             EXPLAINED,
             "len(y)",
             "E0302",
             "len(y)",
-            "divide by a length, such as `mean(len(z) for z in group)`",
+            "make it a plain number: `… / 1 token`, or divide it by a length, such as `mean(len(z) for z in group)`",
         ),
         ("decay_from = 50%", "decay_from = 50", "E0303", "50", "write `50%`, if a share is meant"),
         ("decay_from = 50%", "decay_from = 500", "E0303", "500", None),

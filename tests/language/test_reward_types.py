@@ -190,24 +190,24 @@ def test_unsound(codes: Callable[..., list[str]], expression: str, code: str) ->
 @pytest.mark.parametrize(
     ("lets", "divided", "ways"),
     [
-        ("f = mean(correct(z) for z in group)", "correct(y) / f", ["max(…, 0.01)", "… if f != 0 else 0"]),
-        ("s = std(len(z) for z in group)", "len(y) / s", ["max(…, 1 tokens)", "… if s != 0 tokens else 0"]),
+        ("f = mean(correct(z) for z in group)", "correct(y) / f", ["… if f != 0 else 0"]),
+        ("s = std(len(z) for z in group)", "len(y) / s", ["… if s != 0 tokens else 0"]),
         (
             "s = std(correct(z) for z in group)",
             "len(y) / s / len(y)",
-            ["max(…, 0.005)", "… if s != 0 else 0 tokens"],
+            ["… if s != 0 else 0 tokens"],
         ),
         ("c = count(z for z in group if correct(z))", "1 / c", ["max(…, 1)", "… if c != 0 else 0"]),
         (
             "d = 0 - mean(correct(z) for z in group)",
             "correct(y) / d",
-            ["min(…, -0.01)", "… if d != 0 else 0"],
+            ["… if d != 0 else 0"],
         ),
         ("d = len(y) - 5 tokens", "len(y) / d", ["… if d != 0 tokens else 0"]),
         (
             "v = std(len(z) for z in group) * len(y)",
             "len(y) * len(y) / v",
-            ["max(…, 1 tokens * 1 tokens)", "… if v != 0 tokens * 1 tokens else 0"],
+            ["… if v != 0 tokens * 1 tokens else 0"],
         ),
         ("w = 1 + 1", "w / correct(y)", ["… if correct(y) else 0"]),
     ],
@@ -232,13 +232,12 @@ def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
 @pytest.mark.parametrize(
     ("function", "inside", "kept"),
     [
-        ("({})^(0 - 2)", "mean(correct(z) for z in group)", "max(…, 0.01)"),
         ("({})^(0 - 2)", "count(z for z in group if correct(z))", "max(…, 1)"),
         ("({})^0.5", "correct(y) - 1", "abs(…)"),
         ("sqrt({})", "correct(y) - 1", "abs(…)"),
         ("sqrt({})", "correct(y) - 0.5", "max(…, 0)"),
         ("log({})", "correct(y) - 1", "abs(…) + 1e-6"),
-        ("log({})", "correct(y)", "max(…, 1e-6)"),
+        ("log({})", "count(z for z in group if correct(z))", "max(…, 1)"),
     ],
 )
 def test_what_keeps_an_argument_where_it_has_a_value_leaves_it_its_values(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
-from reodsl.diagnostics.model import Label, Span, warning
+from reodsl.diagnostics.model import Edit, Label, Span, warning
 from reodsl.ir.base import IR, Node, parts_of, values_of
 from reodsl.ir.expression import (
     METRIC,
@@ -53,12 +53,13 @@ from reodsl.language.reward.names import (
     check_unit,
     fail,
     make_constant,
+    refuse_unit,
 )
 from reodsl.language.reward.operators import name_value, negate
 from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
 from reodsl.language.suggest import nearest
-from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit
+from reodsl.language.units import PLAIN, STEPS, TOKENS, Dimension, Quantity, describe_unit, write_amount
 from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
@@ -386,16 +387,13 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
         return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
-    if widest is None and start.unit == PLAIN and start.constant:
-        inner = attempt(partial(type_from, -INF, INF, body.ctx.trial(), TOKENS))
-        if inner is not None and inner.unit == TOKENS:
-            fail(
-                body,
-                "E0302",
-                f"the track `{name}` is in tokens, and its start is a plain number",
-                at,
-                f"give it its unit: `start: {start.low:g} tokens`",
-            )
+    for unit in (TOKENS, STEPS) if widest is None and start.unit == PLAIN and start.constant else ():
+        inner = attempt(partial(type_from, -INF, INF, body.ctx.trial(), unit))
+        if inner is not None and inner.unit == unit:
+            message = f"the track `{name}` is {describe_unit(unit)}, and its start is a plain number"
+            amount = write_amount(start.low, unit)
+            edits = (Edit(at.value.span, amount),)
+            fail(body, "E0302", message, at, f"give it its unit: `start: {amount}`", edits)
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
     check_unit(body, start, value, at.span, moved.span, "`start`")
@@ -448,7 +446,7 @@ def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
     so_far.values.append((value, expr.span))
     # After an error elsewhere the unit may follow from it.
     if so_far.sound:
-        _check_plain(body.ctx, value, expr.span)
+        _check_plain(body, value, expr.span)
 
 
 def _report_unread(ctx: Context, reward: Definition) -> None:
@@ -484,20 +482,13 @@ def _type_dense(body: Body, part: tree.Dense) -> Typed:
     variable = Typed(_SPLIT, TOKENS, 1.0, body.splits.high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = type_expression(inner, part.body)
-    _check_plain(body.ctx, value, part.body.span)
+    _check_plain(body, value, part.body.span)
     return value
 
 
-def _check_plain(ctx: Context, value: Typed, span: Span) -> None:
+def _check_plain(body: Body, value: Typed, span: Span) -> None:
     if value.unit != PLAIN:
-        ctx.fail(
-            "E0302",
-            f"a reward is a plain number, and this is {describe_unit(value.unit)}",
-            span,
-            describe_unit(value.unit),
-            help=("multiply" if dict(value.unit).get("tokens", 0) < 0 else "divide")
-            + " by a length, such as `mean(len(z) for z in group)`",
-        )
+        refuse_unit(body, f"a reward is a plain number, and this is {describe_unit(value.unit)}", value, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,8 +559,7 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]], lets: L
         body.uses.add("prefix" if on == "prefix" else "phases")
     measured = type_expression(body, first.value)
     if measured.unit != PLAIN:
-        helps = "divide by a length, such as `mean(len(z) for z in group)`"
-        fail(body, "E0302", "a part of a reward is a plain number", first, helps)
+        refuse_unit(body, "a part of a reward is a plain number", measured, first.value.span)
     values.append((measured, first.span))
     return Part.model_construct(value=measured.data, weight=weight, on=on)
 
@@ -643,6 +633,7 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
         # No name of the language begins so.
         open_name = Variable(name=f"?{param.name.name}")
         env.values[param.name.name] = Typed(open_name, read_unit(type_), low, high, open=True)
+        env.params[param.name.name] = param
     elif type_ is not None:
         env.others[param.name.name] = None
     else:

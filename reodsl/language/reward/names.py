@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, get_args
 
-from reodsl.diagnostics.model import Label, Span
+from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.expression import (
     READINGS,
     TRACK,
@@ -21,7 +22,16 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.language.context import Context
-from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, describe_unit, format_quantity
+from reodsl.language.units import (
+    PLAIN,
+    TOKENS,
+    Dimension,
+    Quantity,
+    describe_unit,
+    format_quantity,
+    write_amount,
+    write_divisor,
+)
 from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
 
@@ -149,6 +159,7 @@ class RewardNames:
     `sampled` are the variables that run over the starting model's responses, or over earlier ones, with `ref` or `history`.
     `inside` are the functions whose bodies are being written out. Names that begin with `?` stand for responses of the place
     that calls one. `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
+    `params` are the parameters that have no argument.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
@@ -160,6 +171,7 @@ class RewardNames:
     inside: tuple[str, ...] = ()
     places: int = 0
     token: str = ""
+    params: dict[str, tree.ParamDecl] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -191,6 +203,7 @@ class RewardNames:
             self.functions,
             self.inside,
             self.places,
+            params=self.params,
         )
 
     def before_responses(self) -> RewardNames:
@@ -243,7 +256,8 @@ class Body:
     """The state of typing one reward.
 
     `variable` is the name of the split at hand in a `dense` line. `facts` holds the range that conditions around an
-    expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `selects` is true for the
+    expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `wholes` are the lets that
+    are whole numbers. `selects` is true for the
     body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
     and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
     the places at which responses are cut. `terms` are the first of the user's functions, `logged` the metrics above, and
@@ -261,6 +275,7 @@ class Body:
     tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
         default_factory=dict
     )
+    wholes: set[str] = field(default_factory=set)
     limits: ResponseLimits = ResponseLimits()
     depth: int = 0
     selects: bool = False
@@ -284,6 +299,7 @@ class Body:
             self.fields,
             self.facts if facts is None else facts,
             self.tests,
+            self.wholes,
             self.limits,
             self.depth,
             selects=self.selects,
@@ -303,35 +319,95 @@ def fail(
     message: str,
     at: tree.Expr | tree.Comprehension | tree.Arg,
     help: str | None = None,
+    edits: Sequence[Edit] = (),
 ) -> NoReturn:
     """Report an error of a reward. Raises `Failed`."""
-    body.ctx.fail(code, message, at.span, help=help)
+    body.ctx.fail(code, message, at.span, help=help, edits=edits)
+
+
+def bracket(text: str) -> str:
+    """Return a part of a formula as it is written inside another one: in brackets, if it is no name, number or call."""
+    head = re.match(r"[\w.]*", text)
+    rest = text[head.end() :] if head is not None else text
+    depth = 0
+    for at, sign in enumerate(rest):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return text if at == len(rest) - 1 and sign == ")" else f"({text})"
+    return f"({text})" if rest else text
+
+
+def refuse_unit(body: Body, message: str, value: Typed, at: Span, *, operand: bool = False) -> NoReturn:
+    """Report E0302: a value with a unit where a plain number is wanted, perhaps an operand of `^`. Raises `Failed`."""
+    divisor = write_divisor(value.unit)
+    helps = f"make it a plain number: `…{divisor}`"
+    if value.unit == TOKENS:
+        helps += ", or divide it by a length, such as `mean(len(z) for z in group)`"
+    plain = bracket(body.ctx.written(at)) + divisor
+    edits = (Edit(at, f"({plain})" if operand else plain),)
+    body.ctx.fail("E0302", message, at, describe_unit(value.unit), help=helps, edits=edits)
 
 
 def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> None:
     """Check that two expressions have one unit. Raises `Failed`."""
     if one.unit != two.unit:
+        helps, edits = _suggest_units(body, (one, left), (two, right))
         body.ctx.fail(
             "E0302",
             f"{what} wants equal units",
             left,
             describe_unit(one.unit),
             others=[Label(right, describe_unit(two.unit))],
-            help=_suggest_units(one, two),
+            help=helps,
+            edits=edits,
         )
 
 
-def _suggest_units(one: Typed, two: Typed) -> str:
-    """Return how to give two expressions one unit: a written number gets it, a length is divided by another."""
-    for side, other in ((one, two), (two, one)):
+def _suggest_units(
+    body: Body, one: tuple[Typed, Span], two: tuple[Typed, Span]
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to give two expressions one unit: a written number gets it, or what has a unit is divided by it."""
+    for (side, at), (other, there) in ((one, two), (two, one)):
+        divisor = write_divisor(other.unit)
+        bare = Edit(there, bracket(body.ctx.written(there)) + divisor)
         if side.unit == PLAIN and isinstance(side.data, Constant):
             if other.unit == TOKENS and not side.data.value.is_integer():
                 # No response has a part of a token: the number is a share, or a weight.
-                return "make the length a plain number: `len(y) / 1 token`, or divide it by another length"
-            return f"give the number its unit: `{format_quantity(Quantity(side.data.value, other.unit))}`"
-    if PLAIN in (one.unit, two.unit):
-        return "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
-    return "bring both to one unit, or divide each by a length to get plain numbers"
+                return f"make the length a plain number: `…{divisor}`, or divide it by another length", (
+                    bare,
+                )
+            amount = write_amount(side.data.value, other.unit)
+            if len(other.unit) == 1 and other.unit[0][1] == 1:
+                amount = format_quantity(Quantity(side.data.value, other.unit))
+            number = _NUMBER.fullmatch(body.ctx.written(at))
+            return f"give the number its unit: `{amount}`", (Edit(at, amount),) if number else ()
+    for (side, _), (other, there) in ((one, two), (two, one)):
+        if side.unit == PLAIN:
+            divisor = write_divisor(other.unit)
+            helps = f"make it a plain number: `…{divisor}`"
+            if other.unit == TOKENS:
+                helps = (
+                    "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, or "
+                    f"by a number: `…{divisor}`"
+                )
+            return helps, (Edit(there, bracket(body.ctx.written(there)) + divisor),)
+    divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (one, two))
+    left, right = one[1], two[1]
+    whole, between = (
+        start._replace(end_line=end.line, end_column=end.column)
+        for start, end in (
+            (left, right._replace(line=right.end_line, column=right.end_column)),
+            (left._replace(line=left.end_line, column=left.end_column), right),
+        )
+    )
+    plain = [bracket(body.ctx.written(at)) + write_divisor(side.unit) for side, at in (one, two)]
+    edit = Edit(whole, body.ctx.written(between).join(plain))
+    return f"bring both to one unit, or make each a plain number: {divisors}", (edit,) if left[1:3] < right[
+        1:3
+    ] else ()
+
+
+_NUMBER = re.compile(r"-?[0-9.]+([eE][+-]?[0-9]+)?")
 
 
 WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)

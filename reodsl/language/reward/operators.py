@@ -13,13 +13,20 @@ from typing import Literal, NoReturn, TypeAlias
 from reodsl.diagnostics.model import Edit, Span, warning
 from reodsl.ir.expression import (
     FUNCTIONS,
+    READINGS,
     Aggregate,
+    Bare,
     Constant,
+    Correct,
+    Domain,
     Expression,
+    ForcedAnswer,
     Function,
     FunctionCall,
+    Given,
     If,
     Infix,
+    Length,
     Negation,
     Variable,
 )
@@ -28,6 +35,7 @@ from reodsl.language.reward.names import (
     Body,
     Room,
     Typed,
+    bracket,
     check_unit,
     compare_ranges,
     contains_zero,
@@ -35,14 +43,16 @@ from reodsl.language.reward.names import (
     fail,
     make_constant,
     multiply,
+    refuse_unit,
 )
 from reodsl.language.units import (
     PLAIN,
+    STEPS,
     TOKENS,
-    Dimension,
     Quantity,
     format_quantity,
     multiply_units,
+    write_amount,
     write_quantity,
 )
 from reodsl.syntax import tree
@@ -127,6 +137,8 @@ _OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<
 def name_value(body: Body, name: str, value: Typed) -> Typed:
     """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
     it = Variable(name=name)
+    if _is_whole(body, value.data):
+        body.wholes.add(name)
     if value.condition:
         body.tests[it] = list_facts(body, value.data), list_facts(body, value.data, False)
     return Typed(it, value.unit, value.low, value.high, value.condition)
@@ -175,25 +187,23 @@ def calculate(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed
 
 def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
     if left.unit or right.unit:
-        fail(body, "E0302", "a power is of plain numbers", expr, "divide by a length first")
+        side, at = (left, expr.left.span) if left.unit else (right, expr.right.span)
+        refuse_unit(body, "a power is of plain numbers", side, at, operand=True)
+    base, ways = body.ctx.written(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
         fail(
             body,
             "E0307",
             "a power of what may be negative may be no number",
             expr,
-            "take `abs(…)` or `max(…, 0)`" if left.high > 0 else "take `abs(…)`",
+            "take " + " or ".join(f"`{way.format('…')}`" for way in ways),
+            [Edit(expr.left.span, way.format(base)) for way in ways],
         )
-    if left.low <= 0 <= left.high and right.low < 0:
-        fail(
-            body,
-            "E0307",
-            "a negative power of what may be 0 divides by zero",
-            expr,
-            f"keep the base above 0: `max(…, {_write_bound(left)})`"
-            if left.high > 0
-            else "divide by something else",
-        )
+    if contains_zero(left.interval) and right.low < 0:
+        nonzero = narrow(body, left)
+        if contains_zero(nonzero.interval) and body.facts.get(left.data, Room()).zero:
+            helps, edits = _say_at_zero(body, expr, left, left, expr.left)
+            fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, helps, edits)
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raise_power(left.low, right.low)
@@ -201,13 +211,8 @@ def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -
             _refuse_endless(body, expr)
         return Typed(data, PLAIN, value, value)
     if _may_overflow(left, right):
-        fail(
-            body,
-            "E0307",
-            "this power may be past every number",
-            expr,
-            "bound it: `min(…, 10)`, or divide first",
-        )
+        helps, edits = _bound_power(body, expr, left, right)
+        fail(body, "E0307", "this power may be past every number", expr, helps, edits)
     if left.low == left.high > 0:
         ends = _raise_power(left.low, right.low), _raise_power(left.low, right.high)
         return Typed(data, PLAIN, min(ends), max(ends))
@@ -221,8 +226,35 @@ def _may_overflow(base: Typed, exponent: Typed) -> bool:
         return False
     largest = max(abs(base.low), abs(base.high))
     return math.isinf(_raise_power(largest, exponent.high)) or (
-        base.low > 0 and math.isinf(_raise_power(base.low, exponent.low))
+        base.low > SMALLEST and math.isinf(_raise_power(base.low, exponent.low))
     )
+
+
+SMALLEST = 1e-300
+"""A base of at least this is bounded away from 0, and not only known to be none."""
+
+
+def _bound_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to keep a power a number: by a bound past which it would be none, of the side that moves."""
+    at, text = expr.left.span, body.ctx.written(expr.left.span)
+    if left.constant:
+        at, text = expr.right.span, body.ctx.written(expr.right.span)
+        most = math.floor(MOST_DIGITS / abs(math.log10(abs(left.low))))
+        form = f"min({{}}, {most})" if abs(left.low) > 1 else f"max({{}}, -{most})"
+    elif max(abs(left.low), abs(left.high)) > 1 and right.high > 0:
+        bound = f"1e{math.floor(MOST_DIGITS / right.high)}"
+        form = f"clip({{}}, -{bound}, {bound})" if left.low < 0 else f"min({{}}, {bound})"
+        if right.high > MOST_DIGITS:
+            return "take a smaller power", ()
+    else:
+        form = f"max({{}}, 1e-{math.floor(MOST_DIGITS / abs(right.low))})"
+        if abs(right.low) > MOST_DIGITS:
+            return "take a smaller power", ()
+    return f"bound it: `{form.format('…')}`", (Edit(at, form.format(text)),)
+
+
+MOST_DIGITS = 307
+"""Decimal digits of the largest numbers."""
 
 
 def _raise_power(base: float, exponent: float) -> float:
@@ -281,42 +313,75 @@ def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> No
 
 
 def _keep_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a divisor from 0, in words and as edits: by a bound inside its range, or by a condition."""
-    if isinstance(expr.right, tree.Name) and right.open and right.high > 0:
-        kind, most = ("tokens", 2.0**20) if right.unit == TOKENS else ("number", 1e6)
-        high = min(right.high, most)
-        ends = (1.0 if right.unit == TOKENS else min(1e-6, high / 100), high)
-        shown_ends = "..".join(write_quantity(Quantity(end, right.unit)) for end in ends)
-        return f"give the parameter a range above 0: `{expr.right.name}: {kind} in {shown_ends}`", ()
-    whole, divisor = body.ctx.written(expr.span), body.ctx.written(expr.right.span)
-    nothing = _write_amount(0.0, multiply_units(left.unit, right.unit, -1))
-    test = divisor if isinstance(expr.right, (tree.Name, tree.Call, tree.Binary)) else f"({divisor})"
-    test = test if right.condition else f"{test} != {_write_amount(0.0, right.unit)}"
-    where = Edit(expr.span, f"({whole} if {test} else {nothing})")
+    """Return how to keep a divisor from 0, in words and as edits, of which none changes another value of the quotient."""
+    param = body.env.params.get(expr.right.name) if isinstance(expr.right, tree.Name) and right.open else None
+    if param is not None and right.high > 0:
+        kind = body.ctx.written(param.type.span)
+        most = min(right.high, 2.0**20 if right.unit == TOKENS else 1e6)
+        least = 1.0 if right.unit in (TOKENS, STEPS) or kind == "int" else min(1e-6, most / 100)
+        ends = "..".join(write_quantity(Quantity(end, right.unit)) for end in (least, most))
+        declared = f"{param.name.name}: {kind} in {ends}"
+        return f"give the parameter a range above 0: `{declared}`", (Edit(param.span, declared),)
+    quotient = replace(left, unit=multiply_units(left.unit, right.unit, -1))
+    return _say_at_zero(body, expr, right, quotient, expr.right)
+
+
+def _say_at_zero(
+    body: Body, expr: tree.Binary, value: Typed, result: Typed, part: tree.Expr
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to keep a part of an operation from 0: by a condition, or a whole number by a bound that is its next.
+
+    `result` has the unit of the operation.
+    """
+    advice = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
+    whole, text = body.ctx.written(expr.span), body.ctx.written(part.span)
+    nothing = write_amount(0.0, result.unit)
+    test = text if isinstance(part, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
+    test = test if value.condition else f"{test} != {write_amount(0.0, value.unit)}"
+    condition = Edit(expr.span, f"({whole} if {test} else {nothing})")
     tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
-    if right.condition or right.low < 0 < right.high:
-        return f"divide only where it is not 0: {tested}", (where,)
-    function, side = ("max", "above") if right.high > 0 else ("min", "below")
-    bound = _write_bound(right)
+    bounded = max(abs(value.low), abs(value.high)) > 1 and _is_whole(body, value.data)
+    if value.condition or value.low < 0 < value.high or not bounded:
+        return f"{advice}: {tested}", (condition,)
+    function, side = ("max", "above") if value.high > 0 else ("min", "below")
+    bound = write_amount(1.0 if value.high > 0 else -1.0, value.unit)
     return (
-        f"keep it {side} 0: `{function}(…, {bound})`, or divide only where it is not 0: {tested}",
-        (Edit(expr.right.span, f"{function}({divisor}, {bound})"), where),
+        f"keep it {side} 0: `{function}(…, {bound})`, or {advice}: {tested}",
+        (Edit(part.span, f"{function}({text}, {bound})"), condition),
     )
 
 
-def _write_bound(value: Typed) -> str:
-    """Return a bound of a value of one sign that is inside its range and not 0."""
-    size, sign = (value.high, 1) if value.high > 0 else (-value.low, -1)
-    return _write_amount(sign * (1.0 if size > 1 else size / 100), value.unit)
+def _is_whole(body: Body, data: Expression) -> bool:
+    """Return whether an expression is a whole number, or a whole number of tokens: a bound at 1 changes nothing but 0."""
 
+    def are_whole(*parts: Expression | None) -> bool:
+        return all(part is None or _is_whole(body, part) for part in parts)
 
-def _write_amount(number: float, unit: Dimension) -> str:
-    """Return how a number of a unit is written, which may be a power of one."""
-    text = format_quantity(Quantity(number))
-    for base, exponent in unit:
-        text += f" {base}" if exponent > 0 else f" / 1 {base}"
-        text += (f" * 1 {base}" if exponent > 0 else f" / 1 {base}") * (abs(exponent) - 1)
-    return text
+    match data:
+        case Length() | Correct() | ForcedAnswer() | Bare():
+            return True
+        case Constant():
+            return data.value.is_integer()
+        case Given():
+            reading = READINGS.get(data.field)
+            return reading is not None and (reading.tokens or reading.condition)
+        case Variable():
+            return data.name in body.wholes
+        case Aggregate(fn="count"):
+            return True
+        case Aggregate(fn="sum" | "min" | "max"):
+            return are_whole(data.value, data.empty)
+        case Infix(fn="+" | "-" | "*"):
+            return are_whole(data.left, data.right)
+        case Infix():
+            return data.fn not in ("/", "^")
+        case Negation():
+            return data.fn != "neg" or are_whole(data.value)
+        case FunctionCall():
+            return data.fn == "floor" or (data.fn in ("abs", "min", "max", "clip") and are_whole(*data.args))
+        case If():
+            return are_whole(data.then, data.other)
+    return False
 
 
 def compare(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed:
@@ -370,35 +435,63 @@ def _report_still(
     )
 
 
-def apply_function(body: Body, name: Function, values: list[tuple[tree.Expr, Typed]]) -> Typed:
-    """Type a function of numbers at as many as it takes. E0302 or E0307 if it has no value."""
+def apply_function(
+    body: Body, call: tree.Call, name: Function, values: list[tuple[tree.Expr, Typed]]
+) -> Typed:
+    """Type a call of a function of numbers at as many as it takes. E0302 or E0307 if it has no value."""
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
         return exponentiate(body, first_expr, first)
     data = FunctionCall(fn=name, args=tuple(value.data for _, value in values))
     if function.plain and first.unit:
-        fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
+        refuse_unit(body, f"`{name}` wants a plain number", first, first_expr.span)
     for other_expr, other in values[1:]:
         check_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`")
     if name == "clip" and values[1][1].low > values[2][1].high:
-        turned = f"write the smaller bound first: `clip(…, {values[2][1].low:g}, {values[1][1].low:g})`"
-        fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
+        ends = [write_amount(values[at][1].low, first.unit) for at in (2, 1)]
+        turned = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
+        whole = Edit(call.span, f"clip({body.ctx.written(first_expr.span)}, {', '.join(ends)})")
+        fail(
+            body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned, [whole]
+        )
     domain = function.domain
     if domain is not None and first.low <= 0:
         first = narrow(body, first)
         values = [(first_expr, first)]
         if not domain.contains(first.low):
-            helps = domain.mend if first.high > domain.bound else domain.otherwise
-            fail(body, "E0307", domain.why, first_expr, helps)
+            helps, edit = _enter_domain(body, call, domain, first_expr, first)
+            fail(body, "E0307", domain.why, first_expr, helps, [edit])
     low, high = function.range(*(value.interval for _, value in values))
     _report_still(body, name, values, low, high)
     return Typed(data, PLAIN if function.plain else first.unit, low, high)
 
 
+def _enter_domain(
+    body: Body, call: tree.Call, domain: Domain, argument: tree.Expr, value: Typed
+) -> tuple[str, Edit]:
+    """Return how a function gets a value where its argument leaves it, in words and as an edit; others are not changed."""
+    text = body.ctx.written(argument.span)
+    if value.high <= 0:
+        return (
+            f"take what it is away from 0: `{domain.otherwise.format('…')}`",
+            Edit(argument.span, domain.otherwise.format(text)),
+        )
+    if not domain.open:
+        return "keep it at 0 or above: `max(…, 0)`", Edit(argument.span, f"max({text}, 0)")
+    if value.high > 1 and _is_whole(body, value.data):
+        return "keep it above 0: `max(…, 1)`", Edit(argument.span, f"max({text}, 1)")
+    name = body.ctx.written(call.function.span)
+    return (
+        f"say what it is at 0: `{name}(…) if … > 0 else {name}(1e-6)`",
+        Edit(call.span, f"({name}({text}) if {bracket(text)} > 0 else {name}(1e-6))"),
+    )
+
+
 def exponentiate(body: Body, argument: tree.Expr, value: Typed) -> Typed:
     """Return `e^x` of an `argument` whose type is `value`."""
     if value.unit:
-        fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
+        refuse_unit(body, "`e^` wants a plain number", value, argument.span, operand=True)
     if value.high > 700:
-        fail(body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`")
+        edit = Edit(argument.span, f"min({body.ctx.written(argument.span)}, 700)")
+        fail(body, "E0307", "e to this may be past every number", argument, "bound it: `min(…, 700)`", [edit])
     return Typed(FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))

@@ -85,7 +85,7 @@ from reodsl.language.reward.places import (
     make_place,
 )
 from reodsl.language.suggest import nearest, suggest
-from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
+from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity, write_amount
 from reodsl.language.values import plain
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
@@ -693,6 +693,9 @@ def _read_cut(body: Body, expr: tree.Slice) -> tuple[str, Typed, tree.Expr]:
             f"give the number its unit: `{at.low:g} tokens`"
             if not at.unit and at.low == at.high
             else "write `y[:1K tokens]`, or `y[:L]`",
+            (Edit(expr.upper.span, f"{at.low:g} tokens"),)
+            if isinstance(expr.upper, tree.Number) and not at.unit
+            else (),
         )
     return of, at, expr.upper
 
@@ -758,7 +761,7 @@ def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     typed = [(each, value) for each, value in values if value is not None]
     if len(typed) < len(values):
         raise Failed
-    return apply_function(body, name, typed)
+    return apply_function(body, expr, name, typed)
 
 
 def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
@@ -788,15 +791,15 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
     value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
     earlier = source == "history"
     if (earlier or over.condition is not None) and not given and name not in ("sum", "count"):
-        unit = " tokens" if value.unit == TOKENS else ""
+        otherwise = f"empty: {write_amount(1, value.unit)}"
         body.ctx.fail(
             "E0306",
             f"`{name}` may have nothing to run over: "
             + ("at first no response is earlier" if earlier else "perhaps no response meets the condition"),
             over.span if over.condition is None else over.condition.span,
             "may leave nothing",
-            help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
-            edits=(_append_argument(expr, f", empty: 1{unit}"),),
+            help=f"say what it is then: `{name}(… if …, {otherwise})`",
+            edits=(_append_argument(expr, f", {otherwise}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     compared = empty if name != "count" else None
@@ -862,7 +865,7 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     value, where, given = _type_inside(body, inner, name, over, rest)
     if name == "quantile" and at is None:
         raise Failed
-    unit = " tokens" if value.unit == TOKENS else ""
+    otherwise = f"empty: {write_amount(1, value.unit)}"
     if not given and name not in ("sum", "count") and (window or over.condition is not None):
         body.ctx.fail(
             "E0306",
@@ -874,8 +877,8 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
             ),
             over.span,
             "may be nothing",
-            help=f"say what it is then: `{name}(…, empty: 1{unit})`",
-            edits=(_append_argument(expr, f", empty: 1{unit}"),),
+            help=f"say what it is then: `{name}(…, {otherwise})`",
+            edits=(_append_argument(expr, f", {otherwise}"),),
         )
     span, empty = given[-1] if given else (over.span, None)
     if empty is not None and name != "count":
