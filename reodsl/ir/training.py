@@ -658,9 +658,14 @@ class Ppo(IR):
 
     @property
     def crops(self) -> bool:
-        """Return whether tokens after a response's last advantage have no part in the loss."""
-        whole = self.loss.ratio == "sequence" or self.loss.own is not None
-        return not (self.kl or self.entropy or self.loss.sorts or whole)
+        """Return whether nothing reads the tokens after a response's last advantage, so that they need not be run.
+
+        They have terms of their own in a divergence, a bonus and a loss of the user's. They are part of what is of a whole
+        response, a ratio or a weight, and of a minibatch whose tokens are sorted.
+        """
+        terms = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
+        weight_of_all = self.weighs and self.loss.importance != "token"
+        return not (terms or self.loss.ratio == "sequence" or weight_of_all or self.loss.sorts)
 
     @property
     def counts_thinking(self) -> bool:

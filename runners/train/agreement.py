@@ -66,7 +66,7 @@ def old_logprobs(
         # What the engine was given it did not draw.
         weights = torch.ones_like(mine)
         weights[batch.drawn] = torch.from_numpy(kept)
-        return replace(batch, old=scored, weights=weights), apart, numbers
+        return replace(batch, old=scored, importance=weights), apart, numbers
     if rule == "engine":
         scored = torch.where(batch.drawn, batch.behaviour, scored)
     return replace(batch, old=scored), apart, {}

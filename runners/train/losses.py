@@ -108,8 +108,8 @@ def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
     return (sums / lengths.clamp(min=1))[rows] + (change - constant)
 
 
-def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: str = "k3") -> Tensor:
-    """Estimate KL(policy || reference) from the policy's own tokens, weighed and summed; all arguments [tokens].
+def divergence(logprobs: Tensor, reference: Tensor, estimator: str = "k3") -> Tensor:
+    """Estimate KL(policy || reference) in nats at each of the policy's own tokens; all are [tokens].
 
     With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d (Schulman 2020, Approximating KL
     Divergence). The gradient of k2 is that of the divergence on average; the one of k1 itself would be 0 whatever the
@@ -117,11 +117,11 @@ def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: 
     """
     gap = reference - logprobs
     if estimator == "k3":
-        return (weights * (torch.expm1(gap) - gap)).sum()
+        return torch.expm1(gap) - gap
     half = gap.square() / 2
     if estimator != "k2":
         half = half + (-gap - half).detach()
-    return (weights * half).sum()
+    return half
 
 
 def most_uncertain(entropies: Tensor, share: float) -> Tensor:

@@ -30,11 +30,11 @@ def update(
 ) -> dict[str, float]:
     """Run all epochs and minibatches of one step; return its numbers for `metrics.parquet`.
 
-    A response is only run as far as its last token with an advantage, and not at all without one: the rest has no
-    gradient. It still counts in the mean. With `method.kl` the divergence from a frozen model, over all tokens, is part of
-    the loss, or of the advantages: of `reference`, or of one that has read the batch (`TrainBatch.reference`,
-    `likeliest`). So is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for all
-    of it. `same_numbers` says that the
+    Where the method crops, a response is only run as far as its last token with an advantage, and not at all without one:
+    the rest has no gradient. It still counts in the mean. With `method.kl` the divergence from a frozen model, over all
+    tokens, is part of the loss, or of the advantages: of `reference`, or of one that has read the batch
+    (`TrainBatch.reference`, `likeliest`). So is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for
+    all of it. `same_numbers` says that the
     engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
     differ too much.
     """
@@ -87,7 +87,7 @@ def update(
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
             bonus = method.entropy > 0
             stepped.append(take_step(learner, part, loss, temperature, at, check, bonus, rows, teacher))
-    clipped, trained, diverged = seen.totals(learner)
+    clipped, trained, diverged, run = seen.totals(learner)
     errors = np.abs(moved)
     return {
         "loss": sum(one.loss for one in stepped) / len(stepped),
@@ -95,7 +95,7 @@ def update(
         "clip_fraction": clipped / max(trained, 1.0),
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-        **({"kl": diverged / len(stepped)} if diverges else {}),
+        **({"kl": diverged / max(run, 1.0)} if diverges else {}),
         **measured,
         **numbers,
         "trained_tokens": trained / method.epochs,
@@ -120,26 +120,25 @@ def _weigh(
     for members in minibatches:
         weights = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
         shares[members] = torch.tensor(weights)
-    every = torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy()))
-    every *= batch.weights
-    return replace(batch, weights=every)
+    return replace(batch, weights=torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy())))
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """Numbers of an update's passes, left on the device so that it is asked once.
 
-    `counted` has of each the tokens that were clipped, those with an advantage, and the divergence; `moved` has of those
-    of the first minibatch, before anything changed, each token's log-probability less the one that ratios divide by.
+    `counted` has of each the tokens that were clipped, those with an advantage, the divergence summed over all, and their
+    number; `moved` has of those of the first minibatch, before anything changed, each token's log-probability less the one
+    that ratios divide by.
     """
 
     counted: list[Tensor] = field(default_factory=list)
     moved: list[Tensor] = field(default_factory=list)
 
     def totals(self, learner: Learner) -> list[float]:
-        """Return the three sums over all passes of all processes."""
+        """Return the four sums over all passes of all processes."""
         sums = (
-            [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
+            [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 4
         )
         return learner.ranks.total(sums)
 
@@ -158,7 +157,7 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | Non
             logprobs,
             batch.old,
             batch.advantages,
-            batch.weights,
+            _policy_weights(batch),
             method.clip_low,
             method.clip_high,
             batch.trained,
@@ -167,7 +166,7 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | Non
         total = clipped.loss
         # In the advantages it has been counted.
         if diverges and method.loss.estimator != "advantage":
-            total = total + method.kl * apart
+            total = total + method.kl * (batch.weights * apart).sum()
         if method.entropy:
             bonus = batch.bonus if len(batch.bonus) else batch.weights
             total = total - method.entropy * (bonus * scores[1]).sum()
@@ -179,20 +178,26 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | Non
             moved = logprobs.detach() - batch.old
             # A mode's first token was not drawn from the policy.
             seen.moved.append(moved[batch.drawn] if method.loss.mode_tokens == "shares" else moved)
-        apart = _diverge(method.loss, batch, scores, logprobs) if diverges else logprobs.new_zeros(())
-        uncut = logprobs.new_zeros(())
-        made = Clipped(own(batch, scores), uncut) if own else whole(batch, scores, logprobs, apart)
-        seen.counted.append(_numbers(made.clipped, (batch.advantages != 0).sum(), apart))
+        apart = _diverge(method.loss, batch, scores, logprobs) if diverges else logprobs.new_zeros(1)
+        uncut, run = logprobs.new_zeros(()), logprobs.new_full((), len(logprobs))
+        if own:
+            made = Clipped(own(replace(batch, weights=_policy_weights(batch)), scores), uncut)
+        else:
+            made = whole(batch, scores, logprobs, apart)
+        seen.counted.append(_numbers(made.clipped, (batch.advantages != 0).sum(), apart.double().sum(), run))
         return made.loss
 
     return loss
 
 
+def _policy_weights(batch: TrainBatch) -> Tensor:
+    """Return what multiplies the policy's own term at each token: its share of the mean, and its importance."""
+    return batch.weights * batch.importance if len(batch.importance) else batch.weights
+
+
 def _diverge(form: Form, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
-    """Return the divergence from the frozen model, weighed and summed, by whole distributions or by sampled tokens."""
-    if form.compares_all:
-        return (batch.weights * scores[-1]).sum()
-    return divergence(logprobs, batch.reference, batch.weights, form.estimator)
+    """Return the divergence from the frozen model at each token, by whole distributions or by sampled tokens, in nats."""
+    return scores[-1] if form.compares_all else divergence(logprobs, batch.reference, form.estimator)
 
 
 def _numbers(*values: Tensor) -> Tensor:

@@ -202,8 +202,8 @@ def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
     mine = trainers(own.model, batch)
     gaps = (mine - theirs)[2:]
     torch.testing.assert_close(scored.old, mine, atol=2e-5, rtol=0)
-    assert scored.weights[:2].tolist() == [1, 1]
-    torch.testing.assert_close(scored.weights[2:], gaps.exp().clamp(max=3.0), rtol=1e-4, atol=0)
+    assert scored.importance[:2].tolist() == [1, 1]
+    torch.testing.assert_close(scored.importance[2:], gaps.exp().clamp(max=3.0), rtol=1e-4, atol=0)
     np.testing.assert_allclose(apart, gaps.numpy(), atol=2e-5)
     kept, _, _ = old_logprobs(own, batch, rule(old_logprobs="engine"), 1.0, True, drawn=False)
     torch.testing.assert_close(kept.old, torch.cat((mine[:2], theirs[2:])), atol=2e-5, rtol=0)
@@ -234,7 +234,7 @@ def test_importance_weights_of_tokens_and_responses_are_cut_or_dropped():
                 for each in weights
             ]
             wanted += [1.0] * (len(own_drawn) - len(of)) + kept
-        assert scored.weights.tolist() == pytest.approx(wanted, rel=1e-3), form
+        assert scored.importance.tolist() == pytest.approx(wanted, rel=1e-3), form
         assert numbers["importance_capped"] == pytest.approx(outside / 6)
         assert numbers["importance_mean"] == pytest.approx(sum(wanted[1:]) / 6, rel=1e-3)
 

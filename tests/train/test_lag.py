@@ -150,7 +150,7 @@ def test_a_loss_divides_by_what_sampled_each_token(changes, slow):
     now, start = policy(4), policy(3)
     batch, _, _ = old_logprobs(start, batch, ours, 1.0, False)
     new = now.score(batch, 1.0)
-    share = torch.full_like(new, 1 / len(new)) * batch.weights
+    share = torch.full_like(new, 1 / len(new)) * (batch.importance if ours.weighs else 1.0)
     found = policy_loss(new, batch.old, batch.advantages, share, 0.1, 0.3, batch.trained, ours.loss)
     more = {}
     if slow is slow_decoupled:
