@@ -11,6 +11,8 @@ SINCE = "0.9.0"
 
 DROPPED = MappingProxyType(
     {
+        "final": 'write `answer = [boxed, after("answer is"), last_number]`, or `regex("…")` for the form that '
+        "the responses have",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
         "from its checkpoint by `folder(…)`",
         "reodsl report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "

@@ -268,12 +268,6 @@ class Boxed(IR):
     kind: Literal["boxed"] = "boxed"
 
 
-class Final(IR):
-    """An answer is what the last statement in prose gives."""
-
-    kind: Literal["final"] = "final"
-
-
 class LastNumber(IR):
     """An answer is the last number."""
 
@@ -308,9 +302,7 @@ class Whole(IR):
     kind: Literal["whole"] = "whole"
 
 
-AnswerReader = Annotated[
-    Boxed | Final | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")
-]
+AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")]
 
 
 def reader_words(reader: AnswerReader) -> str:

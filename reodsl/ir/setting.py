@@ -430,7 +430,7 @@ DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 READER = Either(
     (
-        OneOf(("boxed", "final", "last_number", "code", "whole")),
+        OneOf(("boxed", "last_number", "code", "whole")),
         A(("after", "regex"), '`after("…")` or `regex("…")`'),
     ),
 )

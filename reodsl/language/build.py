@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from reodsl.ir import IR, canonical
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Boxed, Code, Data, File, Final, Generated, HubData, LastNumber, PackageData, Whole
+from reodsl.ir.data import Boxed, Code, Data, File, Generated, HubData, LastNumber, PackageData, Whole
 from reodsl.ir.expression import Constant
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import Hub, Model, Package
@@ -180,7 +180,7 @@ def _readers(record: Record) -> tuple[IR, ...]:
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
-    words = {"boxed": Boxed, "final": Final, "last_number": LastNumber, "code": Code, "whole": Whole}
+    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code, "whole": Whole}
     return tuple(
         _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
     )

@@ -301,6 +301,9 @@ def report_name(
             help="use it inside `reward NAME { … }`, and name that reward here",
         )
         return
+    if words and (gone := refuse_dropped(name, expr.span)):
+        ctx.report(gone)
+        return
     if words:
         ctx.error(
             "E0314",

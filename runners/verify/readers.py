@@ -1,9 +1,8 @@
 r"""Find a text's answer by the ways to read it, and the places at which that answer changes.
 
 `boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
-last, `final` what the last statement gives, `regex` the first group of the last match. Each takes time linear in the
-text: regular expressions run in Rust's engine (that of polars), which does not go back, on patterns that are not too large
-(`reodsl.ir.names.pattern_fault`).
+last, `regex` the first group of the last match. Each takes time linear in the text: regular expressions run in Rust's
+engine (that of polars), which does not go back, on patterns that are not too large (`reodsl.ir.names.pattern_fault`).
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from itertools import islice
 
 import polars as pl
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex, Whole
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex, Whole
 from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
-from runners.verify.final import BOX, LONGEST_RESPONSE, final_answer, final_answers
+from runners.verify.final import BOX, LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
 """The number of characters of a text that it takes to have an answer, and that answer."""
@@ -165,8 +164,6 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
     match reader:
         case Boxed():
             return [(end, final_answer(text[:end])) for end in box_ends(text)]
-        case Final():
-            return final_answers(text)
         case LastNumber():
             first = max(0, len(text) - LONGEST_RESPONSE)
             return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]

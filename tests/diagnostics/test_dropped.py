@@ -20,6 +20,7 @@ COMMANDS = {
 """How a command line holds each name of a command or an option."""
 
 SPECS = {
+    "final": 'data d { source = file("a.jsonl"), answer = final }',
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

@@ -19,7 +19,6 @@ from reodsl.ir.data import (
     Code,
     Data,
     File,
-    Final,
     Generated,
     HubData,
     Judge,
@@ -116,7 +115,7 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
-    readers = tuple(filled(kind) for kind in (Boxed, Final, LastNumber, After, Regex, Code, Whole))
+    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code, Whole))
     sources = sources or (filled(Generated, traces=None),)
     return filled(Data, **{"name": name, "sources": sources, "answer": readers, "tools": None, **more})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Final, LastNumber
+from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber
 from runners.verify import Claim, ExactVerifier, PooledVerifier, read_answer
 from runners.verify.answer import Verifier
 from tests.verify.recorded import recorded
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
-READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), Final())
+READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), After(marker="answer is"), LastNumber())
 
 
 TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcdefghij")]

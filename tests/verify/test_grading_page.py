@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from math_verify import parse, verify
 
-from reodsl.ir.data import Boxed, Final, LastNumber
+from reodsl.ir.data import Boxed, LastNumber
 from runners.verify import Claim, Thinking, make_verifier, read_answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRADING.md"
@@ -42,14 +42,6 @@ def test_the_page_tells_what_is_read_in_thinking() -> None:
     for text, read, skip in rows:
         both = [read_answer((Boxed(),), text, thinking=thinking) for thinking in (None, Thinking())]
         assert [f"`{answer}`" if answer else "none" for answer in both] == [read, skip], text
-
-
-def test_the_page_tells_what_is_read_in_prose() -> None:
-    page = PAGE.read_text("utf-8").split("### In prose")[1].split("###")[0]
-    rows = re.findall(r"^\| `(.+?)` \| (`.+`|nothing) \|$", page, re.MULTILINE)
-    assert len(rows) == 17
-    for text, answer in rows:
-        assert f"`{read_answer((Final(),), text)}`".replace("``", "nothing") == answer, text
 
 
 SHAPES = (

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, Final, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
 from reodsl.ir.model import Forcing
 from reodsl.ir.names import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import Thinking, answer_changes, final_answer, read_answer
-from runners.verify.final import LONGEST_SENTENCE
 from runners.verify.readers import opens_box
 
-PROSE = Path(__file__).with_name("prose.tsv")
 MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
 READERS: dict[str, tuple[AnswerReader, ...]] = {
     "boxed": (Boxed(),),
     "after": (MARKED,),
     "number": (LastNumber(),),
-    "final": (Final(),),
     "regex": (ENDED,),
     "code": (Code(),),
     "several": (Boxed(), MARKED, LastNumber()),
@@ -85,25 +81,6 @@ PIECES = [
         ("number", "it is 12... or so", "12"),
         ("number", "1, 2, 3, \\ldots", "3"),
         ("number", "none", ""),
-        ("final", "The answer is 12. To check: 2 * 6 = 12.", "12"),
-        ("final", "The answer is 12. Wait, I made a mistake. It is 14.", "14"),
-        ("final", "Each of the 3 friends gets 14 cards, which is enough for 2 games.", "14"),
-        ("final", "Since 3 < 4, we get $n = 14$, as required.", "n = 14"),
-        ("final", "**Part (a):** 3\n**Part (b):** 14", "(a) 3; (b) 14"),
-        ("final", "So the vertex is at\n\\[ (3, -1). \\]\n\nI hope this helps!", "(3, -1)"),
-        ("final", "So it takes 2 hours and 15 minutes.", "2 hours and 15 minutes"),
-        ("final", "The ratio of cats to dogs is 5 to 2.", "5:2"),
-        ("final", "Thus the price fell by 20 percent.", "20\\%"),
-        ("final", "The show ends at 8:15 in the evening.", "8:15 PM"),
-        ("final", "Thus it is 1011 in base 2.", "1011_{2}"),
-        ("final", "Statements A, B, and D are true.", "A, B, and D"),
-        ("final", "So twenty-five of them passed.", "25"),
-        ("final", "Carol is the winner.", "Carol"),
-        ("final", "Therefore $x = 2k\\pi$, where $k$ is an integer.", "x = 2k\\pi"),
-        ("final", "So the final score was 3, so we divide by 7.", ""),
-        ("final", "The answer is between 3 and 7.", ""),
-        ("final", "It is not 7.", ""),
-        ("final", "", ""),
         ("regex", "the answer is 12, no, the answer is 14.", "14"),
         ("regex", "it is 14", ""),
         ("several", "5 #### 6 \\boxed{7} 8", "7"),
@@ -114,24 +91,6 @@ PIECES = [
 )
 def test_an_answer_stands_where_the_setting_says(readers: str, text: str, answer: str) -> None:
     assert read_answer(READERS[readers], text) == answer
-
-
-def test_prose_is_read_as_a_person_reads_it() -> None:
-    """Each row of the table is what `final` reads, nothing where it is empty, and a response."""
-    rows = [line.split("\t") for line in PROSE.read_text("utf-8").splitlines()]
-    wrong = [
-        (answer, text) for answer, text in rows if read_answer((Final(),), text.replace("⏎", "\n")) != answer
-    ]
-    assert len(rows) > 70
-    assert not wrong
-
-
-def test_a_sentence_of_many_characters_says_nothing() -> None:
-    for more, answer in ((0, "7"), (1, "")):
-        text = "The answer is 7 because"
-        text += " a" * ((LONGEST_SENTENCE - len(text)) // 2 - 4)
-        text += "a" * (LONGEST_SENTENCE - len(text) - 1 + more) + "."
-        assert read_answer((Final(),), text) == answer
 
 
 def test_a_pattern_without_a_group_gives_the_whole_match() -> None:
