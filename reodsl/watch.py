@@ -91,9 +91,9 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> State:
     waiting: set[str] = set()
     ended: dict[str, Ended] = {}
     for event in events(store, record):
-        kind, task = event["kind"], str(event.get("task", ""))
+        kind, task = event["kind"], event.get("task", "")
         if kind == "began":
-            total, began = int(event.get("total", 0)), event["at"]
+            total, began = event["total"], event["at"]
         elif kind == "started":
             flying[task] = event
             waiting.discard(task)
@@ -104,9 +104,7 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> State:
             ended.pop(task, None)
         elif kind in ENDS:
             flying.pop(task, None)
-            seconds = event.get("seconds")
-            said = str(event.get("said", ""))
-            ended[task] = Ended(task, kind, event["at"], None if seconds is None else float(seconds), said)
+            ended[task] = Ended(task, kind, event["at"], event.get("seconds"), event.get("said", ""))
     going = [
         _going(store.root, task, event, task in waiting, steps)
         for task, event in flying.items()

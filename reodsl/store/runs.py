@@ -244,18 +244,34 @@ class Writer:
 
 
 def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
-    """Return a run's events of tasks so far, oldest first, without a line that is being written.
+    """Return a run's events of tasks so far, oldest first, without lines that are damaged or being written.
 
     Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
     """
-    noted = []
-    for line in read_lines(_file(store, record, "events")):
-        try:
-            data = json.loads(line)
-            noted.append({"at": float(data["at"]), "kind": str(data["kind"]), **data})
-        except (ValueError, KeyError, TypeError):
-            continue
-    return noted
+    read = map(_read_event, read_lines(_file(store, record, "events")))
+    return [event for event in read if event is not None]
+
+
+_EVENT = {"at": float, "kind": str, "total": int, "task": str, "key": str, "seconds": float, "said": str}
+
+
+def _read_event(line: str) -> dict[str, Any] | None:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if (
+        not isinstance(data, dict)
+        or not {"at", "kind", "total" if data.get("kind") == "began" else "task"} <= data.keys()
+    ):
+        return None
+    event = {name: data[name] for name in _EVENT if name in data}
+    whole = all(type(value) is _EVENT[name] for name, value in event.items())
+    finite = whole and all(abs(event.get(name, 0)) < _LARGEST for name in ("at", "total", "seconds"))
+    return event if finite and event.get("key", "0").isalnum() else None
+
+
+_LARGEST = 1e15
 
 
 def forget(store: Store, record: RunRecord) -> None:

@@ -265,7 +265,11 @@ def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
 
 def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
     """Return an exception as its words and the line of the user's file that it came from."""
-    words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
+    try:
+        words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
+    except Exception:
+        # Its text is the user's code too.
+        words = ""
     kind = type(failure).__name__
     message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
     at = failure.__traceback__

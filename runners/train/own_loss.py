@@ -25,6 +25,7 @@ from runners.train.batch import TrainBatch
 _TRIED = (3, 1, 4)
 """Tokens of the responses that a loss is tried on."""
 _ROUNDING = 1e-4
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class OwnLoss:
@@ -98,16 +99,24 @@ class OwnLoss:
         try:
             with torch.enable_grad():
                 losses = self._function(tokens)
+                if isinstance(losses, Tensor) and type(losses) is not Tensor:
+                    # A class of the user's may do anything at each step below.
+                    losses = losses.as_subclass(Tensor)
         except BaseException as failure:
             raise self._failed(failure) from None
         if not isinstance(losses, Tensor):
             raise self._unfit(f"it gave {type(losses).__name__}, and not a tensor of {count} losses")
+        if losses.layout != torch.strided or losses.device != leaves.device:
+            raise self._unfit(
+                f"it gave a tensor of layout {losses.layout} on {losses.device}, and not of the tokens'",
+                "return one loss for each token, computed from the tensors that it is given",
+            )
         if losses.shape != (count,):
             raise self._unfit(
                 f"it gave a tensor of shape {list(losses.shape)} for {count} tokens, and not [{count}]",
                 "return one loss for each token: no sum and no mean, which the trainer takes as `loss_mean` says",
             )
-        if not losses.is_floating_point():
+        if losses.dtype not in _FLOATS:
             raise self._unfit(f"it gave numbers of {losses.dtype}, and not of torch.float32")
         if not losses.requires_grad:
             raise self._unfit(

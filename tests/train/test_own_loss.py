@@ -159,9 +159,21 @@ WRONG = {
         "E0744",
         "RuntimeError: .*inplace",
     ),
+    "\n    return tokens.logprobs.to_sparse()": ("E0745", "a tensor of layout torch.sparse_coo on cpu"),
+    "\n    return tokens.logprobs.to('meta')": ("E0745", "a tensor of layout torch.strided on meta"),
+    "\n    return tokens.logprobs.to(torch.float8_e4m3fn)": ("E0745", "numbers of torch.float8_e4m3fn"),
+    "\n    return tokens.logprobs.to(torch.complex64)": ("E0745", "numbers of torch.complex64"),
+    "\n    class E(Exception):\n        def __str__(self): raise RuntimeError\n    raise E()": ("E0744", "E"),
     "\n    raise SystemExit(3)": ("E0744", "SystemExit: 3"),
     "\n    import beside_it": ("E0744", "No module named 'beside_it'"),
 }
+
+
+def test_a_tensor_of_a_class_of_the_users_is_a_tensor(tmp_path):
+    body = (
+        "\n    class T(torch.Tensor): pass\n    return (-tokens.advantages * tokens.logprobs).as_subclass(T)"
+    )
+    own_loss(tmp_path, body)[0].try_it(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("body", WRONG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -177,6 +178,22 @@ def test_records_of_other_versions_and_torn_lines(place: Path, capsys: pytest.Ca
     assert len(events(store, record)) == kept.count("\n")
     log.write_text('{"kind": 3}\n{"at": "x"}\n[]\n')
     assert events(store, record) == []
+    whole = {"at": 1.0, "kind": "started", "task": "a", "key": "0a"}
+    damaged = [
+        *({name: value for name, value in whole.items() if name != lost} for lost in ("at", "kind", "task")),
+        *(whole | {name: value} for name in whole for value in (None, 7, [1], {"a": 1}, True)),
+        *(
+            whole | change
+            for change in ({"at": math.nan}, {"at": math.inf}, {"key": "../../a"}, {"seconds": "x"})
+        ),
+        *({"at": 1.0, "kind": "began", "total": total} for total in (None, "3", -math.inf, 10**4299, [3])),
+        {"at": 1.0, "kind": "began"},
+    ]
+    lines = [json.dumps(each) for each in damaged]
+    log.write_text("\n".join([*lines, "[" * 100_000, "9" * 5_000, json.dumps(whole)]) + "\n")
+    assert events(store, record) == [whole]
+    for command in (("watch", record.name), ("report", record.name, "--out", "again"), ("ls",)):
+        assert output(capsys, *command)[0] == 0
     log.unlink()
     state = read_state(store, record)
     assert (state.status, state.total, state.going) == ("finished", None, ())
