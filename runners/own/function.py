@@ -270,7 +270,8 @@ class OwnFunction:
                 ]
             case {"status": "timeout", **more}:
                 raise self._late(count, _line_of(more), _inside_of(more))
-        raise self._ended(count)
+        code = said.get("code")
+        raise self._ended(count, code if isinstance(code, int) else None)
 
     def _unreadable(self, why: str, count: int) -> list[dict[str, Any]]:
         """Return the end of a call whose reply cannot be read. Raises E0745 where no model made it."""
@@ -310,12 +311,16 @@ class OwnFunction:
             inside,
         )
 
-    def _ended(self, count: int) -> Problem:
+    def _ended(self, count: int, code: int | None = None) -> Problem:
+        # A copy of its process that can go on no more says 1.
+        by_itself = code is not None and 0 <= code < 256 and code != 1
         return problem_at(
             self.code,
             f"it ended its process{_shared(count)}",
             None,
-            f"it may have run out of memory, of which it has {self.memory_mib:,} MiB: "
+            f"its exit status was {code}: take out what ends a process, such as `os._exit`, and return"
+            if by_itself
+            else f"it may have run out of memory, of which it has {self.memory_mib:,} MiB: "
             f"`memory: {self.memory_mib / 512:g} GiB` would be twice that",
         )
 

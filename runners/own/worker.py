@@ -170,7 +170,7 @@ def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -
         if reply.status != "lost":
             break
     if reply.status != "done" or not reply.data:
-        return {"status": "failed" if reply.status == "done" else reply.status}
+        return {"status": "failed" if reply.status == "done" else reply.status, "code": reply.code}
     alone = len(rows) == 1 and said["role"] in ("verifier", "reward")
     try:
         message = decoded(reply.data, LONGEST_ALONE if alone else LONGEST_REPLY)

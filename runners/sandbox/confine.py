@@ -56,10 +56,11 @@ else ended its process, which says nothing of what it ran."""
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """The end of a call, and its bytes if it is `done`."""
+    """The end of a call, its bytes if it is `done`, and the exit status of a copy, below 0 for a signal."""
 
     status: Ending
     data: bytes = b""
+    code: int = 0
 
 
 class Copy:
@@ -103,7 +104,7 @@ class Copy:
         if self._ended is None:
             self.end_input()
             os.close(self.reads)
-            self._ended = _end_of(self._pid, self._seconds)
+            self._ended = _end_of(self._pid, self._seconds)[:2]
         return self._ended
 
 
@@ -151,10 +152,10 @@ class Sandbox:
             data = _read_all(reads)
         finally:
             os.close(reads)
-            ending, _ = _end_of(copy, seconds)
+            ending, _, code = _end_of(copy, seconds)
         if ending == "done" and len(data) > LONGEST_REPLY:
-            return CallReply("failed")
-        return CallReply(ending, data if ending == "done" else b"")
+            return CallReply("failed", code=1)
+        return CallReply(ending, data if ending == "done" else b"", code)
 
     def start(self, work: Callable[[], bytes], seconds: float) -> Copy:
         """Return a copy of this process in which `work` runs, with pipes of this process as its stdin and stdout.
@@ -215,18 +216,19 @@ class Sandbox:
         os._exit(_SPENT if reply.status == "timeout" else 1)
 
 
-def _end_of(copy: int, seconds: float) -> tuple[Ending, float]:
-    """Wait for the end of a copy, and return how it ended and its processor time.
+def _end_of(copy: int, seconds: float) -> tuple[Ending, float, int]:
+    """Wait for the end of a copy, and return how it ended, its processor time, and its exit status.
 
     One that used up its time timed out, whatever ended it.
     """
     _, status, usage = os.wait4(copy, 0)
     code, spent = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
     if code == 0:
-        return "done", spent
-    if code == _SPENT or spent >= seconds:
-        return "timeout", spent
-    return "lost" if -code in _OUTSIDE else "failed", spent
+        return "done", spent, code
+    # A timer may be a little early. Code can give this exit status by itself.
+    if spent >= seconds or (code == _SPENT and spent >= seconds / 2):
+        return "timeout", spent, code
+    return "lost" if -code in _OUTSIDE else "failed", spent, code
 
 
 def _timed(work: Callable[[], bytes], seconds: float) -> CallReply:

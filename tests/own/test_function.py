@@ -183,7 +183,7 @@ WRONG = {
     "prints": ("E0744", 2, "printed more than 1,048,576 characters", "print('x' * 3_000_000)"),
     "imports": ("E0744", 2, "No module named 'nowhere'", "import nowhere"),
     "leaves": ("E0744", 2, "SystemExit", "raise SystemExit(0)"),
-    "ends": ("E0744", None, "ended its process", "import os; os._exit(0)"),
+    "ends": ("E0744", None, "ended its process", "import os; os._exit(3)"),
     "crashes": ("E0744", None, "ended its process", "import ctypes; ctypes.string_at(0)"),
     "swells": ("E0744", 2, "more than 2048 MiB of memory", "bytearray(8 << 30)"),
     "nan": ("E0745", None, "gave nan", "return float('nan')"),
@@ -214,6 +214,10 @@ def test_what_goes_wrong_is_one_message_with_its_line(
     assert (found.code, found.where) == (code, f"{tmp_path / 'checks.py'}{f':{line}' if line else ''}")
     assert words in found.message
     assert found.help
+    if name == "ends":
+        assert "its exit status was 3: take out what ends a process" in found.help
+    elif name == "crashes":
+        assert "it may have run out of memory" in found.help
     if name in REFUSED:
         assert (
             found.help
