@@ -199,7 +199,6 @@ _OPINION = re.compile(r"(yes|no|true|false)(?:$|[,.;:] )", re.IGNORECASE)
 _VERBS = frozenset({"is", "was", "has", "had"})
 _CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve", "solutions"})
 _DENIED = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
-_CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))?(?: ?(?:\\text\{ ?)?([apAP])\.? ?[mM]\.?(?: ?\})?)?")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
 _COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z ,.'-]*+")
@@ -719,10 +718,6 @@ def _words(gold: str, answer: str) -> Plan | None:
     if opinions[0] is not None and opinions[1] is not None and not opinions[0][0].endswith(" "):
         return len({opinion[1].lower() in ("yes", "true") for opinion in opinions if opinion}) == 1
     left, right = _said(gold), _said(answer)
-    times = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
-    if times[0] is not None and times[1] is not None and (times[0][3] or (times[1][3] and times[0][2])):
-        first, second = (_minutes(time) for time in times if time)
-        return bool(first & second)
     chosen = _chosen(gold), _chosen(answer)
     if all(chosen):
         return chosen[0] == chosen[1]
@@ -755,21 +750,21 @@ def _words(gold: str, answer: str) -> Plan | None:
     return named == met and bool(named)
 
 
-_FIGURE = re.compile(r"\\(angle|triangle|overline|overrightarrow|vec|bar) ?\{? ?([A-Z]{2,6}) ?\}?")
+_FIGURE = re.compile(r"(?:\\(angle|triangle|overline|overrightarrow|vec|bar) ?)?\{? ?([A-Z]{2,6}) ?\}?")
 
 
 def _same_figure(gold: re.Match[str], answer: re.Match[str]) -> bool:
     """Return whether two names are of one figure: segments and angles from either end, triangles from any corner."""
-    left, right = gold[2], answer[2]
-    if gold[1] != answer[1]:
+    signs = {gold[1] or "overline", answer[1] or "overline"}
+    if len(signs) > 1:
         return False
-    if gold[1] == "triangle":
-        return sorted(left) == sorted(right)
-    return left == right or (gold[1] in ("angle", "overline", "bar") and left == right[::-1])
+    if "triangle" in signs:
+        return sorted(gold[2]) == sorted(answer[2])
+    return gold[2] == answer[2] or (not signs <= {"overrightarrow", "vec"} and gold[2] == answer[2][::-1])
 
 
 _ABOUT = re.compile(r"\s*+\$?~ ?[0-9]")
-_OUT_OF = re.compile(r"([0-9]{1,12}) ?(?:\\text\{ ?)?out of ?\}? ?([0-9]{1,12})")
+_OUT_OF = re.compile(r"([0-9]{1,12}) ?(?:\\text\{ ?)?(?:out of|in) ?\}? ?([0-9]{1,12})")
 _DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?: of)?)?(?![a-z]) ?\}?")
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{1,12}),([0-9]{2}|[0-9]{4,12})(?![0-9,])")
 
@@ -806,14 +801,6 @@ _LESS_THAN_ONE = re.compile(r"-?0,[0-9]{2,12}")
 _ONE_DECIMAL = re.compile(r"(?:-|\\?\$)?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
 
 
-def _minutes(time: re.Match[str]) -> set[int]:
-    """Return the minutes of the day that a time may be: two where it has twelve hours and does not tell which half."""
-    minute, mark = int(time[1]) * 60 + int(time[2] or 0), (time[3] or "").lower()
-    if mark or not 60 <= minute < 780:
-        return {minute % 720 + 720 * (mark == "p")} if mark else {minute}
-    return {minute % 720, minute % 720 + 720}
-
-
 def _chosen(text: str) -> list[str]:
     """Return the letters of several choices, `ACD` or `A, C and D`; without marks between them they rise as choices do."""
     flat = " ".join(_TEXT.sub(r" \1 ", text).split())
@@ -839,8 +826,8 @@ def _said(text: str) -> str | None:
 
 def _is_words(text: str) -> bool:
     """Return whether a reference is a choice or words, in any script: what is compared as text."""
-    said, time = _said(text), _CLOCK.fullmatch(text)
-    if _CHOICE.fullmatch(text if said is None else said) is not None or (time is not None and time[3]):
+    said = _said(text)
+    if _CHOICE.fullmatch(text if said is None else said) is not None:
         return True
     if said is not None:
         return _spoken(said)
@@ -850,7 +837,9 @@ def _is_words(text: str) -> bool:
 def _folded(words: str) -> list[str]:
     """Words without case, marks and a leading article."""
     folded = [word.casefold() for word in _PLAIN_WORD.findall(_ORDINAL.sub("", words))]
-    return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at") else folded
+    while len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at", "to"):
+        folded = folded[1:]
+    return folded
 
 
 def _without_articles(words: str) -> list[str]:
@@ -884,7 +873,8 @@ def _one_by_one(text: str, other: str) -> str:
 
 def _unlettered(text: str, other: str) -> str:
     """Return the coordinates of `A(2, 5)` or of `2i + 5j`, where they are compared with coordinates alone."""
-    if other[:1] != "(" or "," not in other:
+    column = "matrix}" in other and "&" not in other
+    if (other[:1] != "(" or "," not in other) and not column:
         return text
     point = _POINT.fullmatch(text)
     if point is not None:
@@ -898,7 +888,8 @@ def _unlettered(text: str, other: str) -> str:
         rest = rest[part.end() :].strip(" ")
     if "j" not in parts or rest:
         return text
-    return f"({', '.join(parts.get(axis, '0') for axis in 'ijk'[: max(2, other.count(',') + 1)])})"
+    size = (other.count(r"\\") if column else other.count(",")) + 1
+    return f"({', '.join(parts.get(axis, '0') for axis in 'ijk'[: max(2, size)])})"
 
 
 def _rounded(text: str) -> list[str]:

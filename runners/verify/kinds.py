@@ -70,10 +70,10 @@ def read_kind(text: str) -> Reading | None:
 
 _TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
 _ESCAPED = re.compile(r"\\([$%#])")
-_TIMES, _ARROW = (
-    re.compile(r"\\times(?![A-Za-z])"),
-    re.compile(r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])"),
-)
+_SIGNS = {
+    "times": "\u00d7", "to": "\u2192", "rightarrow": "\u2192", "longrightarrow": "\u2192", "ge": "\u2265", "le": "\u2264",
+}  # fmt: skip
+_SIGN = re.compile(rf"\\({'|'.join(_SIGNS)})(?![A-Za-z])")
 _NUMERIC_DATE = re.compile(r"[0-9]{4}([-/.])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-/.])[0-9]{1,2}\2[0-9]{4}")
 
 
@@ -81,7 +81,7 @@ def _flatten(text: str) -> str:
     """Return the text without wrappings of words, with single spaces and without a period at its end."""
     if "\\" in text:
         text = _ESCAPED.sub(r"\1", _TEXT.sub(r" \1 ", text))
-        text = _ARROW.sub("\u2192", _TIMES.sub("\u00d7", text))
+        text = _SIGN.sub(lambda command: _SIGNS[command[1]], text)
     return " ".join(text.split()).rstrip(".")
 
 
@@ -146,12 +146,12 @@ _HALVES = {"a": 0, "p": 12, "morning": 0, "afternoon": 12, "evening": 12, "night
 _CLOCK = re.compile(
     r"(?:at )?(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-5][0-9]))?(?::(?P<second>[0-5][0-9]))?"
     r"(?P<sharp> ?o'? ?clock)?(?: ?(?P<half>[apAP])\.? ?[mM]\.?| (?:in the|at) (?P<phase>morning|afternoon|evening|night))?"
-    r"(?: sharp)?"
+    r"(?: sharp| ?h(?:ou)?rs?| ?h)?"
 )
 
 
 def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a time of the day; a colon alone may also be that of a ratio, where the numbers are in lowest terms."""
+    """Read a time of the day; `9:19` in lowest terms is rather a ratio, which only `9:19 a.m.` takes for a time."""
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     half = (match["half"] or match["phase"] or "").lower()
     if hour > 24 or not (match["minute"] or half or match["sharp"]):
@@ -171,7 +171,7 @@ def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
         values = {written, ("half", hour % 12, minute, second), ("half", hour % 12 + 12, minute, second)}
     ratio = match["minute"] is not None and match["minute"][0] != "0" and match["hour"][0] != "0"
     if ratio and not match["second"] and gcd(hour, minute) == 1:
-        return Reading(kind, frozenset(values), closed=False) if minute % 5 == 0 else None
+        return Reading(kind if minute % 5 == 0 else "ratio", frozenset(values), closed=False)
     return Reading(kind, frozenset(values), closed=match["sharp"] is None)
 
 
@@ -232,6 +232,10 @@ def _read_numeral(kind: str, match: re.Match[str]) -> Reading | None:
     return Reading(kind, frozenset({roman_value(match["roman"])}))
 
 
+def _read_small_numeral(kind: str, match: re.Match[str]) -> Reading:
+    return Reading(kind, frozenset({roman_value(match[0].upper())}))
+
+
 def _read_labelled(kind: str, match: re.Match[str]) -> Reading:
     fields = match.groupdict()
     number = fields["roman"] or fields.get("number") or fields.get("ordinal") or "0"
@@ -288,7 +292,7 @@ _BOUND = "at (?:most|least)|(?:no|not) (?:more|less|fewer|greater) than|up to|(?
 _UPPER = re.compile(
     r"most|(?:no|not) (?:more|greater)|up to|or (?:fewer|less|below)|^(?:less|fewer|under)", re.IGNORECASE
 )
-_STRICT = re.compile("(?<!no )(?<!not )(?:more|less|fewer|greater) than|over|under", re.IGNORECASE)
+_STRICT = re.compile("[<>]|(?<!no )(?<!not )(?:more|less|fewer|greater) than|over|under", re.IGNORECASE)
 
 
 def _read_bound(kind: str, match: re.Match[str]) -> Reading:
@@ -315,13 +319,16 @@ def _is_word(letters: str) -> bool:
     """Return whether small letters are a word that can be spoken, and no product of variables such as `abc`."""
     if len(letters) == 2:
         return letters in _SHORT_WORDS
-    return _SPEAKABLE.fullmatch(letters) is not None
+    return "o" in letters or _SPEAKABLE.fullmatch(letters) is not None
 
 
 def _read_word(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read two or three letters: what has a capital stands for itself, and small letters where they can be spoken."""
+    """Read two or three letters: capitals stand for themselves, and other letters where they can be spoken.
+
+    `Fd` may be a product, and `Co` a symbol: neither is a word.
+    """
     text = match[0]
-    if text.islower() and not _is_word(text):
+    if (text.islower() or (len(text) == 2 and not text.isupper())) and not _is_word(text.lower()):
         return None
     return Reading(kind, frozenset({text, text.lower()} if _is_word(text.lower()) else {text}), closed=False)
 
@@ -353,6 +360,7 @@ READERS = (
     _row("weekday", rf"(?:on )?(?!sun\Z)(?:a )?{_WEEKDAY}", _read_name, re.I),
     _row("month", rf"(?:in )?{_MONTH}", _read_name, re.I),
     KindReader("time", _CLOCK, _read_time),
+    _row("ratio", rf"(?=.*(?:[apAP]\.? ?[mM]|ing|noon|night)){_CLOCK.pattern}", _read_time, answers=True),
     _row("time", r"(?:at )?(?:12 )?(noon|midday|midnight)", _read_midday, re.I),
     _row("time", "[0-9]{1,2}", _read_hour, answers=True),
     _row("address", rf"\S+@{_HOST}|(?:https?|ftp)://\S+|www\.\S+|{_HOST}(?:/\S*)?", _read_text, re.I),
@@ -367,6 +375,7 @@ READERS = (
     _row("statements", r"(?:statements? )?([IVX]+(?:(?: ?, ?(?:and )?| and | ?& ?)[IVX]+)*)( only)?", _read_statements),
     _row("statements", r"([IVX]+)()", _read_statements, answers=True),
     _row("roman", rf"(?P<roman>{_ROMAN})", _read_numeral),
+    _row("roman", _ROMAN.lower(), _read_small_numeral, answers=True),
     _row("labelled", r"(?P<label>[A-Za-z]{3,}(?: [A-Za-z]{3,})?) (?P<roman>[IVX]+)", _read_labelled),
     _row("labelled", r"(?:the )?(?P<label>)(?P<roman>[IVX]+)", _read_labelled, answers=True),
     _row("labelled", r"(?:the )?(?P<label>[a-z]{3,}) (?P<number>[0-9]{1,3})(?P<roman>)", _read_labelled, re.I, True),
@@ -381,6 +390,7 @@ READERS = (
     _row("sequence", rf"(?P<body>\[{_AMOUNT}, ?{_AMOUNT}\]){_MEASURE}", _read_sequence, answers=True),
     _row("bound", rf"(?P<phrase>{_BOUND}) (?P<body>{_AMOUNT}){_MEASURE}", _read_bound, re.I),
     _row("bound", rf"(?P<body>{_AMOUNT})(?P<unit> [a-z ]+?)? (?P<phrase>or {_COMPARED})", _read_bound, re.I),
+    _row("bound", rf"(?:[a-z] ?)?(?P<phrase>[\u2265\u2264<>]) ?(?P<body>{_AMOUNT}){_MEASURE}", _read_bound, answers=True),
     _row("letters", r"[A-Z](?: ?- ?[A-Z]){2,}|[A-Z](?: ?\u2192 ?[A-Z])+", _read_letters),
     _row("letters", r"[A-Z](?: ?(?:->|[-,>\u2192]) ?[A-Z])+", _read_letters, answers=True),
     _row("word", r"[A-Za-z]{2,3}|[A-Z]{4,}", _read_word),

@@ -95,7 +95,7 @@ _PRIME = re.compile(r"\^ ?(?:\{ ?\\prime ?\}|\\prime(?![A-Za-z]))")
 _WORD_BELOW = re.compile(r"_(\\text\{[a-z]{3,5}\})")
 _DERIVATIVE = re.compile(r"\\frac\{ ?d(?P<order>\^\{?2\}?)? ?([a-z]) ?\}\{ ?d ?x ?(?(order)\^\{?2\}?) ?\}")
 _DECIMAL_COMMA = re.compile(
-    r"(?<![0-9,}])(?:([0-9]+)\{,\}(?=(?:[0-9]{1,2}|[0-9]{4,})(?![0-9]|\{,\}))|0\{,\}(?=[0-9]))"
+    r"(?<![0-9,.}])(?:([0-9]+)\{,\}(?=(?:[0-9]{1,2}|[0-9]{4,})(?![0-9]|\{,\}))|0\{,\}(?=[0-9]))"
 )
 _JOINT = re.compile(r"\\text\{ ?([\u6216\u548c]) ?\}")
 _NEGATIVE = re.compile(r"\A(?:negative|minus) (?=[0-9\\.])", re.IGNORECASE)

@@ -15,7 +15,7 @@ DIRECTIONS = (
     "up upward upwards upstream uphill | down downward downwards downstream downhill",
     "left leftward leftwards | right rightward rightwards",
     "clockwise | counterclockwise anticlockwise",
-    "forward forwards | backward backwards",
+    "forward forwards | backward backwards back",
     "inward inwards | outward outwards",
     "ahead | behind",
     "above | below beneath underneath",
@@ -36,10 +36,30 @@ DIRECTIONS = (
 OPPOSITES = (
     *DIRECTIONS,
     "more | less fewer",
-    "faster | slower",
-    "taller | shorter",
+    "faster quicker | slower",
+    "taller longer higher | shorter lower",
     "heavier | lighter",
     "hotter warmer | colder cooler",
+    "cheaper | expensive costlier dearer",
+    "wider broader | narrower",
+    "deeper | shallower",
+    "closer nearer | farther further",
+    "stronger | weaker",
+    "thicker | thinner",
+    "richer | poorer",
+    "better | worse",
+    "easier | harder",
+    "added adds | removed removes",
+    "bought buys | sold sells",
+    "entered enters | left leaves",
+    "borrowed | lent",
+    "owes owed | owns",
+    "correct | incorrect wrong",
+    "present | absent",
+    "passed | failed",
+    "full | empty",
+    "hot | cold",
+    "summer | winter | spring | autumn",
     "wins win won | losses loses lost | draws ties",
     "boys boy | girls girl",
     "men man males male | women woman females female",
@@ -70,7 +90,7 @@ OPPOSITES = (
     "pennies penny | nickels nickel | dimes dime | quarters",
     "aces ace | kings king | queens queen | jacks jack",
     "wolves wolf | sheep | foxes fox | bears bear | lions lion | tigers tiger",
-    "large larger big | small smaller",
+    "large larger big bigger greater | small smaller lesser",
     "tall high | deep | long | wide",
     "toward towards | away",
     "top | bottom",
@@ -117,7 +137,10 @@ _PHRASES = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
         (r"\bfrom now\b", "hence"),
-        (r"\bin (?=[0-9]+ ?(?:\}? ?\\text\{ ?)?(?:second|minute|hour|day|week|month|year))", "hence "),
+        (
+            r"\bin(?: \} ?|\} ?| )(?=[0-9]+ ?(?:\}? ?\\text\{ ?)?(?:second|minute|hour|day|week|month|year))",
+            "hence ",
+        ),
         (r"\bat most\b|\bno (?:more|greater) than\b|\bor under\b", "fewer"),
         (r"\bat least\b|\bno (?:less|fewer) than\b|\bor over\b", "more"),
         (r"\b(north|south)[- ](east|west)", r"\1\2"),
@@ -152,6 +175,7 @@ _STRIPPED = re.compile(
     re.IGNORECASE,
 )
 _SEA_LEVEL = re.compile(r"(above|below) (zero|freezing|sea level|ground(?: level)?)", re.IGNORECASE)
+_ARTICLE = re.compile(r"\A(?:\\text\{ ?an? ?\} ?|an? (?=[0-9\\$]))")
 _EMPTY = re.compile(r"\\(?:text|mathrm)\{[ ,.]*\}")
 _NEGATIVE = re.compile(
     r"(?<![\\A-Za-z])(?:decreas|reduction|loss|lost|drop|decline|deficit|below (?:sea|ground))", re.IGNORECASE
@@ -200,7 +224,7 @@ def without_sides(text: str) -> Iterator[str]:
         yield spelled
         return
     bare, count = _STRIPPED.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
-    bare = " ".join(_EMPTY.sub("", bare).split()).strip(" ,:=")
+    bare = _ARTICLE.sub("", " ".join(_EMPTY.sub("", bare).split()).strip(" ,:="))
     if not count or not _digits(bare):
         yield text
         return

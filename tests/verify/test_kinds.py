@@ -17,7 +17,7 @@ from tests.verify.recorded import recorded
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "GRADING.md"
-TABLES = ("kinds", "kinds_b", "kinds_c")
+TABLES = ("kinds", "kinds_b", "kinds_c", "kinds_d")
 REJECTED = 0.03
 """Share of right answers that may be rejected; of wrong ones none may be accepted."""
 HEAD = "| kind | right | right rejected | wrong | wrong accepted |\n| --- | --- | --- | --- | --- |\n"
@@ -89,6 +89,7 @@ EXAMPLES = (
     ("weekday", "Friday", "Fri", "Thu"),
     ("month", "March", "Mar", "May"),
     ("time", "14:30", "2:30 p.m.", "7:15"),
+    ("ratio", "23:59", "11:59 PM", "11:59 AM"),
     ("time", "noon", "12:00 PM", "midnight"),
     ("address", "ann@example.org", "Ann@example.org", "nan@example.org"),
     ("address", "fe80::1", "FE80::1", "fe80::2"),
@@ -132,7 +133,6 @@ def test_every_kind_has_an_example() -> None:
         "3/4",
         "25/12",
         "3:4",
-        "9:19",
         "xy",
         "abc",
         "x+1",
