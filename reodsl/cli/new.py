@@ -16,6 +16,8 @@ from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
 
 _METHODS = MODELS["miniature"].methods
 _WIDTH = max(map(len, (*_METHODS, *MODELS)))
+_ELSEWHERE = dict.fromkeys(("grpo", "ppo", "rl", "rlvr", "outcome"), "vanilla")
+"""Methods by other names: training on right and wrong alone, with advantages over a question's responses, is GRPO."""
 
 
 class Named(click.Choice[str]):
@@ -24,7 +26,8 @@ class Named(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name as it is."""
         if value not in self.choices:
-            near = nearest(str(value), self.choices)
+            near = _ELSEWHERE.get(str(value).lower(), nearest(str(value), self.choices))
+            near = near if near in self.choices else None
             hint = f"did you mean `{near}`?" if near else "`reodsl new --list` shows them"
             self.fail(f"there is none called `{value}`; {hint}", param, ctx)
         return str(value)

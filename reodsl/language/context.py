@@ -16,7 +16,9 @@ from reodsl.syntax import tree
 T = TypeVar("T")
 U = TypeVar("U")
 DEEPEST = 60
-FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
+FOLLOWING = frozenset(
+    {"E0201", "E0212", "E0213", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
+)
 """Findings that may only be there because a syntax error took something out of the file."""
 
 
@@ -59,7 +61,8 @@ class Context:
     declarations hold each other, and this is the one way from the former to the latter (`declare.new_context`).
 
     `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
-    nothing to change at one place.
+    nothing to change at one place. `parents` are what records are made from, by their places, and `lacking` the settings
+    that were reported as missing from all that comes from one of them.
     """
 
     modules: Modules
@@ -79,6 +82,8 @@ class Context:
     errors: int = 0
     trying: bool = False
     read: set[Span] = field(default_factory=set)
+    parents: dict[Span, Span] = field(default_factory=dict)
+    lacking: set[tuple[Span, tuple[str, ...]]] = field(default_factory=set)
     _reported: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def report(self, finding: Diagnostic) -> None:
@@ -180,6 +185,17 @@ class Context:
         if value is None:
             raise Failed
         return value
+
+    def derive(self, span: Span, parent: Span) -> None:
+        """Note what the declaration at a place is made from, unless that is the library's."""
+        if not parent.path.startswith("std/") and self.find_first(parent) != span:
+            self.parents[span] = parent
+
+    def find_first(self, span: Span) -> Span:
+        """Return the place of the first declaration in the user's files that the one at a place comes from."""
+        while span in self.parents:
+            span = self.parents[span]
+        return span
 
     def compute_once(self, what: str, value: object, compute: Callable[[], T]) -> T:
         """Compute something of this very record or module, once."""

@@ -282,6 +282,7 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
             describe(value),
             help=_suggest_parent(value, kind, start.name),
         )
+    ctx.derive(start.span, above.span)
     if above.kind in FROM_CHECKPOINT and isinstance(start, DeclaredExperiment):
         return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
     return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
@@ -460,6 +461,7 @@ def _find_experiment(
         case DeclaredExperiment(kind="experiment") as experiment:
             return experiment
         case DeclaredExperiment() as recipe:
+            ctx.derive(member.name.span, recipe.span)
             return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
         case Record(kind="checkpoint" | "model" | "results"):
             base = {"base": Slot(value, value.span)}

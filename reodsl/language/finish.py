@@ -54,14 +54,20 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
             what = (
                 f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
             )
-        ctx.report(_describe_missing(what, missing, record.span, stage))
+        first = ctx.find_first(record.span) if stage is None else stage.span
+        lacking = first, tuple(each.path for each in missing)
+        # What comes from one declaration lacks the same for one reason.
+        if lacking not in ctx.lacking:
+            ctx.report(_describe_missing(what, missing, record.span, stage, first))
+        if not ctx.trying:
+            ctx.lacking.add(lacking)
     if missing or (has_broken(ctx, done) and _lacks_broken(done)):
         raise Failed
     return done
 
 
 def _describe_missing(
-    what: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None
+    what: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None, first: Span
 ) -> Diagnostic:
     paths = [f"`{each.path}`" for each in missing]
     only = len(missing) == 1
@@ -74,7 +80,10 @@ def _describe_missing(
         else f"{what} needs {', '.join(paths[:-1])} and {paths[-1]}",
         stage.span if stage is not None else span,
         f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
-        others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
+        others=[
+            *([Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else []),
+            *([Label(first, "does not set it either")] if first != span and only and stage is None else []),
+        ],
         notes=() if only else [f"{path}, {each.what}" for path, each in zip(paths, missing, strict=True)],
         help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
     )

@@ -91,7 +91,7 @@ def make_step(
     rows: list[Mapping[str, float]] = []
     tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
-    wanted = method.batch.prompts
+    wanted, drawn = method.batch.prompts, 0
     for round_ in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
         scored = score(sample(number * rounds + round_), method, own)
@@ -101,7 +101,9 @@ def make_step(
             first = every
         parts.append(_of_groups(every, groups))
         rows.append({**step_metrics(scored), **logged(scored.graded, method.reward)})
-        tables.append(pl.DataFrame(rollout_columns(scored, number + 1), schema=rollouts_schema(method)))
+        columns = rollout_columns(scored, number + 1, drawn)
+        tables.append(pl.DataFrame(columns, schema=rollouts_schema(method)))
+        drawn += len(scored.rewards)
         seconds.append(scored.graded.seconds)
         wanted -= len(groups)
         if wanted == 0:
@@ -314,6 +316,7 @@ def logged(graded: GradedStep, reward: Reward) -> dict[str, float]:
 ROLLOUTS: dict[str, Any] = {
     "step": pl.Int64,
     "question": pl.String,
+    "group": pl.Int64,
     "rollout": pl.Int64,
     "tokens": pl.Int64,
     "finish": pl.String,
@@ -331,7 +334,8 @@ ROLLOUTS: dict[str, Any] = {
     "parts": pl.List(pl.Float32),
     "advantages": pl.List(pl.Float32),
 }
-"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
+"""`rollouts.parquet`: `group` counts the questions of a step in the order of their draws, of which two may be one question.
+`forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
 `bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
 the stage that the engine's weights had behind them. `mode` is the position of the response's
 wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`.
@@ -348,8 +352,8 @@ def rollouts_schema(method: Ppo) -> dict[str, Any]:
     return ROLLOUTS | (PHASES if method.counts_thinking else {}) | graded
 
 
-def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[object]]:
-    """Return the step's rows of `rollouts.parquet`."""
+def rollout_columns(scored: ScoredStep, number: int, drawn: int = 0) -> Mapping[str, Sequence[object]]:
+    """Return the rows of `rollouts.parquet` of a round, before which the step drew so many questions."""
     graded, rollouts = scored.graded, scored.graded.rollouts
     size, given = graded.inputs.length.shape[1], graded.inputs.given
     nothing = [None] * len(rollouts)
@@ -365,6 +369,7 @@ def rollout_columns(scored: ScoredStep, number: int) -> Mapping[str, Sequence[ob
     return {
         "step": [number] * len(rollouts),
         "question": [one.question.id for one in rollouts],
+        "group": [drawn + at // size for at in range(len(rollouts))],
         "rollout": [at % size for at in range(len(rollouts))],
         "tokens": [len(one.response.tokens) for one in rollouts],
         "finish": [one.response.finish for one in rollouts],

@@ -50,6 +50,7 @@ def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (["mine"], "write `mine.reo`"),
         ([], "name the FILE"),
         (["mine.reo", "--method", "mrtt"], "did you mean `mrt`?"),
+        (["mine.reo", "--method", "GRPO"], "did you mean `vanilla`?"),
         (["mine.reo", "--model", "gpt"], "`reodsl new --list` shows them"),
         (["--quickstart", "--method", "mrt"], "leave out --method and --model"),
         (["mine.reo", "--json"], "--json goes with --list"),

@@ -402,3 +402,33 @@ def test_a_declaration_made_from_itself_is_told_what_it_may_mean(
     assert (found.code, found.help) == ("E0209", "did you mean `ppo`?")
     (alone,) = errors(HEAD + MINE.replace("mine = ppo", "other = other"))
     assert (alone.code, alone.help) == ("E0209", "name another one in its value")
+
+
+def test_what_a_recipe_lacks_is_told_once_for_all_that_is_made_from_it(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    bare = MINE.replace("experiment mine", "recipe bare").replace("  data = areal_boba_7b\n", "")
+    made = "experiment one = bare\nexperiment two = bare { kl = 1 }\nexperiment three = two { kl = 2 }\n"
+    study = "study all {\n  arm one = one\n  arm two = two\n  arm four = bare\n}\n"
+    (found,) = errors(HEAD + bare + made + study)
+    assert (found.code, found.labels[1].text) == ("E0304", "does not set it either")
+    # Two that come from nothing in common lack it each.
+    alone = MINE.replace("  data = areal_boba_7b\n", "")
+    both = errors(HEAD + alone + alone.replace("mine", "other"))
+    assert [each.code for each in both] == ["E0304", "E0304"]
+
+
+def test_a_syntax_error_brings_no_warning_of_what_it_hides(compiled: Callable[..., Compiled]) -> None:
+    text = f"{HEAD}reward r(a: number) {{\n  let b = len(y) / 1 token\n  correct(y) - b b\n}}\n"
+    assert [each.code for each in compiled(text).diagnostics if each.severity == "warning"] == []
+
+
+def test_the_step_of_a_reward_leads_to_a_track_that_is_taken(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    reward = "reward r {{\n  {}correct(y) - {}\n}}\n"
+    (found,) = errors(amended("reward = r") + reward.format("", "step / 100 steps"))
+    track, name = re.findall("`([^`]*)`", found.help or "")
+    assert [each.code for each in errors(amended("reward = r") + reward.format(f"{track}\n  ", name))] == [
+        "E0214"
+    ]

@@ -253,6 +253,8 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             if env.token
             else ("reward", suggest(name, [*env.names(), *FUNCTIONS], "there is"))
         )
+        if name == STEP and place == "reward" and not body.selects:
+            near = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
         if body.track is not None:
             place = "statistic over `batch`" if body.track == BATCH else _place(body).removeprefix("a ")
             steps = (
