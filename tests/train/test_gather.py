@@ -22,7 +22,7 @@ from runners.train import gather as module
 from runners.train import rollouts as rollouts_module
 from runners.train.batch import TrainBatch, padded
 from runners.train.gather import ScoredStep, batch_of, combine_rounds, make_step, score, step_metrics
-from runners.train.rollouts import GradedStep, kept_texts
+from runners.train.rollouts import REWARD, GradedStep, kept_texts
 from tests.train.models import small_model
 from tests.train.test_update import (
     QUESTIONS,
@@ -390,3 +390,25 @@ def test_the_types_from_a_rollout_to_the_loss_are_few_and_where_the_package_says
             assert f"\nclass {name}" in (root / part[1]).read_text(), (name, part[1])
             names.append(name)
     assert len(names) == 9
+
+
+def test_a_response_at_which_a_function_failed_is_paid_least_and_weighs_parts_as_the_others():
+    """Its value is the least of the step, and the weight of the part is of the group."""
+    solved = Aggregate(fn="mean", var="z", over="group", value=Correct(of="z"))
+    reward = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=Length(of="y"), weight=solved)))
+    graded = experience(small_model())
+    failed = replace(graded, unsettled=((f"{REWARD}: mine",), *[()] * (len(graded.rollouts) - 1)))
+    scored = score(failed, method(reward=reward))
+    right, length = graded.inputs.correct.copy(), graded.inputs.length.copy()
+    right[0, 0], length[0, 0] = right.min(), length.min()
+
+    def z(values):
+        spread = values.std(axis=1, keepdims=True)
+        return np.where(
+            spread > 1e-9, (values - values.mean(axis=1, keepdims=True)) / np.maximum(spread, 1e-9), 0
+        )
+
+    share = graded.inputs.correct.mean(axis=1, keepdims=True)
+    wanted = z(right) + share * z(length)
+    np.testing.assert_allclose(scored.advantages[:, :, 1], wanted, atol=1e-9)
+    np.testing.assert_allclose(scored.rewards[:, :, 1], share * length, atol=1e-9)
