@@ -9,41 +9,42 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
+from runners.models.marks import encode_prompts, veil
 from runners.models.template import FailedTemplate, render_template
-from runners.models.tokenizer import encode, encode_all, report_unreadable
+from runners.models.tokenizer import encode
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
     """Return the model's input for a question, and the prefix after it.
 
     `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if there
-    is one, up to where the model's turn begins, with the tools that the question's metadata lists.
+    is one, up to where the model's turn begins, with the tools that the question's metadata lists. Control tokens are those
+    of the templates alone: what looks like one in the question or in a tool's description is text.
 
     Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails), E0819.
     """
-    text = prompt.template.replace("{question}", question)
+    text = prompt.template.replace("{question}", veil(tokenizer, question))
     prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
     if prompt.kind == "raw":
-        return (*encode(tokenizer, text), *prefix)
+        return (*encode_prompts(tokenizer, [text])[0], *prefix)
     if not getattr(tokenizer, "chat_template", None):
         raise problem(
             "E0812",
             "the prompt is of kind `chat`, and the model's tokenizer has no chat template",
             help="write `prompt { kind = raw }` with a template of your own, or take an instruction-tuned model",
         )
+    tools = json.dumps(tools_of(meta), ensure_ascii=False)
     turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     turns.append({"role": "user", "content": text})
     try:
-        filled = render_template(tokenizer, turns, tools_of(meta))
+        filled = render_template(tokenizer, turns, json.loads(veil(tokenizer, tools)))
     except FailedTemplate as fault:
         raise problem(
             "E0812",
             f"the model's chat template cannot render this prompt: {fault}",
             help="give the model a template of your own: `prompt { template = … }`",
         ) from fault
-    with report_unreadable():
-        ids = tokenizer(filled, add_special_tokens=False)["input_ids"]
-    return (*(int(token) for token in ids), *prefix)
+    return (*encode_prompts(tokenizer, [filled])[0], *prefix)
 
 
 def prompt_tokens(
@@ -52,8 +53,8 @@ def prompt_tokens(
     """Return the input tokens of each question, as `render_prompt` makes them."""
     if prompt.kind == "raw":
         prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
-        texts = [prompt.template.replace("{question}", question) for question in questions]
-        return [(*ids, *prefix) for ids in encode_all(tokenizer, texts)]
+        texts = [prompt.template.replace("{question}", veil(tokenizer, question)) for question in questions]
+        return [(*ids, *prefix) for ids in encode_prompts(tokenizer, texts)]
     pairs = zip(questions, metas or [None] * len(questions), strict=True)
     return [render_prompt(prompt, question, tokenizer, meta or "") for question, meta in pairs]
 

@@ -18,6 +18,7 @@ from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import ANSWER, Wording
 from runners.draws import purpose
+from runners.models.marks import marks_of
 from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 from runners.rewards.interpret import measure
 from runners.rollout.numbers import find_missing_number, list_choosers, read_facts, read_numbers
@@ -224,7 +225,7 @@ class Wordings:
         wording makes the prompt too long.
         """
         if self.teacher is not None:
-            words, text = told(self.teacher, question)
+            words, text = told(self.teacher, question, self.tokenizer)
             prompt, _ = rendered(self.prompt, words, text, self.tokenizer, question.meta)
             self._require_short(len(prompt), question, "the teacher's wording")
             question = replace(question, asked=prompt)
@@ -280,7 +281,7 @@ def with_budget(wording: Wording, budget: int | None) -> Wording:
     return wording.model_copy(update=done)
 
 
-def told(wording: Wording, question: AskedQuestion) -> tuple[Wording, str]:
+def told(wording: Wording, question: AskedQuestion, tokenizer: Any) -> tuple[Wording, str]:
     """Return the wording, and the text that it asks: the question, or also its answer where the wording tells that.
 
     The answer is the first of several. Neither text is read for a place of the other.
@@ -288,7 +289,8 @@ def told(wording: Wording, question: AskedQuestion) -> tuple[Wording, str]:
     if not ANSWER.search(wording.question):
         return wording, question.text
     known = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
-    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda place: known[place[0]], wording.question)
+    frame = marks_of(tokenizer).keep(wording.question)
+    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda place: known[place[0]], frame)
     return wording.model_copy(update={"question": "{question}"}), text
 
 

@@ -16,7 +16,7 @@ from reodsl.ir.expression import UNDER, AnswerRun, TokenRun
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import ANSWER
 from runners.answers import find_answer
-from runners.models.tokenizer import encode_all
+from runners.models.marks import encode_prompts, veil
 from runners.prompts import continuation_tokens
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs
 from runners.rewards.vectorise import measure_tokens
@@ -124,7 +124,7 @@ def _make_batch(
 
 def truth_tokens(question: AskedQuestion, tokenizer: object) -> tuple[int, ...]:
     """Return the tokens of a question's reference answer, the first of several."""
-    return continuation_tokens(tokenizer, question.gold.split(SEPARATOR)[0])
+    return encode_prompts(tokenizer, [veil(tokenizer, question.gold.split(SEPARATOR)[0])])[0]
 
 
 def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ def require_truths(
     if not reads:
         return
     assert method.forcing is not None
-    counts = [len(each) for each in encode_all(tokenizer, truths)]
+    counts = [len(each) for each in encode_prompts(tokenizer, [veil(tokenizer, truth) for truth in truths])]
     most = max(counts)
     total = longest + len(continuation_tokens(tokenizer, method.forcing.text)) + most
     if total > context:

@@ -20,7 +20,7 @@ from reodsl.ir.training import Preference, Sft, Stage
 from runners.clock import now, spent
 from runners.draws import drawn, permutation, purpose
 from runners.models.folder import LoadedModel
-from runners.models.tokenizer import encode_all
+from runners.models.marks import encode_traces
 from runners.prompts import continuation_tokens, prompt_tokens
 from runners.rollout.questions import read_table, repeated_rows
 from runners.train.batch import TrainBatch
@@ -75,7 +75,7 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
     begun = table[f"{column}_prefix"] if f"{column}_prefix" in table.columns else [""] * table.height
     ended = table[f"{column}_ended"] if f"{column}_ended" in table.columns else [True] * table.height
     sequences = []
-    texts = encode_all(tokenizer, table[column].to_list())
+    texts = encode_traces(tokenizer, table[column].to_list())
     for tokens, text, prefix, whole in zip(prompts, texts, begun, ended, strict=True):
         lead = continuation_tokens(tokenizer, prefix) if prefix else ()
         body = (*lead, *text)

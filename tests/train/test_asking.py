@@ -68,9 +68,9 @@ def test_a_teacher_is_told_the_first_answer_and_the_policy_is_not():
     one = asking.ask(replace(QUESTION, gold=f"7{SEPARATOR}8"), 0, 0, 1)[0]
     assert (words(one.asked), words(one.prompt)) == ("now 7 within q ? go", "now q ?")
     boxed = Wording(question=r"{question} \boxed{{answer}} or \boxed{answer}")
-    assert told(boxed, QUESTION)[1] == r"q ? \boxed{7} or \boxed{answer}"
+    assert told(boxed, QUESTION, TOKENIZER)[1] == r"q ? \boxed{7} or \boxed{answer}"
     odd = AskedQuestion("odd", "go {answer}", "{question} 9")
-    assert told(teacher, odd) == (Wording(), "{question} 9 within go {answer} go")
+    assert told(teacher, odd, TOKENIZER) == (Wording(), "{question} 9 within go {answer} go")
 
 
 SHORT, LONG = ({"lengths": lengths, "correct": (1.0, 0.0)} for lengths in ((2.0, 5.0), (6.0, 9.0)))
