@@ -66,12 +66,11 @@ class Surroundings:
         return self.is_set("kl") or self.uses("teacher")
 
     @property
-    def reads_start(self) -> bool:
-        """Return whether the reward or a condition of a wording reads samples of the starting model."""
-        wordings = list_records(self.record.sub("rollout"), "wordings")
+    def asks_by_start(self) -> bool:
+        """Return whether a condition of a wording reads samples of the starting model, or of a suite's reference."""
+        wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
-        read = (each.reads for each in conditions if isinstance(each, TypedCondition))
-        return self.uses("ref") or any("ref" in reads for reads in read)
+        return any("ref" in each.reads for each in conditions if isinstance(each, TypedCondition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +228,7 @@ STAGE = (
     Need(
         "reference_samples",
         "reward",
-        lambda around: around.reads_start or not around.is_set("reference_samples"),
+        lambda around: around.uses("ref") or around.asks_by_start or not around.is_set("reference_samples"),
         "let usual = mean(len(z) for z in ref)",
         "draws responses of the starting model, and neither the reward nor a wording runs over `ref`",
     ),
@@ -320,7 +319,17 @@ STAGE = (
 )
 NEEDS: dict[str, tuple[Need, ...]] = {
     "stage": STAGE,
-    **dict.fromkeys(("suite", "pool", "forcing"), _sampling("")),
+    "suite": (
+        *_sampling(""),
+        Need(
+            "reference reference_samples",
+            "wordings",
+            lambda around: around.asks_by_start,
+            "words { when = mean(len(z) for z in ref) < 1K tokens }",
+            "is what a `when` of the suite's `wordings` reads as `ref`, and none does",
+        ),
+    ),
+    **dict.fromkeys(("forcing", "pool"), _sampling("")),
 }
 """The needs of settings that are read in some surroundings alone, by their kind; `stage` is a stage as training has it."""
 

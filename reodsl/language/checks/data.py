@@ -25,6 +25,14 @@ from reodsl.language.values import Record, Value, list_records
 SIGNED = re.compile(r"[+-][0-9]+$")
 ENVIRONMENT = ":verifiers"
 PACKAGE_DATA = ("task", "count", "seed")
+FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
+    "model": {
+        "hub": ("name", "split", "columns"),
+        "package": (*PACKAGE_DATA, "options", "split", "traces"),
+    },
+    "data": {"package": ("file",)},
+}
+"""Settings of a source that are of another use than that of models, or of data."""
 _UNTRACED = {
     "python": (
         "Python's",
@@ -45,11 +53,13 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
         source = model.sub("source")
         if source is not None and source.kind == "package" and source.get("file") is None:
             yield _report_missing(source, "a model", ["file"])
+        yield from _check_foreign("model", source)
     for data in program.list_kind("data").values():
         for package in list_records(data, "source"):
             missing = [name for name in PACKAGE_DATA if package.get(name) is None]
             if package.kind == "package" and missing:
                 yield _report_missing(package, "data", missing)
+            yield from _check_foreign("data", package)
             drawn, view = package.sub("task"), View(package)
             if drawn is not None and drawn.kind != "task" and "traces" in view:
                 asked, help = _UNTRACED[drawn.kind]
@@ -66,6 +76,22 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
                 )
         yield from _check_patterns(data)
         yield from _check_tools(data)
+
+
+def _check_foreign(use: str, source: Record | None) -> Iterator[Diagnostic]:
+    """Report E0521: settings of a model's source that are of data, or the other way round."""
+    if source is None:
+        return
+    uses = {"model": "a model", "data": "data"}
+    other = uses["data" if use == "model" else "model"]
+    for setting in (View(source)[name] for name in FOREIGN[use].get(source.kind, ())):
+        if setting.given:
+            yield setting.error(
+                "E0521",
+                f"`{setting.path}` of `{source.kind}(…)` is of {other}, and this is the source of {uses[use]}",
+                "has no effect",
+                help=f"take `{setting.path}` out",
+            )
 
 
 def _check_patterns(data: Record) -> Iterator[Diagnostic]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, View, stage_check
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, View, case_check, stage_check
 from reodsl.language.context import Context
-from reodsl.language.idle import NEEDS, Need, Surroundings, find_setting, list_idle
+from reodsl.language.idle import Need, Surroundings, find_setting, list_idle
 from reodsl.language.program import Program
 from reodsl.language.resolve import samples_on_gpus
 from reodsl.language.values import Record, Slot
@@ -20,13 +20,21 @@ def check_idle(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     on_gpus = any(map(samples_on_gpus, case.homes))
     around = Surroundings(stage.record, stage.reward, on_gpus)
     yield from _tell_idle(case.ctx, case.record, around, "stage")
+    if stage.pool is not None:
+        yield from _tell_idle(case.ctx, case.record, Surroundings(stage.pool), "pool")
+
+
+@case_check
+def check_idle_suite(case: Case) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: settings of a suite that nothing reads."""
+    if case.suite is not None:
+        yield from _tell_idle(case.ctx, case.suite, Surroundings(case.suite), "suite")
 
 
 def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: settings that nothing reads, of declarations that are no experiments."""
-    for kind in NEEDS:
-        for record in program.list_kind(kind).values() if kind != "stage" else ():
-            yield from _tell_idle(program.context, record, Surroundings(record), kind)
+    """Report E0521, W0520: settings that nothing reads, of declarations that stages and suites only name."""
+    for record in program.list_kind("forcing").values():
+        yield from _tell_idle(program.context, record, Surroundings(record), "forcing")
 
 
 def _tell_idle(ctx: Context, owner: Record, around: Surroundings, kind: str) -> Iterator[Diagnostic]:

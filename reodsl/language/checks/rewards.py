@@ -405,7 +405,7 @@ def _drawn(data: Record | None) -> bool:
 def check_asked(case: Case) -> Iterator[Diagnostic]:
     """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know.
 
-    E0505, W0520: a reference that is read and not sampled, or sampled and not read.
+    E0505: a reference that is read and not sampled.
     """
     if case.suite is None:
         return
@@ -449,19 +449,10 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
 
 
 def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
-    """Report E0505, W0520: a reference that a `when` reads and there is none of, or that none reads."""
+    """Report E0505: a reference that a `when` reads, and there is none of."""
     reads = next((each for each in conditions if "ref" in each.reads), None)
     reference, samples = suite["reference"], suite["reference_samples"]
     if reads is None:
-        for each in (reference, samples):
-            if each.given:
-                yield each.warning(
-                    "W0520",
-                    "a suite's `reference` is what a `when` of its `wordings` reads as `ref`, and none does",
-                    "changes nothing",
-                    help="take it out, or ask by it: `words { when = mean(len(z) for z in ref) < 1K tokens }`",
-                )
-                return
         return
     lacking = [
         each
