@@ -127,6 +127,12 @@ def _plain_reference(reference: str) -> str:
     return plain(reference)
 
 
+@lru_cache(maxsize=1024)
+def _reference_quantity(reference: str) -> MeasuredQuantity | None:
+    """Return the number that a reference is."""
+    return quantity(reference, reference=True)
+
+
 def expressions(reference: str) -> list[str]:
     """Return the parts of a reference that only computer algebra can read, each once; "" is a part that nothing reads.
 
@@ -308,7 +314,7 @@ class _Judge:
 
     def _by_value(self, gold: str, answer: str, depth: int) -> Plan:
         """Compare what is of no kind: numbers, residues, words, equations, groups, and last expressions."""
-        gold_quantity, answer_quantity = quantity(gold, reference=True), quantity(answer)
+        gold_quantity, answer_quantity = _reference_quantity(gold), quantity(answer)
         if (
             gold_quantity is None
             and answer_quantity is not None
@@ -769,16 +775,15 @@ _DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?:
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{1,12}),([0-9]{2}|[0-9]{4,12})(?![0-9,])")
 
 
-def _spellings(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def _spellings(text: str) -> tuple[str, ...]:
     """Return what a text may say without words: a share, dozens or the things themselves, a number without its direction."""
     share = _OUT_OF.fullmatch(text)
     if share is not None:
-        return [_quotient(share[1], share[2])]
-    texts = list(without_sides(text))
+        return (_quotient(share[1], share[2]),)
     dozens = _DOZEN.match(text)
-    if dozens is not None:
-        texts.append(f"{_number_text(12 * Fraction(dozens[1]))}{text[dozens.end() :]}")
-    return texts
+    number = [] if dozens is None else [f"{_number_text(12 * Fraction(dozens[1]))}{text[dozens.end() :]}"]
+    return (*without_sides(text), *number)
 
 
 def _number_text(value: Fraction) -> str:
@@ -1037,11 +1042,13 @@ def _set(text: str) -> _Group | None:
 
 def _orders(text: str) -> _Group | None:
     """Return the interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
+    if _ORDER.search(text) is None and r"\ne" not in text:
+        return None
     for joined, mark in (("or", _OR), ("and", _AND)):
         parts = split_top(text, mark)
         ranges = [_interval_of_order(part) or _point(part, joined) for part in parts]
         names = {name for part in parts for name in re.findall(r"[A-Za-z]+", _COMMANDS.sub(" ", part))}
-        if len(parts) < 2 or None in ranges or len(names) != 1 or not _ORDER.search(text):
+        if len(parts) < 2 or None in ranges or len(names) != 1 or _ORDER.search(text) is None:
             continue
         if joined == "or":
             return _Group("union", tuple(map(_written, filter(None, ranges))))

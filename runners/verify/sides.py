@@ -169,7 +169,7 @@ _DIRECTION_WORDS = sorted(
     {word for line in DIRECTIONS for word in re.findall("[a-z]+", line)}, key=len, reverse=True
 )
 _STRIPPED = re.compile(
-    r"(?<![\\A-Za-z])(?:(?:an?|due|to the|in the|of|by|from the) ){0,3}"
+    r"(?<![\\A-Za-z0-9])(?:(?:an?|due|to the|in the|of|by|from the) ){0,3}"
     rf"(?:{'|'.join(_DIRECTION_WORDS)})"
     r"(?: (?:of|by|is))?(?![A-Za-z])[:=]? ?",
     re.IGNORECASE,
