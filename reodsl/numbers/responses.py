@@ -24,6 +24,8 @@ COLUMNS = (
 
 KEYS = ("model", "seed", "benchmark", "question", "sample")
 """Columns that tell two responses apart."""
+LONGEST_NAME = 300
+"""Characters of a model's or a benchmark's name."""
 MOST_LOT = 1 << 31
 """Rows of forced answers, more than any table has."""
 _TYPES = dict.fromkeys(COLUMNS, "String") | {
@@ -147,6 +149,10 @@ def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
         f"`{name}` is missing": pl.col(name).is_null()
         for name in (*KEYS, "tokens", "correct")
         if name != "seed"
+    }
+    faults |= {
+        f"`{name}` has more than {LONGEST_NAME} characters": pl.col(name).str.len_chars() > LONGEST_NAME
+        for name in ("model", "benchmark")
     }
     faults |= {
         "`tokens` is below 0": pl.col("tokens") < 0,

@@ -184,7 +184,7 @@ def _unroll(
         )
     forced = {int(m[1]): row[name] for name in names if (m := _AT.fullmatch(name))}
     lists = [name for name, path in form.columns.items() if path.endswith("[]")]
-    every = [*(values[name] for name in lists), *forced.values()]
+    every = [*(values.get(name) for name in lists), *forced.values()]
     sizes = {len(each) for each in every if isinstance(each, list) and each}
     if len(sizes) > 1:
         few = " and ".join(map(str, sorted(sizes)[:3]))

@@ -106,7 +106,7 @@ class OwnLoss:
             raise self._failed(failure) from None
         if not isinstance(losses, Tensor):
             raise self._unfit(f"it gave {type(losses).__name__}, and not a tensor of {count} losses")
-        if losses.layout != torch.strided or losses.device != leaves.device:
+        if losses.layout != torch.strided or losses.is_nested or losses.device != leaves.device:
             raise self._unfit(
                 f"it gave a tensor of layout {losses.layout} on {losses.device}, and not of the tokens'",
                 "return one loss for each token, computed from the tensors that it is given",

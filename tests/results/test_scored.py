@@ -139,6 +139,7 @@ def second(value: Any, name: str) -> pl.Expr:
 
 FOREIGN: dict[str, tuple[pl.Expr, str]] = {
     **{name: (second(None, name), f"`{name}` is missing") for name in ("model", "benchmark", "question", "sample")},
+    "a long name": (second(pl.lit("a" * 301), "model"), "`model` has more than 300 characters"),
     "no tokens": (second(None, "tokens"), "`tokens` is missing"),
     "no score": (second(None, "correct"), "`correct` is missing"),
     "tokens below 0": (second(-1, "tokens"), "`tokens` is below 0"),
