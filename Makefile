@@ -103,6 +103,7 @@ gpu-packages: $(DEV) $(SMOLLM2)
 
 intervals: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m benchmarks.intervals
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m benchmarks.statements
 
 # Which of 400 small changes of the code the tests notice; goes on where it stopped. MORE=--again: survivors once more.
 mutants: $(DEV)
