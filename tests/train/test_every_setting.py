@@ -1,0 +1,198 @@
+"""Every setting of training changes what is trained: two tiny steps with it and without end in other weights."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.ir.reward import Budgets
+from reodsl.ir.training import (
+    AdamGroup,
+    Advantage,
+    Batch,
+    Lora,
+    Loss,
+    Monitor,
+    MovingAverage,
+    Optimizer,
+    Ppo,
+    Sampling,
+    Stage,
+)
+from tests.methods import dense, plain_ppo
+from tests.train.conftest import FORCING, Bench
+from tests.train.test_train import NO_DATA, OUTCOME
+
+REO = dense(Budgets(budgets=(6, 10, 14, 18, 22), l_max=32), "")
+PLACES = {
+    "stage": Stage, "optim": Optimizer, "rest": AdamGroup, "lora": Lora, "ppo": Ppo, "batch": Batch, "rollout": Sampling,
+    "advantage": Advantage, "loss": Loss, "monitor": Monitor, "teacher_follows": MovingAverage,
+}  # fmt: skip
+"""The classes whose fields are tried, by where a stage has them."""
+MUON = {"optim.algorithm": "muon", "optim.rest": AdamGroup(lr=1e-2)}
+WEIGHED = {"ppo.importance_cap": 1.0}
+WHOLE = {"loss.estimator": "reverse"}
+EQUAL = {"ppo.reward": OUTCOME, "advantage.batch": True}
+LORA = Lora(rank=2)
+FOLLOWS = MovingAverage(decay=0.5, every=1)
+SOLUTION = {"rollout.solution": 4}
+POINTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "stage.lora": (LORA, {}),
+    "stage.precision": ("bfloat16", {}),
+    "stage.steps": (3, {}),
+    "optim.algorithm": ("adam", {}),
+    "optim.lr": (3e-2, {}),
+    "optim.betas": ((0.5, 0.6), {}),
+    "optim.eps": (0.1, {}),
+    "optim.weight_decay": (1.0, {}),
+    "optim.warmup_steps": (2, {}),
+    "optim.warmup_share": (1.0, {}),
+    "optim.decay": ("linear", {}),
+    "optim.decay_from": (0.5, {"optim.decay": "linear"}),
+    "optim.grad_norm": (0.01, {}),
+    "optim.rest": (AdamGroup(lr=3e-2), MUON),
+    "rest.lr": (3e-2, MUON),
+    "rest.betas": ((0.5, 0.6), MUON),
+    "rest.eps": (0.1, MUON),
+    "rest.weight_decay": (1.0, MUON),
+    "lora.rank": (3, {"stage.lora": LORA}),
+    "lora.alpha": (2.0, {"stage.lora": LORA}),
+    "lora.layers": ("mlp", {"stage.lora": LORA}),
+    "ppo.reward": (OUTCOME, {}),
+    "ppo.minibatches": (1, {}),
+    "ppo.epochs": (1, {}),
+    "ppo.clip_low": (0.001, {}),
+    "ppo.clip_high": (0.001, {}),
+    "ppo.loss_mean": ("response", {}),
+    "ppo.forcing": (FORCING.model_copy(update={"text": "so"}), {}),
+    "ppo.kl": (0.5, {}),
+    "ppo.teacher_follows": (FOLLOWS, {}),
+    "ppo.entropy": (0.1, {}),
+    "ppo.resample": (2, {"ppo.reward": OUTCOME}),
+    "ppo.lag": (1, {}),
+    "ppo.old_logprobs": ("trainer", {}),
+    "ppo.importance_cap": (1.0, {}),
+    "teacher_follows.decay": (0.9, {"ppo.teacher_follows": FOLLOWS}),
+    "teacher_follows.every": (2, {"ppo.teacher_follows": FOLLOWS, "stage.steps": 3}),
+    "batch.prompts": (3, {}),
+    "batch.rollouts": (3, {}),
+    "rollout.max_tokens": (16, {}),
+    "rollout.temperature": (0.5, {}),
+    "rollout.top_p": (0.5, {}),
+    "rollout.top_k": (2, {}),
+    "rollout.solution": (4, {}),
+    "rollout.ending": ("so . </think>", SOLUTION),
+    "ppo.cut_at": ((0.5,), SOLUTION),
+    "advantage.normalise": ("center", {}),
+    "advantage.std": ("sample", {}),
+    "advantage.batch": (True, {}),
+    "advantage.equal": ("counted", EQUAL),
+    "advantage.bound": (0.1, {}),
+    "advantage.credit": ("own", {}),
+    "loss.ratio": ("sequence", {}),
+    "loss.clip": ("weight", {}),
+    "loss.cap": (1.01, {"loss.clip": "dual"}),
+    "loss.gate_up": (3.0, {"loss.clip": "gate"}),
+    "loss.gate_down": (3.0, {"loss.clip": "gate"}),
+    "loss.importance": ("sequence", WEIGHED),
+    "loss.estimator": ("k1", {}),
+    "loss.jsd_beta": (0.1, {"loss.estimator": "jsd"}),
+    "loss.decoupled": (True, {}),
+    "loss.ending_tokens": ("policy", SOLUTION),
+    "loss.top_k": (2, WHOLE),
+    "loss.token_share": (0.3, {}),
+    "loss.entropy_share": (0.3, {}),
+    "loss.skew": (0.5, WHOLE),
+    "loss.past_cap": ("drop", WEIGHED),
+    "loss.importance_floor": (1.0, WEIGHED),
+    "ppo.segment": (8, {"ppo.lag": 1}),
+}
+"""Another value of each setting, and what it takes to matter."""
+UNSEEN = {
+    "no number depends on it": (
+        "stage.name", "stage.save_every", "stage.expected_length", "stage.microbatch", "stage.checkpointing", "optim.on",
+        "ppo.mismatch_limit",
+    ),
+    "its own parts are tried": (
+        "stage.method", "stage.optim", "ppo.kind", "ppo.advantage", "ppo.batch", "ppo.rollout", "ppo.loss",
+    ),
+    "tests/train/test_train.py, of data, plateaus and other methods": (
+        "stage.data", "stage.selected", "stage.plateau", "stage.passes", "ppo.max_prompt", "ppo.reference_samples",
+    ),
+    "tests/train/test_tracks.py": ("ppo.monitor", "monitor.questions", "monitor.samples", "monitor.every"),
+    "tests/train/test_distillation.py": ("ppo.teacher", "ppo.teacher_wording", "ppo.teacher_on"),
+    "tests/train/test_rollouts.py and test_gather.py, of wordings and splits": (
+        "ppo.wordings", "ppo.wordings_per", "loss.mode_tokens", "advantage.absent",
+    ),
+    "tests/train/test_own_loss.py and test_gather.py": ("loss.own", "advantage.own"),
+    "servers on GPUs alone": ("ppo.caches",),
+}  # fmt: skip
+"""Settings that these steps do not show, with who does."""
+
+
+def base() -> Stage:
+    """A stage in which most settings matter."""
+    more = {"minibatches": 2, "epochs": 2, "forcing": FORCING, "kl": 0.1, "entropy": 0.01}
+    method = plain_ppo(REO, tokens=32, max_prompt=20, prompts=4, rollouts=4, **more)
+    optim = Optimizer(algorithm="adamw", lr=1e-2, warmup_steps=0, weight_decay=0.1)
+    return Stage(name="rl", method=method, data=NO_DATA, optim=optim, steps=2)
+
+
+def put(stage: Stage, path: str, value: Any) -> Stage:
+    """The stage with another value at a place."""
+    place, _, name = path.partition(".")
+    above = {
+        "stage": "",
+        "optim": "stage.optim",
+        "rest": "optim.rest",
+        "lora": "stage.lora",
+        "ppo": "stage.method",
+    }
+    holder = above.get(place, f"ppo.{place}")
+    if not holder:
+        return stage.model_copy(update={name: value})
+    return put(stage, holder, get(stage, holder).model_copy(update={name: value}))
+
+
+def get(stage: Stage, path: str) -> Any:
+    """The value at a place of a stage."""
+    place, _, name = path.partition(".")
+    above = {
+        "stage": "",
+        "optim": "stage.optim",
+        "rest": "optim.rest",
+        "lora": "stage.lora",
+        "ppo": "stage.method",
+    }
+    holder = above.get(place, f"ppo.{place}")
+    return getattr(get(stage, holder) if holder else stage, name)
+
+
+def weights(bench: Bench, stage: Stage) -> str:
+    """The digest of the weights that a stage ends with."""
+    out: Path = bench.train(stage, "every", start="base", data="questions")
+    found = hashlib.sha256()
+    for path in sorted(out.rglob("*.safetensors")):
+        found.update(path.read_bytes())
+    shutil.rmtree(bench.root / "every.work", ignore_errors=True)
+    return found.hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", POINTS)
+def test_a_setting_changes_what_is_trained(bench: Bench, path: str) -> None:
+    value, beside = POINTS[path]
+    stage = base()
+    for place, other in beside.items():
+        stage = put(stage, place, other)
+    assert weights(bench, stage) != weights(bench, put(stage, path, value))
+
+
+def test_every_setting_of_a_stage_is_tried_or_shown_elsewhere() -> None:
+    fields = {f"{place}.{name}" for place, cls in PLACES.items() for name in cls.model_fields}
+    named = [*POINTS, *(path for paths in UNSEEN.values() for path in paths)]
+    assert sorted(named) == sorted(fields)
