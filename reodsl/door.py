@@ -120,7 +120,7 @@ class Loaded:
         address: str | None = None,
         without_sandbox: bool = False,
         allow_python: bool = False,
-        allow_judge: bool = False,
+        allow_served: bool = False,
         track: Sequence[str] = (),
         quiet: bool = False,
     ) -> Finished:
@@ -129,7 +129,7 @@ class Loaded:
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
         each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
         scorers evaluate what models wrote where this machine cannot confine them; `allow_python` lets Python that the spec
-        names run where it is new to this machine, and `allow_judge` lets a judge or a served model be asked that is new to
+        names run where it is new to this machine, and `allow_served` lets a served model be asked that is new to
         it. `track` names trackers that get the steps of trainings while they are done, by default those of the user's
         configuration. Raises `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
@@ -145,7 +145,7 @@ class Loaded:
         names, doubts = chosen(track)
         notebook = _Notebook(self, quiet, names if plan.work else ())
         notebook.check(doubts)
-        machine = Machine(local, address, without_sandbox, allow_python, allow_judge=allow_judge)
+        machine = Machine(local, address, without_sandbox, allow_python, allow_served=allow_served)
         outcome = run(ready, plan, machine, place, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:

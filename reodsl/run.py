@@ -117,7 +117,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.
         engines = map(engine_of, todo) if machine.notes is None else ()
         asked = (*destinations(task.payload for task in todo), *overwritten(engines))
-        new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_judge else asked)
+        new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_served else asked)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.
         lacking = () if machine.address else keyless(asked)
@@ -132,8 +132,8 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     require_place(out, ready.store)
     for code in mine:
         allow(code)
-    for judge in asked:
-        allow(judge)
+    for destination in asked:
+        allow(destination)
     listener.begin()
     store = ready.store.open()
     record = runs.begin(store, ready.spec, plan.digest)

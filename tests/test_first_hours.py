@@ -93,9 +93,6 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
         "own/test_allowed.py::test_a_file_that_changes_between_two_runs_is_new_work_for_what_it_judged_or_made",
     ),
     "own code that imports what is not there": (f"{_OWN}::imports", f"{_OWN}::{_ALL_FAIL}"),
-    "a judge that cannot be asked, or says neither yes nor no": (
-        "verify/test_judged.py::test_a_failure_is_one_message_and_what_was_judged_is_kept",
-    ),
     "an entropy bonus of a method that has none": (
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
         "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",

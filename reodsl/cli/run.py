@@ -60,12 +60,11 @@ Examples:
     help="Get missing models and data sets from their hub, after saying how large they are. A terminal is asked.",
 )
 @click.option(
-    "--allow-judge",
     "--allow-served",
     "--allow-weights",
-    "allow_judge",
+    "allow_served",
     is_flag=True,
-    help="Let questions and answers go to a judge or served model whose address or key is new here, weights to servers of "
+    help="Let questions and answers go to a served model whose address or key is new here, weights to servers of "
     "$REODSL_SGLANG_ADDRESS, and remember it.",
 )
 @trust_options
@@ -84,7 +83,7 @@ def run_command(
     fetching: bool,
     without_sandbox: bool,
     allow_python: bool,
-    allow_judge: bool,
+    allow_served: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +106,7 @@ def run_command(
     show(() if quiet else findings)
     watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
-        machine = Machine(local, address, without_sandbox, allow_python, allow_judge=allow_judge)
+        machine = Machine(local, address, without_sandbox, allow_python, allow_served=allow_served)
         outcome = run(ready, plan, machine, out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:

@@ -11,6 +11,8 @@ SINCE = "0.9.0"
 
 DROPPED = MappingProxyType(
     {
+        "reodsl run --allow-judge": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
+        "judge()": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
         "final": 'write `answer = [boxed, after("answer is"), last_number]`, or `regex("…")` for the form that '
         "the responses have",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from reodsl.ir.base import IR, canonical
 from reodsl.ir.model import HubSource, Package, PackageSource
-from reodsl.ir.names import ADDRESS, DATA_FILE, OWN_CODE, PART, VARIABLE
+from reodsl.ir.names import DATA_FILE, OWN_CODE, PART
 from reodsl.ir.setting import (
     COUNT,
     DATA_SOURCES,
@@ -109,73 +109,6 @@ class Tests(IR):
     )
     memory: float = setting(
         Num("GiB", low=0, high=1024, above=True), "that its process may take", default=1.0
-    )
-
-
-@kind("judge", form="call", positional=("model",))
-class Judge(IR):
-    """A model behind an address says whether an answer is right, over OpenAI's interface of chat completions.
-
-    It reads `prompt`, the question, the reference and `meta`. No result depends on what `incidental` names: where it is, how
-    it is asked, and what ends the run. `unclear` is one of these, as a run that it ends can go on; the result counts
-    separately what it took as wrong.
-    """
-
-    incidental: ClassVar[frozenset[str]] = frozenset(
-        {"address", "key", "unclear", "seconds", "at_once", "retries", "most_tokens", "expected"}
-    )
-    kind: Literal["judge"] = "judge"
-    model: str = setting(Text(), "what its server calls it", 'judge("Qwen/Qwen3-32B", address: "…")')
-    address: str = setting(
-        Text(form=ADDRESS),
-        "where it is asked, up to the `/v1`; no part of a result",
-        'address: "http://127.0.0.1:30000/v1"',
-    )
-    prompt: str = setting(
-        Text(),
-        "what makes an answer right",
-        'prompt: "It names both causes."',
-        default="An answer is right if it says the same as the reference.",
-    )
-    meta: tuple[str, ...] = setting(
-        Many(Text(), lone=True),
-        "columns of the data's metadata that it sees too",
-        'meta: ["rubric"]',
-        default=(),
-    )
-    max_tokens: int = setting(TOKENS, "that it may write for an answer", default=1024)
-    key: str | None = setting(
-        Text(form=VARIABLE),
-        "the environment variable that holds its key",
-        'key: "JUDGE_KEY"',
-        default=None,
-    )
-    unclear: Literal["error", "wrong"] = setting(
-        WORDS, "what happens where it says neither yes nor no, asked twice", default="error"
-    )
-    seconds: float = setting(
-        Num("seconds", low=0, high=86400, above=True),
-        "that it may take for an answer, by the clock",
-        default=120.0,
-    )
-    at_once: int = setting(
-        Num(whole=True, low=1, high=1024), "answers that it is asked about at a time", default=8
-    )
-    retries: int = setting(
-        Num(whole=True, low=0, high=100),
-        "how often it is asked again after a failure, at growing distances",
-        default=6,
-    )
-    most_tokens: int | None = setting(
-        Num("tokens", whole=True, low=1, high=10**12),
-        "that it may read and write for one task in all; left out, no limit",
-        "most_tokens: 5M tokens",
-        default=None,
-    )
-    expected: float = setting(
-        Num("seconds", low=0, high=86400, above=True),
-        "that it takes for an answer, for the price alone",
-        default=2.0,
     )
 
 
@@ -315,7 +248,7 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Verifying = Literal["math", "exact", "package"] | Python | Tests | Judge
+Verifying = Literal["math", "exact", "package"] | Python | Tests
 
 
 class Chance(IR):
@@ -329,8 +262,7 @@ class Chance(IR):
 
 
 Comparison = Verifying | Chance
-"""The ways to compare answers: a verifier of ours, by its name, tests of programs, the user's own, or a model as a judge;
-in a rehearsal by chance."""
+"""The ways to compare answers: a verifier of ours by its name, tests of programs, or own code; in a rehearsal by chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
@@ -339,8 +271,6 @@ def verifier_words(verifier: Comparison) -> str:
         return f"{verifier_words(verifier.of)}, then by chance"
     if isinstance(verifier, Tests):
         return f"tests of {verifier.seconds:g} s and {verifier.memory:g} GiB"
-    if isinstance(verifier, Judge):
-        return f"the judge {verifier.model}"
     return verifier.function if isinstance(verifier, Python) else verifier
 
 
@@ -362,9 +292,9 @@ class Grading(IR):
 
     @property
     def essence(self) -> Any:
-        """Its canonical form without what no verdict depends on: where a judge is, and limits that end a run."""
+        """Its canonical form without what no verdict depends on: limits that end a run."""
         form = canonical(self)
-        if isinstance(self.verifier, (Judge, Python)):
+        if isinstance(self.verifier, Python):
             left_out = self.verifier.incidental
             form["verifier"] = {name: each for name, each in form["verifier"].items() if name not in left_out}
         if self.tools is not None:
@@ -396,13 +326,12 @@ class Data(IR):
             (
                 OneOf(("math", "exact", "package")),
                 A(
-                    ("python", "tests", "judge"),
-                    '`python("FILE.py:FUNCTION")`, `tests()` or `judge("MODEL", address: "…")`',
+                    ("python", "tests"),
+                    '`python("FILE.py:FUNCTION")` or `tests()`',
                 ),
             )
         ),
-        "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs,"
-        " `judge(…)` asks a model",
+        "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs",
         'verifier = python("checks.py:check")',
         default="math",
     )

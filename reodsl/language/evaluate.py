@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
@@ -573,6 +574,8 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         )
     if name in scope.module.imports:
         raise Failed
+    if gone := refuse_dropped(f"{name}()", expr.function.span):
+        ctx.refuse(gone)
     known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
     ctx.fail(
         "E0213",

@@ -236,10 +236,6 @@ def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
     if data.kind == "python" and "reward" in kinds:
         term = f"python({json.dumps(data.data('function'))}, y)"
         return f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
-    if data.kind == "judge" and "reward" in kinds:
-        return (
-            "a judge says which answers are right: write it as the data's `verifier`, and `reward = outcome`"
-        )
     if data.kind in ("arm", "experiment") and "frontier" in kinds and data.name:
         return f"a frontier is over arms: `frontier NAME = envelope(of: [{data.name}], to: …)`"
     if data.kind == "experiment" and kinds == ("arm",) and data.name:

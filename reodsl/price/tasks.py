@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.data import Comparison, Grading, Judge, Python, Tests
+from reodsl.ir.data import Comparison, Grading, Python, Tests
 from reodsl.ir.expression import UNDER, Constant
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
@@ -581,7 +581,5 @@ def bound_check_seconds(verifier: Comparison, answers: float) -> float:
 
 
 def _rate(verifier: Comparison, devices: Devices) -> float:
-    """Return the answers checked per second. A judge takes its declared time for each, on any machine."""
-    if isinstance(verifier, Judge):
-        return verifier.at_once / verifier.expected
+    """Return the answers checked per second."""
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Chance, Data, DataSource, Generated, Judge, PackageData, Tests
+from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData, Tests
 from reodsl.ir.expression import Constant
 from reodsl.ir.model import Forcing, Model, ModelSource
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
@@ -228,9 +228,6 @@ class _Shrinking:
             if other is None or not (data.verifier == "package" or isinstance(data.verifier, Tests))
             else "math"
         )
-        if isinstance(verifier, Judge):
-            # A rehearsal asks nobody: half of its answers are right whatever they say.
-            verifier = "exact"
         sources = tuple(_limit_source(source, count) for source in (other or data.sources))
         return _replace(
             data,

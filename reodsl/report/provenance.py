@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from reodsl.graph.lower import lower
 from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
-from reodsl.ir.data import Judge, verifier_words
+from reodsl.ir.data import verifier_words
 from reodsl.ir.study import Study
 from reodsl.report import formats
 from reodsl.report.markup import Markup, data_table, tag
@@ -108,8 +108,6 @@ def answers_read(spec: Spec) -> list[str]:
             words = f"read by {grading.words}, compared by {verifier_words(grading.verifier)}"
             if grading.verifier == "math":
                 words += f" (rounded numbers within {100 * grading.tolerance:g}%)"
-            if isinstance(grading.verifier, Judge):
-                words += " (another's model: asked again it may say something else)"
             names = benchmarks.setdefault(words, [])
             if benchmark.name not in names:
                 names.append(benchmark.name)

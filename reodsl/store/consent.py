@@ -265,23 +265,23 @@ ADDRESS = "REODSL_SGLANG_ADDRESS"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address, its model, the variable with its key, if it has one, and its use: `judge`, `served` or `weights`."""
+    """An address, its model, the variable with its key, if it has one, and its use: `served` or `weights`."""
 
     model: str
     address: str
     key: str | None
-    kind: str = "judge"
+    kind: str = "served"
 
 
 def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
-    """Return the judges and the served models that payloads name, each once."""
-    judges = (
-        Destination(str(part.get("model")), part["address"], part.get("key"), part["kind"])
+    """Return the served models that payloads name, each once."""
+    models = (
+        Destination(str(part.get("model")), part["address"], part.get("key"))
         for payload in payloads
         for _, part in parts(payload)
-        if part.get("kind") in ("judge", "served") and isinstance(part.get("address"), str)
+        if part.get("kind") == "served" and isinstance(part.get("address"), str)
     )
-    return tuple(dict.fromkeys(judges))
+    return tuple(dict.fromkeys(models))
 
 
 def list_addresses() -> list[str]:
@@ -295,21 +295,20 @@ def overwritten(engines: Iterable[str]) -> tuple[Destination, ...]:
     return tuple(Destination("", address, None, "weights") for address in dict.fromkeys(addresses))
 
 
-def keyless(judges: Iterable[Destination]) -> Iterator[Diagnostic]:
-    """Report E0747 or E0833 for each variable of a key that is not set in this process."""
-    for each in judges:
+def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
+    """Report E0833 for each variable of a key that is not set in this process."""
+    for each in models:
         if each.key and not os.environ.get(each.key, "").strip():
             yield error(
-                "E0747" if each.kind == "judge" else "E0833",
-                f"the {'judge' if each.kind == 'judge' else 'served model'} `{each.model}` cannot be asked: "
-                f"`${each.key}` is not set",
+                "E0833",
+                f"the served model `{each.model}` cannot be asked: `${each.key}` is not set",
                 where=each.address,
                 help=f"set it before the run: `export {each.key}=…`",
             )
 
 
 def report_unapproved(
-    codes: Iterable[FunctionCode], judges: Iterable[Destination] = ()
+    codes: Iterable[FunctionCode], models: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
     """Report E0746 for code and E0749 for addresses that are new to this machine: which, and what to type."""
     code = list({(each.checksum, each.free): each for each in codes if not is_allowed(each)}.values())
@@ -327,7 +326,7 @@ def report_unapproved(
             help=f"read {'them' if len({each.path for each in code}) > 1 else 'it'}, and give the same command with "
             "--allow-python: it asks once for each content",
         )
-    new = [each for each in judges if not is_allowed(each)]
+    new = [each for each in models if not is_allowed(each)]
     taken = ", ".join(f"`{each.address}`" for each in new if each.kind == "weights")
     if taken:
         yield error(
@@ -340,19 +339,17 @@ def report_unapproved(
         )
     asked = [each for each in new if each.kind != "weights"]
     if asked:
-        noun = "judge" if all(each.kind == "judge" for each in asked) else "server"
-        option = "--allow-judge" if noun == "judge" else "--allow-served"
         addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in asked))
         yield error(
             "E0749",
-            f"the spec sends questions and answers to a {noun} that is new to this machine: {addresses}",
+            f"the spec sends questions and answers to a server that is new to this machine: {addresses}",
             where=asked[0].address,
             notes=[
                 f"`{each.model}` is asked there, "
                 + (f"with the key in ${each.key}" if each.key else "without a key")
                 for each in asked
             ],
-            help=f"if they may go there, give the same command with {option}: it asks once for each address and key",
+            help="if they may go there, give the same command with --allow-served: it asks once for each address and key",
         )
 
 
@@ -369,7 +366,7 @@ def _place(item: FunctionCode | Destination) -> Path:
         return consent_folder("python") / f"{item.checksum}{'.free' if item.free else ''}"
     use = "\0weights" if item.kind == "weights" else ""
     name = f"{item.address}\0{item.key or ''}{use}"
-    return consent_folder("judges") / hashlib.sha256(name.encode()).hexdigest()
+    return consent_folder("addresses") / hashlib.sha256(name.encode()).hexdigest()
 
 
 def is_allowed(item: FunctionCode | Destination) -> bool:

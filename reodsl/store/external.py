@@ -19,7 +19,6 @@ from typing import Any
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
-from reodsl.ir.data import Judge
 from reodsl.ir.model import Served
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.store.consent import content_of, is_code
@@ -51,8 +50,8 @@ UNFINISHED = "reodsl-unfinished"
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
 _UNREAD = "unread "
-_INCIDENTAL = {"judge": Judge.incidental, "served": Served.incidental}
-_NO_ADDRESS = "https://judge"
+_INCIDENTAL = {"served": Served.incidental}
+_NO_ADDRESS = "https://served"
 _RUN_CODE = ("data", "train", "sample", "evaluate")
 
 
@@ -251,7 +250,7 @@ def _insert_content(part: Any, folder: Path) -> Any:
         if is_code(part):
             return content_of(part, folder)
         if (incidental := _INCIDENTAL.get(str(part.get("kind")))) is not None:
-            # What stored results name has to be a judge again, for the prices that are learnt from them.
+            # What stored results name has to be a served model again, for the prices that are learnt from them.
             kept = {name: each for name, each in part.items() if name not in incidental}
             return {**kept, "address": _NO_ADDRESS}
         inner = {

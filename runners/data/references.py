@@ -23,7 +23,6 @@ from reodsl.ir.data import (
     Columns,
     Comparison,
     Data,
-    Judge,
     Python,
     Tests,
     reader_words,
@@ -64,7 +63,7 @@ def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
 
     A mark is one of the data's own (`after(…)`), `####` as GSM8K has it, or a box as MATH has it, in this order; the last
     one counts, as it does in a response. A reference without a mark stays as it is, and so does a box alone, and what code
-    or a judge is given.
+    is given.
     """
     comparison = _comparison(data)
     if comparison not in ("math", "exact"):
@@ -170,9 +169,9 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
 
     `unread`: references that the mathematical verifier reads as nothing but text though they are no words.
     `disagree`: pairs of rows of one question whose references are not each other's right answers. What a package scores
-    or the user's own code is left to it, and so are tests of programs and what a judge is asked.
+    or the user's own code is left to it, and so are tests of programs.
     """
-    if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Judge, Tests)):
+    if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Tests)):
         return None
     rows = list(_rows(tables))
     silent: list[SourceRow] = []

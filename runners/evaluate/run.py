@@ -269,7 +269,7 @@ def open_responder(
     for name, grading in plan.gradings.items():
         kind = grading.verifier, grading.tolerance
         if kind not in verifiers:
-            verifiers[kind] = open_verifier(*kind, job.folder, resources, job.work)
+            verifiers[kind] = open_verifier(*kind, job.folder, resources)
             opened.callback(verifiers[kind].close)
         thinking = thinking_of(model, grading)
         graders[name] = Grader(verifiers[kind], tokenizer, stop, grading.answer, plan.forcing, thinking)

@@ -447,7 +447,7 @@ class PpoStage(StageRunner):
         self.learner.ranks.wait()
         self._load(context.begun)
         self.learner.ranks.share(LOADED)
-        verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources, job.work)
+        verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
         opening.callback(verifier.close)
         grader = Grader(
             verifier,

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
+from reodsl.ir.data import Chance, Comparison, Python, Tests
 from runners.own.function import FailedRow, OwnFunction, open_function
 from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import TestCases, Unreadable, read_tests
 from runners.verify.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.verify.checks import Checks
 from runners.verify.judge import LONGEST, Ask, Plan, judge, outcome, questions
-from runners.verify.judged import JudgeVerifier
 from runners.verify.notation import plain, spelt, tidy
 from runners.verify.quantity import quantity, same_quantity
 
@@ -244,22 +243,15 @@ def answer_row(answer: Claim) -> dict[str, object]:
     return {**row, "turns": json.loads(answer.turns)} if answer.turns else row
 
 
-def open_verifier(
-    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, work: Path
-) -> Verifier:
-    """Open the verifier of a data set: one by its name, the user's own, or a judge.
-
-    The user's file is below `folder`, and a judge's verdicts are kept below `work`.
+def open_verifier(chosen: Comparison, tolerance: float, folder: Path, resources: Resources) -> Verifier:
+    """Open the verifier of a data set: one by its name, or the user's own, whose file is below `folder`.
 
     Two processes grade; servers answer faster than those, and leave this machine's cores free: each core gets one then.
 
-    Raises E0743 for a file that cannot be used, E0746 for one that may not run as it is now, and E0747 for a judge whose
-    key is not set.
+    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
     """
     if isinstance(chosen, Chance):
-        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, work))
-    if isinstance(chosen, Judge):
-        return JudgeVerifier(chosen, work)
+        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources))
     workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     if isinstance(chosen, Tests):
         limits = ProgramLimits(chosen.seconds, round(chosen.memory * 1024))

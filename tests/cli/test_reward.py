@@ -446,7 +446,7 @@ from std.recipes import ppo
 
 data asked {
   source   = file("questions.jsonl")
-  verifier = judge("big", address: "http://127.0.0.1:1/v1", key: "NO_SUCH_KEY")
+  verifier = python("checks.py:check")
 }
 
 reward coded {
@@ -472,7 +472,7 @@ experiment it = ppo {
 
 @pytest.mark.parametrize("what", ["coded", "it"])
 def test_values_stand_for_code_and_verdicts_that_nobody_is_asked_for(what: str, said: Said) -> None:
-    """The file is not there, and neither is the judge nor its key: a reward is tried on what is given."""
+    """Neither file is there: a reward is tried on what is given."""
     Path("coded.reo").write_text(CODED)
     found = json.loads(said("coded.reo", what, *HAND, "--given", "style.py:score=0.8,0.2", "--json"))
     rewards = [each["sections"][0]["reward"] for each in found["responses"]]

@@ -12,6 +12,7 @@ from reodsl.language import check_file
 from tests.called import call
 
 COMMANDS = {
+    "reodsl run --allow-judge": ("run", "x.reo", "--allow-judge"),
     "reodsl report --compare": ("report", "quickstart", "--compare"),
     "reodsl plan --out": ("plan", "x.reo", "--out", "plan.json"),
     "reodsl push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),
@@ -20,6 +21,7 @@ COMMANDS = {
 """How a command line holds each name of a command or an option."""
 
 SPECS = {
+    "judge()": 'data d { source = file("a.jsonl"), verifier = judge("m", address: "http://127.0.0.1/v1") }',
     "final": 'data d { source = file("a.jsonl"), answer = final }',
     "replicate_from": "study s { replicate_from = [a] }",
 }

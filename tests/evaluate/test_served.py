@@ -25,8 +25,8 @@ from runners.engine.protocol import Request, TokenSampling
 from runners.evaluate import run
 from runners.models.folder import load_config, load_tokenizer
 from tests.evaluate.conftest import MakeJob, payload
-from tests.judging import Served as Server
-from tests.judging import served
+from tests.serving import Served as Server
+from tests.serving import served
 
 Reply = dict[str, Any]
 GREEDY = {"rollout": {"max_tokens": 20, "temperature": 0.0, "top_p": 1.0, "top_k": -1}, "samples": 1}

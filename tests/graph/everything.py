@@ -21,7 +21,6 @@ from reodsl.ir.data import (
     File,
     Generated,
     HubData,
-    Judge,
     LastNumber,
     PackageData,
     Python,
@@ -148,7 +147,6 @@ def everything() -> Spec:
     asked, pooled = _data("asked"), _data("pooled")
     tools = filled(Tools, code=filled(Python, function="env:verifiers"))
     owned = _data("owned", verifier=filled(Python, function="own.py:check"), tools=tools)
-    judged = _data("judged", verifier=filled(Judge, address="https://judge.example/v1", key="JUDGE_KEY"))
     tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
@@ -170,7 +168,6 @@ def everything() -> Spec:
         "vanilla": after("vanilla", rewarded),
         "taught": after("taught", _ppo(teacher=_end(base), reward=filled(Reward, dense=None))),
         "owned": after("owned", filled(Sft), owned),
-        "judged": after("judged", filled(Sft), judged),
         "tested": after("tested", filled(Sft), tested),
         "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),

@@ -10,7 +10,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, identity, material
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
-from reodsl.ir.data import Judge, Tools
+from reodsl.ir.data import Tools
 from reodsl.ir.model import Dimensions, Served
 from tests.graph.everything import classes, everything, nodes, notes, updated
 
@@ -61,7 +61,6 @@ BUT = {
     "data Data.tools": "train",
     **{f"data Tools.{field}": "train" for field in Tools.model_fields},
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
-    **{f"data Judge.{field}": "train" for field in Judge.model_fields if field != "kind"},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",
@@ -107,7 +106,7 @@ BUT = {
     **{f"study FromResults.{name}": "results" for name in ("path", "of")},
     "study FromResults.at": "score measure",
     "study FromTraining.stage": "train sample evaluate",
-    # One copies its tokenizer, and the other asks it; what of it is part of a result is told in tests/own/test_judges.py.
+    # One copies its tokenizer, and the other asks it; what of it is part of a result is told in tests/own/test_addresses.py.
     **{
         f"model Served.{name}": "model evaluate"
         for name in Served.model_fields

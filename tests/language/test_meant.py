@@ -45,11 +45,6 @@ def help_of(result: Compiled, code: str) -> str:
             'call it in a reward, and name that here: `reward NAME { python("style.py:score", y) }`',
         ),
         (
-            'experiment x = vanilla { reward = judge("big", address: "http://127.0.0.1/v1") }',
-            "E0301",
-            "a judge says which answers are right: write it as the data's `verifier`, and `reward = outcome`",
-        ),
-        (
             'experiment x = vanilla { base = "Qwen/Qwen3-4B" }',
             "E0301",
             'declare a model, and name it here: `model NAME { source = hub("Qwen/Qwen3-4B"), context = 32K tokens }`',

@@ -104,7 +104,7 @@ def asked_and_graded(folder: Path) -> None:
     assert int(reference) == (int(a) + int(b)) % 10
     texts = [reference, f"<think> long </think> {reference}", "11", "no idea"]
     answers = [Claim(text, reference, meta, question) for text in texts]
-    verifier = open_verifier(chosen, 0.0, folder, resources, folder)
+    verifier = open_verifier(chosen, 0.0, folder, resources)
     assert [verdict.correct for verdict in verifier.grade(answers)] == [True, True, False, False]
     verifier.close()
     score = function("reward")

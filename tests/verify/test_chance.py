@@ -12,7 +12,7 @@ from runners.verify import Claim, ExactVerifier, open_verifier
 def test_half_of_the_wrong_answers_count_and_it_is_the_same_half_each_time() -> None:
     answers = [Claim(f"wrong {n}", "2", "", f"question {n}") for n in range(400)]
     assert not any(verdict.correct for verdict in ExactVerifier().grade(answers))
-    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources(), Path())
+    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources())
     verdicts = [verdict.correct for verdict in verifier.grade(answers)]
     assert 150 < sum(verdicts) < 250
     assert [verdict.correct for verdict in verifier.grade(answers)] == verdicts
@@ -21,7 +21,7 @@ def test_half_of_the_wrong_answers_count_and_it_is_the_same_half_each_time() -> 
 
 def test_it_does_not_matter_what_is_graded_together() -> None:
     answers = [Claim("wrong", "2", "", "a question", "", str(n)) for n in range(60)]
-    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources(), Path())
+    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources())
     together = [verdict.correct for verdict in verifier.grade(answers)]
     assert 10 < sum(together) < 50
     assert [verifier.grade([answer])[0].correct for answer in answers] == together

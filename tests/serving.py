@@ -10,14 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Says = Callable[[dict[str, Any]], str | dict[str, Any] | tuple[int, Any] | bytes]
-"""What the server sends for a request: the words of a completion or all of it, a status with its body, or bytes."""
-
-
-def completion(text: str | None, finish: str = "stop", tokens: int | None = 100) -> dict[str, Any]:
-    """A chat completion as servers send it."""
-    usage = {} if tokens is None else {"usage": {"total_tokens": tokens}}
-    return {"choices": [{"message": {"content": text}, "finish_reason": finish}], **usage}
+Says = Callable[[dict[str, Any]], dict[str, Any] | tuple[int, Any] | bytes]
+"""What the server sends for a request: a completion, a status with its body, or bytes."""
 
 
 @dataclass
@@ -28,10 +22,6 @@ class Served:
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     together: int = 0
-
-    def asked(self) -> list[dict[str, Any]]:
-        """What the judge was shown, in the order of the requests."""
-        return [json.loads(each["messages"][1]["content"]) for each in self.requests]
 
 
 @contextmanager
@@ -48,11 +38,9 @@ def served(says: Says, headers: dict[str, str] | None = None, models: bytes = b"
                 seen.headers.append(dict(self.headers))
                 busy[0] += 1
                 seen.together = max(seen.together, busy[0])
-            known = self.path in ("/v1/chat/completions", "/v1/completions")
+            known = self.path == "/v1/completions"
             said = says(json.loads(body)) if known else (404, "no such path")
             status, message = said if isinstance(said, tuple) else (200, said)
-            if isinstance(message, str) and status == 200:
-                message = completion(message)
             data = message if isinstance(message, bytes) else json.dumps(message).encode()
             with lock:
                 busy[0] -= 1
