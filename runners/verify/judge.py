@@ -559,6 +559,7 @@ _CAPITAL = re.compile(
 _PRIMED = re.compile(r"([A-Za-z])(?:_(?:\{([^{}]*)\}|(\w)))?('+)")
 _DOUBLE_FACTORIAL = re.compile(r"(?<![0-9.])([0-9]{1,2})!!(?!!)")
 _MATRIX_TRANSPOSED = re.compile(r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])")
+_RATE = re.compile(r"\\frac\{ ?d ?([A-Za-z]) ?\}\{ ?d ?([a-z]) ?\}")
 _PARTIAL = re.compile(r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?")
 _INVERSE = re.compile(r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()")
 _GAMMA = re.compile(r"\\gamma(?![A-Za-z])")
@@ -573,6 +574,7 @@ def _for_algebra(text: str) -> str:
         text = _PRIMED.sub(lambda name: f"{name[1]}_{{{name[2] or name[3] or ''}{'9' * len(name[4])}}}", text)
     if "!!" in text:
         text = _DOUBLE_FACTORIAL.sub(lambda number: str(prod(range(int(number[1]), 0, -2))), text)
+    text = _RATE.sub(r"\\frac{\1_{7}}{\2_{7}}", text)
     text = _MATRIX_TRANSPOSED.sub(r"\1_{6}", _PARTIAL.sub(r"\1_{7}", text))
     text = _INVERSE.sub(r"\1_{8}", text)
     text = _IN_DEGREES.sub(r"\1{\\frac{\2\\pi}{180}}", _LOG_E.sub(r"\\ln ", _GAMMA.sub(r"\\varsigma ", text)))
@@ -1105,14 +1107,19 @@ def _sum(centre: str, mark: str, radius: str, negative: bool) -> str:
     return _number(ends + (other.value if mark == "+" else -other.value), one if one.rounded else other)
 
 
-_MIRRORED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_RELATION = re.compile(r"(\\(?:le|ge|subset|supset|subseteq|supseteq)(?![A-Za-z])|<|>)")
+_MIRRORED = {"<": ">", r"\le": r"\ge", r"\subset": r"\supset", r"\subseteq": r"\supseteq"}
+_MIRRORED |= {right: left for left, right in _MIRRORED.items()}
+_COMMON = re.compile(r"\\cap(?![A-Za-z])")
 
 
 def _mirrored(gold: str, answer: str) -> bool:
-    """Return whether an order is another one read from its right: `a < b` and `b > a`."""
-    if not _ORDER.search(gold):
+    r"""Return whether a relation is another one read from its right: `a < b` and `b > a`, `A \cap B` and `B \cap A`."""
+    if _COMMON.search(gold):
+        return sorted(split_top(gold, _COMMON)) == sorted(split_top(answer, _COMMON))
+    if not _RELATION.search(gold):
         return False
-    first, second = ([piece.strip(" ") for piece in _ORDER.split(text)] for text in (gold, answer))
+    first, second = ([piece.strip(" ") for piece in _RELATION.split(text)] for text in (gold, answer))
     mirrored = len(first) == len(second) == 3 and _MIRRORED[first[1]] == second[1]
     return mirrored and _same_text(first[0], second[2]) and _same_text(first[2], second[0])
 

@@ -136,7 +136,7 @@ def _read_named_date(kind: str, match: re.Match[str]) -> Reading:
 
 
 def _read_name(kind: str, match: re.Match[str]) -> Reading | None:
-    if match[0].isupper() and len(match[0]) == 3:
+    if len(match[0]) == 3 and not match[0].istitle():
         return None
     return Reading(kind, frozenset({match[1][:3].lower()}), closed=False)
 
@@ -290,7 +290,8 @@ def _read_letters(kind: str, match: re.Match[str]) -> Reading:
 _COMPARED = "(?:more|greater|fewer|less|above|below)"
 _BOUND = "at (?:most|least)|(?:no|not) (?:more|less|fewer|greater) than|up to|(?:more|less|fewer|greater) than|over|under"
 _UPPER = re.compile(
-    r"most|(?:no|not) (?:more|greater)|up to|or (?:fewer|less|below)|^(?:less|fewer|under)", re.IGNORECASE
+    r"most|[\u2264<]|(?:no|not) (?:more|greater)|up to|or (?:fewer|less|below)|^(?:less|fewer|under)",
+    re.IGNORECASE,
 )
 _STRICT = re.compile("[<>]|(?<!no )(?<!not )(?:more|less|fewer|greater) than|over|under", re.IGNORECASE)
 
@@ -299,13 +300,13 @@ def _read_bound(kind: str, match: re.Match[str]) -> Reading:
     """Read `at least 5` or `5 or more` as a bound: its side, whether it is met itself, and its number."""
     phrase = match["phrase"]
     value = (bool(_UPPER.search(phrase)), bool(_STRICT.search(phrase)), _numbers(match["body"]))
-    return Reading(kind, frozenset({value}), (match["unit"] or "").strip(" .").casefold(), closed=False)
+    return Reading(kind, frozenset({value}), (match["unit"] or "").strip(" .").casefold())
 
 
 # Words.
 _SPEAKABLE = re.compile(
     r"(?:[bcdfghjklmnprstvwyz]|[bcfgps]l|[bcdfgpt]r|[cstw]h|s[ckmnptw]|tw|qu)?[aeiouy]{1,2}"
-    r"(?:[bcdfgklmnprstwxyz]|[cfkpx]t|ll|ss|n[dtgk]|s[tkph]|l[tdfkmp]|r[tdkmn]|ck|mp|[st]h|ff|dd|gg)?e?"
+    r"(?:[bcdfgklmnprstwxyz]|[cfkpx]t|ll|ss|n[dtgk]|s[tkph]|l[tdfkmp]|r[tdkmn]|ck|mp|[st]h|ff|dd|gg)?e?|[aeiou][bcdfgklmnprstvz]a"
 )
 _PRODUCTS = frozenset({"am", "an", "as", "at", "be", "by", "my"})
 """Words of two letters that are rather a product of variables."""
@@ -363,7 +364,7 @@ READERS = (
     _row("ratio", rf"(?=.*(?:[apAP]\.? ?[mM]|ing|noon|night)){_CLOCK.pattern}", _read_time, answers=True),
     _row("time", r"(?:at )?(?:12 )?(noon|midday|midnight)", _read_midday, re.I),
     _row("time", "[0-9]{1,2}", _read_hour, answers=True),
-    _row("address", rf"\S+@{_HOST}|(?:https?|ftp)://\S+|www\.\S+|{_HOST}(?:/\S*)?", _read_text, re.I),
+    _row("address", rf"\S+@\S+\.[a-z]{{2,}}|(?:https?|ftp)://\S+|www\.\S+|{_HOST}(?:/\S*)?", _read_text, re.I),
     _row("address", r"(?=.*::|(?:.*:){5})[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}", _read_text, re.I),
     _row("address", r"#[0-9a-f]{3,8}", _read_text, re.I),
     _row("version", r"(?:v|version )?([0-9]+(?:\.[0-9]+){2,}(?:[-+:/][0-9a-z.]+)?)", _read_version, re.I),
@@ -386,7 +387,7 @@ READERS = (
     _row("size", rf"(?P<body>{_AMOUNT}(?:{_JOINT}{_AMOUNT}){{1,3}}){_MEASURE}", _read_sequence, answers=True),
     _row("sequence", rf"(?P<body>{_AMOUNT}(?: ?[-\u2192] ?{_AMOUNT}){{1,20}}){_MEASURE}", _read_sequence),
     _row("sequence", rf"(?:from )?(?P<body>{_AMOUNT}(?: ?(?:to|-|:) ?{_AMOUNT})){_MEASURE}", _read_sequence, answers=True),
-    _row("sequence", rf"between (?P<body>{_AMOUNT}[a-z ]* and {_AMOUNT}){_MEASURE}", _read_sequence, answers=True),
+    _row("sequence", rf"between (?P<body>{_AMOUNT}[a-z ]* and {_AMOUNT}){_MEASURE}", _read_sequence),
     _row("sequence", rf"(?P<body>\[{_AMOUNT}, ?{_AMOUNT}\]){_MEASURE}", _read_sequence, answers=True),
     _row("bound", rf"(?P<phrase>{_BOUND}) (?P<body>{_AMOUNT}){_MEASURE}", _read_bound, re.I),
     _row("bound", rf"(?P<body>{_AMOUNT})(?P<unit> [a-z ]+?)? (?P<phrase>or {_COMPARED})", _read_bound, re.I),

@@ -218,7 +218,7 @@ _SCALES = {
 }
 _BASE = re.compile(r"_(?:\{ ?(?:\\(?:text|mathrm)\{ ?)?([a-z]+|[0-9]{1,2}) ?\}?\}|([0-9]))")
 _LETTERED = re.compile(
-    r"(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9])([0-9A-Za-z]{2,40})_(?:\{ ?)?([0-9]{2})(?: ?\})?"
+    r"(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9]|[A-F]+_(?:\{ ?)?16)([0-9A-Za-z]{2,40})_(?:\{ ?)?([0-9]{2})(?: ?\})?"
 )
 _ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
