@@ -469,8 +469,10 @@ def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
     try:
         # For a single text the library lets no other thread run, however long it takes.
         (encoded,) = _tokenizer(tokenizer).encode_batch([text], add_special_tokens=False)
-    except Exception:
-        # An extra package, reading a file of a model that anybody may have made.
+    except BaseException as fault:
+        # An extra package, reading a file of a model that anybody may have made. Where it panics that is no Exception.
+        if isinstance(fault, KeyboardInterrupt):
+            raise
         return None
     return [end for _, end in encoded.offsets]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,10 @@ def test_where_a_token_ends_is_told_by_the_evaluation_or_the_tokenizer_or_guesse
     (tmp_path / "broken.json").write_text("{")
     broken = response(replace(evaluation, tokenizer=tmp_path / "broken.json"), 3)
     assert broken == guessed
+    settings = json.loads((tmp_path / "tokenizer.json").read_text())
+    settings["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
+    (tmp_path / "panics.json").write_text(json.dumps(settings))
+    assert response(replace(evaluation, tokenizer=tmp_path / "panics.json"), 3) == guessed
 
     keys = {name: row[name] for name in ("benchmark", "question", "sample")}
     kept = pl.DataFrame([keys | {"budget": budget, "characters": min(budget, 2)} for budget in GRID])
