@@ -183,3 +183,19 @@ def test_a_warm_up_that_fills_the_stage_or_none_of_it_is_told(
     found = compiled(HEAD + PARENT % "" + f"experiment mine = small {{\n  {lines}\n}}\n", target="mine")
     told = [each.labels[0].text for each in found.diagnostics if each.code == "W0523"]
     assert told == ([] if text is None else [text])
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('question = "{question} in {steps} steps"', ["nothing takes the place of `{steps}`"]),
+        ('system = "You answer {question}."', ["nothing takes the place of `{question}`"]),
+        ('question = "{question} Answer in \\\\boxed{x}, or \\\\frac{a}{b}."', []),
+    ],
+)
+def test_a_word_in_braces_that_nothing_fills_is_told(
+    compiled: Callable[..., Compiled], line: str, found: list[str]
+) -> None:
+    text = f"wording own {{ {line} }}\nexperiment mine = small {{ rollout {{ wordings = [own] }} }}\n"
+    told = compiled(HEAD + PARENT % "" + text, target="mine").diagnostics
+    assert [each.message.partition(":")[0] for each in told if each.code == "W0520"] == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ from reodsl.language.values import Definition, Record, TypedCondition, list_reco
 WITHOUT = (
     "declare its words alone, name these here, and `words { when = … }` or `words { share = … }` for training"
 )
+HOLE = re.compile("(?<![A-Za-z}]){([a-z_]+)}")
+"""A word that looks as if something took its place in a text; behind a letter or a bracket it is LaTeX."""
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
@@ -483,7 +486,7 @@ def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512: a text without `{question}`, one with `{budget}` and no budget, or `{answer}` beside the question."""
+    """Report E0512, W0520: a text without `{question}`, or with words in braces that nothing fills here."""
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
         helps = "put `{question}` where it belongs"
@@ -502,6 +505,16 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
             "holds `{budget}`",
             help="write the number out, as suites and pools want it; for training, add `budget = 100 tokens..4000 tokens`",
         )
+    for name, text in zip(("question", "system", "prefix"), texts, strict=True):
+        filled = ("question", "budget", "answer") if name == "question" else ("budget", "answer")
+        unknown = next((word for word in HOLE.findall(text) if word not in filled), None)
+        if unknown is not None and View(wording)[name].given:
+            yield View(wording)[name].warning(
+                "W0520",
+                f"nothing takes the place of `{{{unknown}}}`: models read it as it stands",
+                "has no effect",
+                help=f"take `{{{unknown}}}` out; what is filled in here is `{{{filled[0]}}}`",
+            )
 
 
 def _tells(wording: Record | None) -> bool:
