@@ -259,6 +259,7 @@ class Doubts:
         self.tables: dict[str, Path] = {}
         self.shown: set[Diagnostic] = set()
         self.silent: set[str] = set()
+        self.failing: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
         """Take in a result, and warn of what makes it doubtful.
@@ -267,7 +268,10 @@ class Doubts:
         without answers.
         """
         kind = self.ready.graph[task_id].kind
-        if self.quiet or kind not in ("data", "evaluate"):
+        if self.quiet or kind not in ("data", "evaluate", "train"):
+            return
+        self._tell(self._failing({task_id: self.ready.store.path(key)}))
+        if kind == "train":
             return
         if kind == "evaluate":
             self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
@@ -286,13 +290,17 @@ class Doubts:
         """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
         if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
             return
-        from reodsl.doubts import report_left_out, warn_unanswered_step
+        from reodsl.doubts import report_left_out, warn_failing, warn_unanswered_step
+        from reodsl.numbers.unsettled import COUNTS
 
         task, numbers = self.ready.graph[event.task], event.progress.numbers
         doubts = report_left_out(task, numbers)
         if ANSWERED in numbers and task.id not in self.silent:
             self.silent.add(task.id)
             doubts.append(warn_unanswered_step(task, numbers[ANSWERED]))
+        if task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
+            self.failing.add(task.id)
+            doubts.append(warn_failing(task, numbers, ()))
         self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])
 
     def _tell(self, diagnostics: list[Diagnostic]) -> None:
@@ -304,6 +312,12 @@ class Doubts:
 
         placed = locate_failures(self.ready.spec, self.ready.graph, by_task)
         return [each for diagnostics in placed.values() for each in diagnostics]
+
+    def _failing(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
+        """Return warnings of tasks at whose responses verifiers or the reward's Python failed."""
+        from reodsl.doubts import find_failing
+
+        return self._at_lines(find_failing(self.ready.graph, folders))
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Return warnings of evaluations in which most responses have no answer."""
@@ -321,6 +335,7 @@ class Doubts:
             *overlaps(self.ready.graph, folders),
             *self._at_lines(list_left_out(self.ready.graph, folders)),
             *self._unanswered(folders),
+            *self._failing(folders),
             *self._at_lines(find_inexact(self.ready.graph, folders)),
             *find_unended(page.parent),
             *unlearnt(page.parent),

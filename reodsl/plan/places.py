@@ -241,6 +241,8 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     **{("data", code): ("data", "sources") for code in ("W0714", "W0716", "W0717")},
     **{("data", code): ("data", "duplicates") for code in ("W0807", "N0807")},
     **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932", "E0941")},
+    ("train", "W0810"): _REWARD,
+    ("evaluate", "W0810"): ("suite", "benchmarks"),
     ("train", "W0804"): ("stage", "data", "answer"),
     ("evaluate", "W0804"): ("suite", "benchmarks"),
     ("evaluate", "E0438"): ("base", "path"),

@@ -239,7 +239,7 @@ def test_answers_that_were_never_judged_are_told(material: Material, page: Page)
         pl.when(arm).then(1).otherwise(pl.col("verifier_failures")).alias("verifier_failures"),
     )
     told = " ".join(Page(page_of(replace(material, summary=counted), Gallery(), {})).words)
-    assert "1,201 answers took the verifier more than its time and 1 answer made it fail" in told
+    assert "1,201 answers took the verifier more than its time and 1 answer made the verifier fail" in told
     assert "most of vanilla's; they count as wrong" in told
     assert "took the verifier" not in " ".join(page.words)
 
@@ -253,7 +253,7 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
     said = [
         "timeout",
         *["failed: `a.py:f` failed: <b>, line 3"] * 3,
-        *(f"failed: {n}" for n in range(6)),
+        *(f"failed: {word}" for word in "abcdef"),
         None,
     ]
     pl.DataFrame({"unsettled": said}).write_parquet(tmp_path / "samples.parquet")
