@@ -16,6 +16,7 @@ from reodsl.cli.watch import LiveTable, Plain, display
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.job import Event
+from reodsl.language.modules import STD
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
 from reodsl.plan.verdict import Plan, Ready
@@ -250,6 +251,14 @@ ANSWERED = "answered"
 """A number of a step that is told where few of the responses that ended have an answer: their share."""
 
 
+def is_of_library(ready: Ready, task_id: str) -> bool:
+    """Return whether a task makes data or a model that the library declares: nobody can mend what is doubtful there."""
+    name = task_id.partition(".")[0]
+    paths = {origin.path for place, origin in ready.spec.origins.items() if place.partition(".")[0] == name}
+    library = all(path.startswith(f"{STD}/") for path in paths if path)
+    return any(paths) and library and ready.graph[task_id].kind in ("data", "train", "sample")
+
+
 class Doubts:
     """Hears of every result of a run; with `quiet` it tells nothing while the run goes on."""
 
@@ -310,7 +319,8 @@ class Doubts:
     def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
         from reodsl.plan.places import locate_failures
 
-        placed = locate_failures(self.ready.spec, self.ready.graph, by_task)
+        mine = {name: found for name, found in by_task.items() if not is_of_library(self.ready, name)}
+        placed = locate_failures(self.ready.spec, self.ready.graph, mine)
         return [each for diagnostics in placed.values() for each in diagnostics]
 
     def _failing(self, folders: Mapping[str, Path]) -> list[Diagnostic]:

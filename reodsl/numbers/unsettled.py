@@ -16,9 +16,12 @@ COUNTS = {
     "verifier_failures": "made the verifier fail",
     "reward_failures": "made the reward's Python fail",
 }
-"""What answers and responses did, by the metric that counts them."""
+"""Words for failures at answers and responses, by the metric that counts them."""
 _RAISED = re.compile(r"(?P<cause>.*? failed: \w+): .*?(?P<line>, line \d+)?$", re.DOTALL)
-_VARIES = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<![\w`.])-?\d[\d.,]*(?:e[+-]?\d+)?")
+_VARIES = re.compile(
+    r"(?<!\w)'.*?(?:'(?!\w)|…)|(?<!\w)\".*?(?:\"(?!\w)|…)|(?<![\w`.])-?\d[\d.,]*(?:e[+-]?\d+)?", re.DOTALL
+)
+"""Quoted texts, whole or cut off, and numbers."""
 
 
 def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
