@@ -18,7 +18,7 @@ from math import prod
 from runners.verify.final import LABELS, final_answer
 from runners.verify.kinds import read_kind, same_kind
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
-from runners.verify.quantity import MeasuredQuantity, quantity, same_quantity, unit_of
+from runners.verify.quantity import MeasuredQuantity, quantity, quantity_in_words, same_quantity, unit_of
 from runners.verify.sides import opposed, without_sides
 
 MOST_ITEMS = 24
@@ -130,7 +130,7 @@ def _plain_reference(reference: str) -> str:
 @lru_cache(maxsize=1024)
 def _reference_quantity(reference: str) -> MeasuredQuantity | None:
     """Return the number that a reference is."""
-    return quantity(reference, reference=True)
+    return quantity(reference, reference=True) or quantity_in_words(reference, reference=True)
 
 
 def expressions(reference: str) -> list[str]:
@@ -147,7 +147,7 @@ def expressions(reference: str) -> list[str]:
 def _expressions(text: str, depth: int) -> list[str]:
     if depth > DEEPEST:
         return [text]
-    read = quantity(text, reference=True) is not None or _is_words(text) or _with_text(text) is not None
+    read = _reference_quantity(text) is not None or _is_words(text) or _with_text(text) is not None
     read = read or read_kind(text) is not None
     if read or text == r"\ldots" or _formula(text):
         return []
@@ -314,7 +314,10 @@ class _Judge:
 
     def _by_value(self, gold: str, answer: str, depth: int) -> Plan:
         """Compare what is of no kind: numbers, residues, words, equations, groups, and last expressions."""
-        gold_quantity, answer_quantity = _reference_quantity(gold), quantity(answer)
+        gold_quantity, answer_quantity = (
+            _reference_quantity(gold),
+            quantity(answer) or quantity_in_words(answer),
+        )
         if (
             gold_quantity is None
             and answer_quantity is not None

@@ -264,15 +264,6 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         text = _FEET.sub(r"\1 ft \2 in", text)
     if "." in text:
         text = _POINTS.sub(_without_points, text)
-    if text[:1].isalpha() or text[:5] == r"\text":
-        words = _FLAT.sub(r" \1 ", text).strip(" ")
-        signed = _MINUS.match(words)
-        if signed is not None:
-            positive = quantity(words[signed.end() :], reference=reference)
-            return positive and _changed(positive, value=-positive.value)
-        spoken = number_in_words(words)
-        if spoken is not None:
-            return _with_words(*spoken, reference)
     flat = " ".join(_FLAT.sub(r" \1 ", text).split()) if "\\" in text else text
     special = _prefixed(flat) if flat[:1] == "0" else _degrees_and_minutes(text) if "'" in text else None
     if special is not None:
@@ -378,12 +369,21 @@ def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
     return MeasuredQuantity(-degrees if match[1] else degrees, False, False, degrees=True)
 
 
-def _with_words(value: Fraction, rest: str, reference: bool) -> MeasuredQuantity | None:
-    """Return a number that words said, with its unit; a reference is words of a number alone."""
-    number = MeasuredQuantity(value, value.denominator == 1, False)
-    if not rest or reference:
-        return None if rest else number
-    return _with_tail(number, f" {rest}", reference)
+def quantity_in_words(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
+    """Return the number that words say, with its unit; a reference is words of a number alone."""
+    if not text[:1].isalpha() and text[:5] != r"\text":
+        return None
+    words = _FLAT.sub(r" \1 ", text).strip(" ")
+    signed = _MINUS.match(words)
+    if signed is not None:
+        rest = words[signed.end() :]
+        positive = quantity(rest, reference=reference) or quantity_in_words(rest, reference=reference)
+        return positive and _changed(positive, value=-positive.value)
+    spoken = number_in_words(words)
+    if spoken is None or (spoken[1] and reference):
+        return None
+    number = MeasuredQuantity(spoken[0], spoken[0].denominator == 1, False)
+    return _with_tail(number, f" {spoken[1]}", reference) if spoken[1] else number
 
 
 def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:

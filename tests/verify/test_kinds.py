@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.verify import Claim, PooledVerifier, kinds, numerals, sides
+from runners.verify import Claim, ExactVerifier, PooledVerifier, kinds, numerals, sides
 from runners.verify.judge import judge
 from runners.verify.kinds import READERS, read_kind, roman_value, same_kind
 from tests.verify.recorded import recorded
@@ -144,6 +144,12 @@ def test_every_kind_has_an_example() -> None:
 )
 def test_numbers_ratios_and_products_are_of_no_kind(text: str) -> None:
     assert read_kind(text) is None
+
+
+def test_exact_reads_no_words_as_numbers() -> None:
+    exact = ExactVerifier()
+    assert not exact.grade([Claim("half", "1/2")])[0].correct
+    assert not exact.grade([Claim("two dozen", "24")])[0].correct
 
 
 def test_roman_numerals_have_their_values() -> None:
