@@ -130,6 +130,7 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
         helps = (
             suggest(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
+    ctx.lost.add(item.name.name)
     ctx.error(
         "E0202",
         f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",

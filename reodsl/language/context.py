@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar, Unpack
@@ -12,10 +13,14 @@ from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Override, Owner, Scope, Value
 from reodsl.syntax import tree
+from reodsl.syntax.parser import find_item
 
 T = TypeVar("T")
 U = TypeVar("U")
 DEEPEST = 60
+MOST_PLACES = 4
+"""Places at which a missing name is shown."""
+_NAMED = re.compile("`([^`]+)`")
 FOLLOWING = frozenset(
     {"E0201", "E0212", "E0213", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
 )
@@ -61,8 +66,8 @@ class Context:
     declarations hold each other, and this is the one way from the former to the latter (`declare.new_context`).
 
     `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
-    nothing to change at one place. `parents` are what records are made from, by their places, and `lacking` the settings
-    that were reported as missing from all that comes from one of them.
+    nothing to change at one place. `parents` are what records come from at first, by their places, `lacking` the settings
+    that were reported as missing from all of one origin, and `lost` are the names of declarations of no kind.
     """
 
     modules: Modules
@@ -84,14 +89,30 @@ class Context:
     read: set[Span] = field(default_factory=set)
     parents: dict[Span, Span] = field(default_factory=dict)
     lacking: set[tuple[Span, tuple[str, ...]]] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     _reported: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def report(self, finding: Diagnostic) -> None:
         """Keep a finding, once. Raises `Enough` when there are more errors than anybody reads."""
         place = finding.labels[0].span if finding.labels else None
         key = finding.code, place, finding.message
-        if key in self._reported:
+        if key in self._reported or (
+            finding.code == "E0201" and self.lost & set(_NAMED.findall(finding.message))
+        ):
             return
+        if finding.code in ("E0201", "E0213") and place is not None:
+            # A name that is missing is missing wherever it stands.
+            for known, other in self._reported.items():
+                if (finding.code, finding.message, place.path) == (
+                    known[0],
+                    known[2],
+                    other.labels[0].span.path,
+                ):
+                    if len(other.labels) < MOST_PLACES:
+                        self._reported[known] = replace(
+                            other, labels=(*other.labels, Label(place, "here too"))
+                        )
+                    return
         self._reported[key] = finding
         self.errors += finding.severity == "error"
         if self.errors >= MOST_ERRORS and not self.trying:
@@ -155,11 +176,24 @@ class Context:
         Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
         """
         broken = self.broken_files()
-        rest = [
-            each
-            for each in self._reported.values()
-            if not (each.code in FOLLOWING and each.labels and each.labels[0].span.path in broken)
-        ]
+        items = {
+            (span.path, find_item(self.modules.sources.get(span.path, ""), span.line))
+            for each in self.modules.diagnostics
+            if each.severity == "error" and each.labels and each.code < "E02"
+            for span in [each.labels[0].span]
+        }
+
+        def follows(finding: Diagnostic) -> bool:
+            span = finding.labels[0].span if finding.labels else None
+            return span is not None and (
+                (finding.code in FOLLOWING and span.path in broken)
+                or (
+                    bool(items)
+                    and (span.path, find_item(self.modules.sources.get(span.path, ""), span.line)) in items
+                )
+            )
+
+        rest = [each for each in self._reported.values() if not follows(each)]
         refused = self.modules.spent.refused
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
@@ -188,14 +222,13 @@ class Context:
 
     def derive(self, span: Span, parent: Span) -> None:
         """Note what the declaration at a place is made from, unless that is the library's."""
-        if not parent.path.startswith("std/") and self.find_first(parent) != span:
-            self.parents[span] = parent
+        first = self.find_first(parent)
+        if not parent.path.startswith("std/") and first != span:
+            self.parents[span] = first
 
     def find_first(self, span: Span) -> Span:
         """Return the place of the first declaration in the user's files that the one at a place comes from."""
-        while span in self.parents:
-            span = self.parents[span]
-        return span
+        return self.parents.get(span, span)
 
     def compute_once(self, what: str, value: object, compute: Callable[[], T]) -> T:
         """Compute something of this very record or module, once."""

@@ -73,6 +73,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
         known = [*DECLARED]
         near = nearest(kind, [*known, "param", "import", "from"])
         otherwise = f"did you mean `{near}`?" if near else list_names(known, "kinds are")
+        ctx.lost.add(item.name.name)
         ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -88,6 +89,7 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
             kept.append(item)
         elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
             diagnostics.append(too_deep(deep))
+    diagnostics = _keep_firsts(source, diagnostics)
     module = tree.Module(
         source.path,
         clean_doc(text.payload) if text is not None else None,
@@ -98,6 +100,41 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
     )
     comments = tuple(scanned.comments)
     return ParseResult(module, _sort_diagnostics(diagnostics, reader.gave_up), comments, scanned.count)
+
+
+def find_item(text: str, line: int) -> int:
+    """Return the line at which the declaration around a line begins: the nearest above that begins with a word."""
+    begins = _find_begins(text)
+    return begins[max(bisect_right(begins, line) - 1, 0)]
+
+
+@lru_cache(maxsize=4)
+def _find_begins(text: str) -> tuple[int, ...]:
+    """Return the first line, and those that begin with a word."""
+    lines = enumerate(text.split("\n"), 1)
+    return tuple(at for at, line in lines if at == 1 or line[:1].isalpha())
+
+
+def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Return the mistakes, of a declaration with a bracket too many or too few the first: the rest may follow from it."""
+
+    def item_of(each: Diagnostic) -> int:
+        return find_item(source.text, each.labels[0].span.line)
+
+    wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda each: each.labels[0].span)
+    unbalanced = {item_of(each) for each in wrong if each.code in BRACKETS}
+    firsts = {item: next(each for each in wrong if item_of(each) == item) for item in unbalanced}
+
+    def follows(each: Diagnostic) -> bool:
+        first = firsts.get(item_of(each), each)
+        # Brackets of different lines are mistakes of their own.
+        own = {first.code, each.code} <= BRACKETS and first.labels[0].span.line != each.labels[0].span.line
+        return each.severity == "error" and each is not first and not own
+
+    return [each for each in diagnostics if not follows(each)]
+
+
+BRACKETS = frozenset({"E0131", "E0132"})
 
 
 def parse_expression(source: Source) -> ExpressionResult:
