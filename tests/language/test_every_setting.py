@@ -207,7 +207,6 @@ CONTEXTS: dict[str, Context] = {
         DATA.replace("@", 'tools = @, verifier = python("env:verifiers")'), code='python("env:verifiers")'
     ),
     "tests": _called(DATA.replace("@", "verifier = @")),
-    "judge": _called(DATA.replace("@", "verifier = @"), model='"m"', address='"http://127.0.0.1:8000/v1"'),
     "generated": _called(TRACED, task="chain", count="64", seed="1", traces="chain_traces"),
     "file": _called(SOURCE, path='"q.jsonl"'),
     "hub": _called(SOURCE, repo='"a/b"'),
@@ -326,7 +325,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "wording.when": ("mean(len(z) for z in ref) > 30 tokens",),
     "python.function": ('"checks.py:other"',),
     "tools.code": ('python("other_env:verifiers")',),
-    "judge.address": ('"http://127.0.0.1:9000/v1"',),
     "generated.task": ("chain_long",),
     "generated.traces": ("chain_traces { error = 0 }",),
     "file.path": ('"r.jsonl"',),
