@@ -27,7 +27,8 @@ def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = 
     Past `MOST_SHOWN` they are only counted: mending the first ones is what helps.
     """
     every = sort_diagnostics(diagnostics)
-    text = render(every[:MOST_SHOWN], sources or {}, color=colourful())
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    text = render(every[:MOST_SHOWN], sources or {}, color=colourful(), columns=columns)
     if text:
         click.echo(text, err=True)
     if len(every) > MOST_SHOWN:

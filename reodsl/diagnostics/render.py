@@ -7,6 +7,7 @@ are no markup, and the size is bounded.
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ _MOST_MARKS = 4
 """The most combining marks on one letter that count as 0 columns wide; further ones count as 1."""
 
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _STYLES: dict[str, str] = {
     "error": "1;31",
     "warning": "1;33",
@@ -55,15 +57,20 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def render(
-    diagnostics: Iterable[Diagnostic], sources: Mapping[str, str], *, color: bool = False, width: int = WIDTH
+    diagnostics: Iterable[Diagnostic],
+    sources: Mapping[str, str],
+    *,
+    color: bool = False,
+    columns: int | None = None,
 ) -> str:
     """Render diagnostics with their lines underlined; `sources` maps a span's path to the text of that file.
 
-    A file that `sources` lacks is named without its lines. Lines are cut to about `width` columns. Nothing
-    from a source reaches the terminal as a control character.
+    A file that `sources` lacks is named without its lines. Lines of a source are cut to the `columns` of a terminal, or to
+    about `WIDTH`; in a terminal notes and help are laid on several lines. Nothing from a source reaches it as a control
+    character.
     """
     lines = {path: text.split("\n") for path, text in sources.items()}
-    return "\n".join(_one(diagnostic, lines, color, width) for diagnostic in sort_diagnostics(diagnostics))
+    return "\n".join(_one(diagnostic, lines, color, columns) for diagnostic in sort_diagnostics(diagnostics))
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
@@ -93,7 +100,9 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     ]
 
 
-def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, width: int) -> str:
+def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, columns: int | None) -> str:
+    width = columns or WIDTH
+
     def paint(text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
 
@@ -133,7 +142,12 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
 
     def trailer(kind: str, text: str) -> None:
         head = f"{pad} = {kind}: "
-        inner = f"\n{' ' * len(head)}".join(visible(line) for line in text.split("\n"))
+        shown = [visible(line) for line in text.split("\n")]
+        if columns is not None:
+            shown = [
+                part for line in shown for part in textwrap.wrap(line, max(columns - len(head), 20), **_WHOLE)
+            ]
+        inner = f"\n{' ' * len(head)}".join(shown)
         lines.append(paint(f"{pad} = ", "frame") + paint(f"{kind}:", "bold") + f" {inner}")
 
     if diagnostic.labels and diagnostic.where is not None:

@@ -200,3 +200,14 @@ def test_the_mark_is_under_what_is_meant(line: str, column: int, width: int, roo
     if ascii_only and column <= len(line):
         assert excerpt.text[excerpt.before] == line[column - 1]
         assert len(excerpt.text) <= room
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_notes_and_help_are_laid_for_a_terminal(columns: int) -> None:
+    """No word is broken, and without a terminal each stays one line."""
+    words = " ".join(f"word{at}-of-it" for at in range(40))
+    finding = error("E0101", "short", Span("a.reo", 1, 1, 1, 2), notes=[f"{words} too"], help=words)
+    text = render([finding], {"a.reo": "a = 1"}, columns=columns)
+    assert max(map(len, text.split("\n"))) <= columns
+    assert text.split().count("word7-of-it") == 2
+    assert max(map(len, render([finding], {"a.reo": "a = 1"}).split("\n"))) > 140
