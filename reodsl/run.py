@@ -26,7 +26,9 @@ from reodsl.store.consent import (
     FunctionCode,
     allow,
     destinations,
+    is_changed,
     keyless,
+    note_shown,
     overwritten,
     read_all,
     report_unapproved,
@@ -117,7 +119,11 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.
         engines = map(engine_of, todo) if machine.notes is None else ()
         asked = (*destinations(task.payload for task in todo), *overwritten(engines))
-        new = report_unapproved(() if machine.allow_python else mine, () if machine.allow_served else asked)
+        # Leave is for what was shown: a file that was changed since then is asked about again.
+        doubted = tuple(code for code in mine if not machine.allow_python or is_changed(code))
+        new = (*report_unapproved(doubted, () if machine.allow_served else asked),)
+        for code in doubted:
+            note_shown(code)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.
         lacking = () if machine.address else keyless(asked)

@@ -83,12 +83,14 @@ def trust_options(command: Command) -> Command:
         click.option(
             "--allow-python",
             is_flag=True,
-            help="Let the Python that the spec names run where it is new to this machine, and remember it.",
+            help="Let the Python that the spec names run where it is new to this machine, and remember its content."
+            " It is confined, but for a loss.",
         ),
         click.option(
             "--without-sandbox",
             is_flag=True,
-            help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
+            help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them."
+            " A loss in Python is never confined.",
         ),
     ):
         command = option(command)

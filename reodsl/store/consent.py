@@ -24,7 +24,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import Python
 from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
-from reodsl.store.files import read_plain
+from reodsl.store.files import read_plain, write_atomic
 
 GROUP = "reodsl.python"
 LIBRARY = "verifiers"
@@ -351,6 +351,27 @@ def report_unapproved(
             ],
             help="if they may go there, give the same command with --allow-served: it asks once for each address and key",
         )
+
+
+def note_shown(code: FunctionCode) -> None:
+    """Remember the content of which a refusal showed the checksum, so that leave is given for that content alone."""
+    place = _shown_place(code)
+    with suppress(OSError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(place, code.checksum.encode())
+
+
+def is_changed(code: FunctionCode) -> bool:
+    """Return whether new code is other than what a refusal showed of its file."""
+    try:
+        shown = read_plain(_shown_place(code), 1 << 10)
+    except OSError:
+        return False
+    return not is_allowed(code) and shown != code.checksum.encode()
+
+
+def _shown_place(code: FunctionCode) -> Path:
+    return consent_folder("shown") / hashlib.sha256(os.path.realpath(code.path).encode()).hexdigest()
 
 
 def consent_folder(kind: str) -> Path:

@@ -16,7 +16,15 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store import consent as code_module
-from reodsl.store.consent import allow, consent_folder, content_of, is_allowed, read_code, report_unapproved
+from reodsl.store.consent import (
+    allow,
+    consent_folder,
+    content_of,
+    is_allowed,
+    is_changed,
+    read_code,
+    report_unapproved,
+)
 from reodsl.store.external import Fingerprints, resolve_sources
 from runners.own.function import opened
 from runners.sandbox import lacking
@@ -197,6 +205,23 @@ BAD: dict[str, Callable[[Path], None]] = {
     "it is a folder": lambda folder: (folder / "checks.py").mkdir(),
     "more than the 1,048,576 bytes": lambda folder: (folder / "checks.py").write_text("#" * 2**21) and None,
 }
+
+
+def test_leave_is_for_the_content_that_was_shown(place: Place) -> None:
+    """A file that was changed since then is shown and refused again, and goes the next time."""
+    place.write(OWN)
+    file = place.write(GOOD, "mine/checks.py")
+    shown = read_code("mine/checks.py:check", place.folder).checksum
+    assert shown in place.run().err
+    file.write_text(GOOD + "\n")
+    changed = read_code("mine/checks.py:check", place.folder).checksum
+    refused(place.run("--allow-python"), "E0746", str(Path("mine/checks.py")), f"sha256:{changed}")
+    assert not (place.folder / ".reodsl").exists()
+    file.write_text(GOOD)
+    refused(place.run("--allow-python"), "E0746", str(Path("mine/checks.py")), f"sha256:{shown}")
+    code = read_code("mine/checks.py:check", place.folder)
+    assert not is_changed(code)
+    assert not is_allowed(code)
 
 
 @pytest.mark.parametrize("words", BAD)
