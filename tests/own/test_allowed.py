@@ -338,6 +338,7 @@ def test_the_spec_with_code_of_its_own_runs_and_runs_again_where_that_changes(pl
     assert work() == {"report"}
     place.write(spec.replace("seconds: 20 seconds", "seconds: 30 seconds"), "sums.reo")
     place.write("def check(answer):\n    return answer.nothing\n", "checks.py")
+    refused(place.call(*run, "--allow-python"), "E0746", "checks.py")
     refused(place.call(*run, "--allow-python"), "E0744", "checks.py:2", "AttributeError")
     # A term's own limits are those of its process.
     term = 'python("style.py:score", y)'
