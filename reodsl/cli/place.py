@@ -42,7 +42,8 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     """
     folder = ready.keys.folder
     todo = [item for item in plan.items if item.verdict != "reuse"]
-    unread = read_all((item.task.payload for item in todo), folder)[1]
+    codes, unread = read_all((item.task.payload for item in todo), folder)
+    coded = tuple(item.task for item in todo if read_all([item.task.payload], folder)[0]) if codes else ()
     # A package need not be installed where a spec is planned.
     code = [each for each in unread if (each.where or "").endswith(".py")]
     tasks = tuple(
@@ -53,7 +54,10 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         and all(source["kind"] in ("file", "hub") for source in item.task.payload["data"]["sources"])
     )
     try:
-        lacks = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
+        check = load_registry().check
+        lacks = check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
+        found = check(coded, ready.spec, folder, Machine(local=True)) if coded else ()
+        code += [each for each in found if each.code == "E0743" and each not in code]
     except Problem:
         lacks = ()
     # A copy may be without the split, and planning needs no packages.

@@ -125,3 +125,16 @@ experiment trained = ppo {
 }
 
 """
+
+
+def test_a_plan_reads_python_beside_the_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is priced for nothing: what does not parse ends the command, once."""
+    own = TRAINED.replace("correct(y) * x.level", 'correct(y) + python("score.py:score", y)')
+    Path("small.reo").write_text(SPEC.replace("study small {", own + "study small {\n  arm three = trained"))
+    Path("score.py").write_text("def score(response:\n")
+    assert call("plan", "small.reo") == 1
+    told = capsys.readouterr().err
+    assert told.count("error[") == told.count("error[E0743]") == 1
+    assert "it does not parse" in told
+    Path("score.py").write_text("def score(response: str) -> float:\n    return 1.0\n")
+    assert call("plan", "small.reo") == 2
