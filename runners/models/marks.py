@@ -119,8 +119,11 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]
 def encode_traces(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the ids of texts that a model is to write. Raises E0810.
 
-    The marks of `WRITTEN` stay control tokens, and so does an end of text at the end.
+    The marks of `WRITTEN` stay control tokens, and so does an end of text at the end. A tokenizer of words has no other way
+    to write the ends of turns in a trace, and keeps all.
     """
+    if type(tokenizer._tokenizer.model).__name__ == "WordLevel":
+        return encode_all(tokenizer, texts)
     marks, end = marks_of(tokenizer), tokenizer.eos_token or ""
     veiled = []
     for text in texts:

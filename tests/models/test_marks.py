@@ -135,6 +135,7 @@ def test_a_trace_keeps_the_marks_that_models_write(tokenizer: PreTrainedTokenize
 def test_a_mark_that_is_a_word_of_the_vocabulary_is_refused() -> None:
     words = word_tokenizer(["what", "is", "it"])
     assert encode_prompts(words, [veil(words, "what is it")]) == [(5, 6, 7)]
+    assert encode_traces(words, ["what <eos> it"]) == [(5, 1, 7)]
     with pytest.raises(Problem, match=r"can write `<eos>` as a control token alone") as caught:
         encode_prompts(words, [veil(words, "what <eos> is it")])
     assert caught.value.diagnostics[0].code == "E0810"
