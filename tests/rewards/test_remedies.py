@@ -18,8 +18,8 @@ from reodsl.diagnostics import Diagnostic
 from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.language import check_file
 from reodsl.language.chosen_reward import choose_reward
-from reodsl.lsp.fixes import apply_edits
 from runners.rewards.interpret import interpret
+from tests.lsp.advice import apply_edits
 
 STEP = 5.0
 """The step of the track `t`."""
