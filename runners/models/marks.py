@@ -45,7 +45,9 @@ class Marks:
         self._tokenizer = tokenizer
         templates = tokenizer.chat_template or ""
         written = "".join(templates.values() if isinstance(templates, dict) else [templates])
-        added = sorted(tokenizer.added_tokens_decoder.items())
+        # A tokenizer of words writes a mark in one way alone, and the spec lists its words.
+        listed = type(tokenizer._tokenizer.model).__name__ == "WordLevel"
+        added = [] if listed else sorted(tokenizer.added_tokens_decoder.items())
         marks = {
             each.content: at
             for at, each in added
@@ -119,11 +121,8 @@ def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]
 def encode_traces(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the ids of texts that a model is to write. Raises E0810.
 
-    The marks of `WRITTEN` stay control tokens, and so does an end of text at the end. A tokenizer of words has no other way
-    to write the ends of turns in a trace, and keeps all.
+    The marks of `WRITTEN` stay control tokens, and so does an end of text at the end.
     """
-    if type(tokenizer._tokenizer.model).__name__ == "WordLevel":
-        return encode_all(tokenizer, texts)
     marks, end = marks_of(tokenizer), tokenizer.eos_token or ""
     veiled = []
     for text in texts:

@@ -6,7 +6,6 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
 from reodsl.ir.wording import Wording
 from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, veil
@@ -132,13 +131,10 @@ def test_a_trace_keeps_the_marks_that_models_write(tokenizer: PreTrainedTokenize
     assert set(controls(tokenizer, plain)) < set(WRITTEN)
 
 
-def test_a_mark_that_is_a_word_of_the_vocabulary_is_refused() -> None:
+def test_a_tokenizer_of_words_reads_the_words_that_a_spec_lists() -> None:
     words = word_tokenizer(["what", "is", "it"])
-    assert encode_prompts(words, [veil(words, "what is it")]) == [(5, 6, 7)]
-    assert encode_traces(words, ["what <eos> it"]) == [(5, 1, 7)]
-    with pytest.raises(Problem, match=r"can write `<eos>` as a control token alone") as caught:
-        encode_prompts(words, [veil(words, "what <eos> is it")])
-    assert caught.value.diagnostics[0].code == "E0810"
+    text = "what <eos> is it"
+    assert encode_prompts(words, [veil(words, text)]) == encode_traces(words, [text]) == [(5, 1, 6, 7)]
 
 
 def test_an_answer_that_a_teacher_is_told_opens_no_turn(tokenizer: PreTrainedTokenizerFast) -> None:
