@@ -123,10 +123,12 @@ def test_a_folder_that_may_not_be_written(place: Place, refusal: Callable[..., N
 
 def test_a_file_in_place_of_a_folder_and_a_folder_in_place_of_a_file(place: Place) -> None:
     place.write("mine", "file")
+    place.write("model,benchmark,budget,accuracy\n", "curves.csv")
     before = place.files()
     refused(place.run("--out", "file"), "E0118", "file", "not a folder")
-    (place.folder / "folder").mkdir()
-    refused(place.call("plan", "tiny.reo", "--out", "folder"), "E0118", "folder", "it is a folder")
+    (place.folder / "folder.json").mkdir()
+    told = place.call("frontier", "curves.csv", "--out", "folder.json")
+    refused(told, "E0118", "folder.json", "it is a folder")
     assert place.files() == before
 
 

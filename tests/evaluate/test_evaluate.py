@@ -194,7 +194,7 @@ def test_a_question_without_the_number_ends_the_evaluation_before_the_model_is_l
 ) -> None:
     level = {"op": "given", "of": "y", "field": "level"}
     when = {"op": "binary", "fn": "<", "left": level, "right": {"op": "number", "value": 3.0}}
-    with pytest.raises(Problem, match=r"^wording 1 uses the given number `level`"):
+    with pytest.raises(Problem, match=r"^wording 1 reads `x.level`, which no question has$"):
         done(job, tmp_path / "no model", questions, wordings=[{"when": when}, {}])
 
 

@@ -124,9 +124,6 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
     outline = editor.ask("textDocument/documentSymbol", {"textDocument": this})
     assert [(each["name"], each["detail"]) for each in outline] == [("mine", "recipe"), ("t", "published")]
     assert [each["name"] for each in outline[1]["children"]] == ["a"]
-    legend = answer["capabilities"]["semanticTokensProvider"]["legend"]["tokenTypes"]
-    numbers = editor.ask("textDocument/semanticTokens/full", {"textDocument": this})["data"]
-    assert [legend[sort] for sort in numbers[3::5][:3]] == ["keyword", "namespace", "namespace"]
 
     edits = editor.ask(
         "textDocument/formatting",
