@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.products import pad_rows, round_up
+from runners.products import computes_bfloat16, pad_rows, round_up
 
 
 @given(st.integers(0, 1 << 20))
@@ -43,3 +44,14 @@ def test_zeros_come_after_the_rows(rows: int, rest: list[int]) -> None:
 def test_other_devices_keep_their_rows() -> None:
     x = torch.ones(33, 2, device="meta")
     assert pad_rows(x) is x
+
+
+def test_products_in_bfloat16_are_right_where_onednn_has_them() -> None:
+    if not computes_bfloat16():
+        pytest.skip("this processor multiplies no bfloat16")
+    rows = (torch.arange(32 * 64) % 13 - 6.0).view(32, 64).bfloat16()
+    weight = (torch.arange(48 * 64) % 7 - 3.0).view(48, 64).bfloat16()
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+    product = torch.ops.mkldnn._linear_pointwise(rows, packed, None, "none", [], "")
+    # Whole numbers this small are summed without an error, so that the last rounding alone is left.
+    assert torch.equal(product, (rows.float() @ weight.float().t()).bfloat16())

@@ -265,7 +265,7 @@ def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, s
 
 
 def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether this processor has products in bfloat16: it does not deny them, and one comes out right.
+    """Return whether this processor has products in bfloat16: it does not deny them, nor does oneDNN.
 
     Without such instructions oneDNN may multiply so too, but slower than in float32.
     """

@@ -13,7 +13,6 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from reodsl.ir.training import Loss
-from runners.products import rounded_inputs
 from runners.train.attention import compile_kernel
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
@@ -75,10 +74,7 @@ def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
     """Return `x @ weight.T` in float32. Of half-precision tensors the sums are never rounded to half precision."""
     if _sums_wide(x):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
-    if x.dtype == torch.float32:
-        return F.linear(x, weight)
-    with rounded_inputs():
-        return F.linear(x.float(), weight.float())
+    return F.linear(x.float(), weight.float())
 
 
 def add_product(total: Tensor, flow: Tensor, hidden: Tensor) -> None:

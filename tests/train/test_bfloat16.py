@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from runners.engine.embedded.model import rounded_linear
 from runners.engine.protocol import TokenSampling
-from runners.products import HALF, computes_bfloat16, rounded_inputs
 from runners.train.batch import TrainBatch
 from runners.train.logprobs import token_logprobs
 from runners.train.sharding import Scorer
@@ -20,6 +19,7 @@ from runners.train.update import Learner, take_step
 from tests.engine.engine_reference import VOCAB, engine_of, make_model, make_requests, train
 from tests.train.models import small_model
 
+HALF = torch.bfloat16
 DRAW = torch.Generator()
 
 
@@ -84,29 +84,3 @@ def test_log_probabilities_and_heads_round_their_inputs_on_every_processor(rows:
     expected = F.log_softmax(exact, -1).gather(1, targets[:, None])[:, 0]
     found = token_logprobs(x.to(HALF), weight.to(HALF), targets)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-5)
-
-
-def test_rounded_inputs_leave_no_setting_behind() -> None:
-    x, weight = normal(64, 256), normal(VOCAB, 256)
-    plain = x @ weight.t()
-    with rounded_inputs():
-        found = x @ weight.t()
-    assert found.dtype == torch.float32
-    assert torch.equal(plain, x @ weight.t())
-
-
-def test_what_a_processor_multiplies_is_found_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that refuses, and one whose products are wrong, count as none."""
-
-    def refuse(*_: object) -> torch.Tensor:
-        raise RuntimeError("unsupported")
-
-    found = computes_bfloat16()
-    rounds = torch.ops.mkldnn._linear_pointwise
-    for answer in (refuse, lambda *_: torch.zeros(32, 48, dtype=HALF)):
-        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", answer)
-        computes_bfloat16.cache_clear()
-        assert not computes_bfloat16()
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", rounds)
-    computes_bfloat16.cache_clear()
-    assert computes_bfloat16() == found

@@ -12,8 +12,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
 from runners.models.bounds import TOGETHER
-from runners.products import HALF, computes_bfloat16, pad_rows, rounded, rounded_inputs
+from runners.products import computes_bfloat16, pad_rows
 
+_HALF = torch.bfloat16
 _SHARE = 3
 """The part of a GPU's free memory that caches may take; the rest is for passes, and for a trainer beside."""
 _HALF_CACHES = 3 << 30
@@ -148,7 +149,7 @@ def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether repacked weights can be used here: in float32, and in bfloat16 where the processor has it."""
     return (
         device.type == "cpu"
-        and (dtype == torch.float32 or (dtype == HALF and computes_bfloat16()))
+        and (dtype == torch.float32 or (dtype == _HALF and computes_bfloat16()))
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -180,16 +181,10 @@ def linear(
 def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
     """Return `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16; a GPU rounds the sums as well."""
     if weight.device.type != "cpu":
-        half = linear(weight.to(HALF), None, kind)
-        return lambda rows: half(rows.to(HALF)).float()
-    with rounded_inputs():
-        by_rounding = linear(rounded(weight), None, kind)
-
-    def by_inputs(rows: torch.Tensor) -> torch.Tensor:
-        with rounded_inputs():
-            return by_rounding(rounded(rows))
-
-    return by_inputs
+        half = linear(weight.to(_HALF), None, kind)
+        return lambda rows: half(rows.to(_HALF)).float()
+    whole = linear(weight.to(_HALF).float(), None, kind)
+    return lambda rows: whole(rows.to(_HALF).float())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +221,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     Raises E0806 for a missing tensor or one of another shape.
     """
     device, products = torch.device(settings.device), getattr(torch, settings.dtype)
-    half = products == HALF
+    half = products == _HALF
 
     def take(name: str, *size: int) -> torch.Tensor:
         tensor = state.get(name)
@@ -242,7 +237,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:
         weight = torch.cat([take(f"{prefix}{part}.weight", rows, width) for part, rows in parts.items()])
         if half:
-            weight = (weight if norm is None else weight * norm).to(HALF)
+            weight = (weight if norm is None else weight * norm).to(_HALF)
         biased = f"{prefix}{next(iter(parts))}.bias" in state
         bias = (
             torch.cat([take(f"{prefix}{part}.bias", rows) for part, rows in parts.items()])
