@@ -82,15 +82,16 @@ from std.recipes import ppo
 from std.rewards import outcome
 
 wording some { question = "{question} go", when = CONDITION }
+wording short { question = "{question}", when = mean(len(z) for z in ref) < 9 tokens }
 wording rest { question = "{question}" }
 
 experiment mine = ppo {
   base    = overthinker
-  data    = chain_train { source = file("a.jsonl") }
+  data    = chain_train { source = file("a.jsonl", columns: columns(meta: ["level"])) }
   reward  = outcome
   steps   = 9 steps
   eval    = chain_suite
-  rollout { wordings = [some, rest], max_tokens = 64 tokens }
+  rollout { wordings = [some, short, rest], max_tokens = 64 tokens }
   max_prompt        = 32 tokens
   reference_samples = 2
 }
