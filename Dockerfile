@@ -1,5 +1,5 @@
-# docker build -t reodsl . ; with --build-arg PROFILE=cuda for GPUs: with SGLang, compilers, and the kernels that
-# its servers start with. CUDA's libraries come with torch, Python.h with the base, the driver from the host.
+# docker build -t reodsl . ; with --build-arg PROFILE=cuda for GPUs: with SGLang and the compilers that
+# its servers call. CUDA's libraries come with torch, Python.h with the base, the driver from the host.
 # The base is fixed by the digest of its index for all platforms, so nobody can move it. The digest was read in ten public
 # repositories that agree on it, the registry itself was out of reach. For a newer base: --build-arg BASE=python:3.12-slim@sha256:…
 ARG BASE=python:3.12.14-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
@@ -25,9 +25,6 @@ COPY runners ./runners
 COPY reodsl ./reodsl
 RUN make ready PROFILE="${PROFILE}" \
  && if [ "${PROFILE}" = cuda ]; then make sglang PROFILE=cuda; fi
-
-# Compiling takes no GPU, and whoever runs the image may add kernels.
-RUN if [ "${PROFILE}" = cuda ]; then make kernels && chmod -R a+rwX .venv-sglang/kernels; fi
 
 # A user that owns nothing: results go to the folder that is mounted.
 RUN useradd --create-home reo && mkdir /work && chown reo /work

@@ -48,7 +48,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Hundreds of processes of a run and of the tests import the checkout, which is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run ready uv study smollm2 sglang kernels test slow older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -123,11 +123,6 @@ $(SERVES): constraints/sglang-$(PROFILE).txt | $(INSTALLER)/bin/uv
 	@cd $(SGLANG)/lib/python3*/site-packages/nvidia/cu13 && mkdir -p lib64 && ln -sf ../lib/libcudart.so.13 lib64/libcudart.so
 	@$(SGLANG)/bin/python $(COMPILE) $(SGLANG)/lib || true
 	@touch $@
-
-# Kernels that servers start with, for the GPU of this machine or, where it has none, for a Hopper. They stay beside SGLang.
-kernels:
-	@test -x $(SGLANG)/bin/python || { echo "SGLang is not installed here: run make sglang PROFILE=cuda"; exit 1; }
-	@$(SGLANG)/bin/python -P runners/engine/sglang/kernels.py
 
 # The trackers that `run --track` knows, and their tests, which are skipped where the packages are not.
 trackers: $(call over,$(TRACKERS),trackers)

@@ -44,7 +44,6 @@ ENGINE = ("--engine", "embedded", "--responses", "3")
 """A sync in its smallest form, without a server."""
 SHAPES = {"qwen3-1.7b": "device", "qwen3-4b": "host", "qwen3-0.6b": "device"}
 """Models that are trained, and where each one's optimizer is: that of 4B does not fit beside its activations."""
-KERNELS = ROOT / "runners" / "engine" / "sglang" / "kernels.py"
 QUICKSTART = ROOT / "specs" / "quickstart.reo"
 STEPS = 3
 """Steps of each stage of the parts on Ray: in the third both weights and memory have changed hands twice."""
@@ -123,10 +122,6 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     small_caches = Part(
         "sync, mismatch with small caches", (*engine, "--caches", "fp8"), True, needs=("sglang",)
     )
-    # After servers: those that it has to compile did not fit, and what is kept beyond its own, servers compiled.
-    kernels = Part(
-        "kernels of servers", (str(find_interpreter()), "-P", str(KERNELS)), False, needs=("sglang",)
-    )
     training = [
         Part(
             f"training {shape}",
@@ -157,7 +152,6 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
         ),
         *([] if tiny else [small_caches]),
         Part("forcing on sglang", (*forcing, *small, *served), True, needs=("sglang",)),
-        *([] if tiny else [kernels]),
         Part(
             "rehearsal",
             (*rehearse, "--engine", "sglang"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ParamSpec, TypeVar
@@ -21,23 +21,12 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import (
-    activate_flash_attention_impl,
-    list_flash_attention_impls,
-    restore_flash_attention_impl,
-)
+from torch.nn.attention import activate_flash_attention_impl
 from transformers import AttentionInterface
 
 NAME = "reodsl_packed"
 PACKED = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
 """Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
-NEWEST = {"FA3": ("flash_attn_interface", (9,)), "FA4": ("flash_attn.cute", (9, 10))}
-"""Packages of flash attention by torch's names, the better first, with the first digits of the GPUs' capabilities."""
-
-
-TOLERATED = 0.02
-"""The relative error of half precision: rounding makes about 0.004."""
-_LOG = logging.getLogger("reodsl.train")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,49 +132,11 @@ def pack(model: Any) -> None:
 
 
 @cache
-def prefer_newest_flash(device: torch.device) -> None:
-    """Take the best flash attention that is installed for this GPU and computes rightly; try once in a process."""
-    if device.type != "cuda":
-        return
-    major, _ = torch.cuda.get_device_capability(device)
-    for name, (package, runs_on) in NEWEST.items():
-        try:
-            there = name in list_flash_attention_impls() and importlib.util.find_spec(package) is not None
-        except ModuleNotFoundError:  # The package around it is missing too.
-            continue
-        if not there or major not in runs_on:
-            continue
-        try:
-            activate_flash_attention_impl(name)
-            check_packed(device)
-            return
-        except Exception as error:
-            # Such a package fits one build of torch, and any error of it would otherwise end the first step.
-            restore_flash_attention_impl()
-            _LOG.warning("%s is not taken for attention, though it is installed: %s", name, error)
-
-
-def check_packed(device: torch.device) -> None:
-    """Raise an ArithmeticError where packed attention or its gradient are not in half precision what they are in single."""
-    drawn = torch.Generator().manual_seed(0)
-    # Keys and values have fewer heads, as in grouped attention; the last draw is what comes back from above.
-    query, key, value, pull = (
-        torch.randn(1, heads, 128, 128, generator=drawn).to(device, torch.bfloat16).requires_grad_()
-        for heads in (8, 2, 2, 8)
-    )
-    starts = torch.tensor([0, 70, 73, 128], dtype=torch.int32, device=device)
-    sequences = PackedSequences(torch.empty(0, device=device), starts, (70, 3, 55))
-
-    def read(dtype: torch.dtype) -> tuple[Tensor, ...]:
-        out, _ = packed_attention(
-            None, query.to(dtype), key.to(dtype), value.to(dtype), None, sequences=sequences
-        )
-        return out, *torch.autograd.grad(out, (query, key, value), pull.transpose(1, 2).to(dtype))
-
-    for half, whole in zip(read(torch.bfloat16), read(torch.float32), strict=True):
-        error = float(((half - whole).norm() / whole.norm()).detach())
-        if not error < TOLERATED:
-            raise ArithmeticError(f"its relative error is {error:.2g}, and rounding makes about 0.004")
+def activate_flash(device: torch.device) -> None:
+    """Take flash attention 4 where it is installed, on Hopper and Blackwell GPUs; torch's own stays elsewhere."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10):
+        with suppress(ModuleNotFoundError):
+            activate_flash_attention_impl("FA4")
 
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
 from runners.exhaustion import explain_training_oom
 from runners.train.adapters import is_adapted, merge_state, without_adapters
-from runners.train.attention import fuse, pack, packs, prefer_newest_flash
+from runners.train.attention import activate_flash, fuse, pack, packs
 from runners.train.batch import (
     MicroBatch,
     TrainBatch,
@@ -82,7 +82,7 @@ class Learner:
             packed = packs(model, device)
         if packed:
             pack(model)
-            prefer_newest_flash(device)
+            activate_flash(device)
             fuse(model, device)
         return Learner(
             model,

@@ -209,7 +209,6 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "sync, memory given back, mismatch",
             "sync, mismatch with small caches",
             "forcing on sglang",
-            "kernels of servers",
             "rehearsal",
         ),
         *("three colocated steps on ray", "three steps on two GPUs", "study"),
@@ -332,14 +331,14 @@ def test_memory_that_ran_out_is_a_line_of_the_table() -> None:
 
 def test_a_part_that_was_cut_off_shows_what_it_had_by_then() -> None:
     part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training qwen3-1.7b"]
-    line = {"shape": "qwen3-1.7b", "attention": "FA3", "tokens": 16384, "mfu": 0.3, "optimizer": "device"}
+    line = {"shape": "qwen3-1.7b", "attention": "FA4", "tokens": 16384, "mfu": 0.3, "optimizer": "device"}
     line |= {"train_tokens_per_second": 30000.0, "seconds_a_step": 2.0}
     text = page(
         "NVIDIA H100", [Found(part, gpu.CUT, (line,), ""), Found(part, gpu.CUT, (), "")], {part.name: part}
     )
     assert text.count("## Training qwen3-1.7b") == 1
     assert "It was cut off, and these are the figures that it had." in text
-    assert "| qwen3-1.7b, FA3 | 16384 | 30,000 | 30.0 |" in text
+    assert "| qwen3-1.7b, FA4 | 16384 | 30,000 | 30.0 |" in text
     assert "- training qwen3-1.7b: cut off" in text
 
 

@@ -98,74 +98,27 @@ def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("installed", "major", "broken", "taken"),
-    [
-        ({"flash_attn_interface", "flash_attn.cute"}, 9, (), "FA3"),
-        ({"flash_attn.cute"}, 9, (), "FA4"),
-        ({"flash_attn_interface", "flash_attn.cute"}, 9, ("FA3",), "FA4"),
-        ({"flash_attn_interface", "flash_attn.cute"}, 9, ("FA3", "FA4"), None),
-        ({"flash_attn_interface", "flash_attn.cute"}, 10, (), "FA4"),
-        ({"flash_attn_interface", "flash_attn.cute"}, 8, (), None),
-        (set[str](), 9, (), None),
-    ],
+    ("device", "major", "taken"),
+    [("cuda", 9, True), ("cuda", 10, True), ("cuda", 8, False), ("cpu", 9, False)],
 )
-def test_the_best_attention_that_is_installed_and_right_is_taken(
-    installed: set[str],
-    major: int,
-    broken: tuple[str, ...],
-    taken: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("installed", [True, False])
+def test_flash_attention_4_is_taken_on_the_gpus_that_it_runs_on(
+    device: str, major: int, taken: bool, installed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active: list[str] = []
 
-    def check(device: torch.device) -> None:
-        if active[-1] in broken:
-            raise ArithmeticError("its relative error is 0.5, and rounding makes about 0.004")
+    def activate(name: str) -> None:
+        if not installed:
+            raise ModuleNotFoundError("flash_attn")
+        active.append(name)
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
-
-    def find(name: str) -> object:
-        if name not in installed and "." in name:
-            raise ModuleNotFoundError(name)
-        return name if name in installed else None
-
-    monkeypatch.setattr(attention.importlib.util, "find_spec", find)
-    monkeypatch.setattr(attention, "activate_flash_attention_impl", active.append)
-    monkeypatch.setattr(attention, "restore_flash_attention_impl", active.pop)
-    monkeypatch.setattr(attention, "check_packed", check)
-    attention.prefer_newest_flash.cache_clear()
-    attention.prefer_newest_flash(CUDA)
-    attention.prefer_newest_flash(CUDA)
-    assert active == ([] if taken is None else [taken])
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == len(broken)
-    assert all(f"{name} is not taken" in words for name, words in zip(broken, told, strict=True))
-    attention.prefer_newest_flash(torch.device("cpu"))
-    assert active == ([] if taken is None else [taken])
-    attention.prefer_newest_flash.cache_clear()
-
-
-def test_attention_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = attention._one
-    attention.check_packed(torch.device("cpu"))
-
-    def late(query: Any, key: Any, value: Any, scaling: Any, window: Any) -> Any:
-        """What a kernel that forgets one key of a sequence would give."""
-        out = right(query, key, value, scaling, window)
-        return right(query, key, value, scaling, 60) if query.dtype == torch.bfloat16 else out
-
-    monkeypatch.setattr(attention, "_one", late)
-    with pytest.raises(ArithmeticError, match="its relative error is"):
-        attention.check_packed(torch.device("cpu"))
-
-    def rough(query: Any, key: Any, value: Any, scaling: Any, window: Any) -> Any:
-        out = right(query, key, value, scaling, window)
-        return out if query.dtype == torch.float32 else out + (out - out.detach()) * 0.1
-
-    monkeypatch.setattr(attention, "_one", rough)
-    with pytest.raises(ArithmeticError, match="its relative error is"):
-        attention.check_packed(torch.device("cpu"))
+    monkeypatch.setattr(attention, "activate_flash_attention_impl", activate)
+    attention.activate_flash.cache_clear()
+    attention.activate_flash(torch.device(device))
+    attention.activate_flash(torch.device(device))
+    assert active == ["FA4"] * (taken and installed)
+    attention.activate_flash.cache_clear()
 
 
 def test_the_kernels_of_the_list_compile_for_hopper_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

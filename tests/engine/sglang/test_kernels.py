@@ -1,16 +1,13 @@
-"""What servers compile as they start, from the installed packages and without a GPU, and what is compiled beforehand."""
+"""What servers compile as they start, from the installed packages and without a GPU."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runners.engine.sglang import kernels
 from runners.engine.sglang.kernels import link_kernel, toolkit
 
 pytestmark = pytest.mark.sglang
@@ -55,50 +52,3 @@ def test_a_toolkit_that_is_not_whole_is_told_in_the_compilers_words(python: Path
     (tmp_path / "calls.cu").write_text("#include <not/there.h>\n")
     assert "not/there.h" in link_kernel(bare, tmp_path / "calls.cu")
     assert "nvcc" in link_kernel(tmp_path, tmp_path / "calls.cu")
-
-
-READY = """
-import os, runpy, sys, torch
-operators = torch.library.Library("torchvision", "FRAGMENT")
-for name in ("nms", "qnms"):
-    operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
-"""What SGLang lacks beside a torch for processors."""
-LISTED = """
-kernels = runpy.run_path(sys.argv[1])
-kernels["tell_hopper"]()
-*_, last = wanted = kernels["list_kernels"]()
-os.environ["SGLANG_CRASH_ON_JIT_COMPILE"] = "1"
-for each in wanted:
-    try:
-        each()
-    except RuntimeError as fault:
-        print(fault)
-del os.environ["SGLANG_CRASH_ON_JIT_COMPILE"]
-last()
-"""
-LOOKED_UP = """
-from sglang.kernels.jit.utils import override_jit_cuda_arch
-from sglang.kernels.ops.kvcache.kvcache import can_use_store_cache
-with override_jit_cuda_arch(*map(int, sys.argv[1].split("."))):
-    print(can_use_store_cache(2048), can_use_store_cache(1024))
-"""
-
-
-def test_a_server_on_a_hopper_finds_what_was_compiled_without_one(python: Path, tmp_path: Path) -> None:
-    """SGLang is told of the GPU by its own means, may not compile, and asks as the memory of keys and values does."""
-    given = toolkit(python)
-    given |= {"SGLANG_JIT_CACHE_DIR": str(tmp_path), "LD_LIBRARY_PATH": f"{given['CUDA_HOME']}/lib"}
-
-    def say(code: str, *words: str, **more: str) -> list[str]:
-        command = [str(python), "-P", "-c", READY + code, *words]
-        done = subprocess.run(command, env={**os.environ, **given, **more}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
-
-    refused = say(LISTED, str(kernels.__file__))
-    assert len({line for line in refused if f"no usable cached build under {tmp_path}/sm90a/" in line}) == 8
-    (kept,) = tmp_path.glob("sm90a/*/*/*/*.so")
-    assert "kvcache_2048_2048" in kept.name
-    found = [say(LOOKED_UP, capability, SGLANG_CRASH_ON_JIT_COMPILE="1") for capability in ("9.0", "10.0")]
-    assert found == [["True False"], ["False False"]]
