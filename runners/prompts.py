@@ -71,7 +71,7 @@ def tools_of(meta: str) -> list[dict[str, Any]]:
 
 
 def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Text that follows a prompt or a response (a trace, a forcing text), with nothing added. Raises E0810."""
+    """Return the tokens of a text of the spec that follows a prompt or a response, with nothing added. Raises E0810."""
     return encode(tokenizer, text)
 
 

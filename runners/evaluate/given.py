@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from runners.engine.protocol import NO_NUMBERS, Generation
+from runners.models.marks import encode_traces
 
 Texts = Mapping[tuple[str, str], Sequence[tuple[str, bool, int]]]
 """Responses by benchmark and question, in order: each its text, whether it ended, and its tokens in the table."""
@@ -48,10 +50,12 @@ def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
     return texts
 
 
-def require_own_tokens(job: Job, texts: Texts, encode: Callable[[str], Sequence[int]]) -> None:
+def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:
     """Check that a tokenizer counts about as many tokens as the table has. Raises E0438 for that of another model."""
     rows = [row for each in texts.values() for row in each][:LOOKED_AT]
-    counted, told = sum(len(encode(row[0])) + row[1] for row in rows), sum(row[2] for row in rows)
+    read = encode_traces(tokenizer, [text for text, _, _ in rows])
+    counted = sum(map(len, read)) + sum(ended for _, ended, _ in rows)
+    told = sum(tokens for _, _, tokens in rows)
     if told and abs(counted - told) > _APART * told + len(rows):
         raise _misfit(
             job,
@@ -61,12 +65,16 @@ def require_own_tokens(job: Job, texts: Texts, encode: Callable[[str], Sequence[
         )
 
 
-def respond_again(
-    text: str, ended: bool, encode: Callable[[str], Sequence[int]], stop: Sequence[int]
-) -> Generation:
-    """Return a text as the response that it was, with its stop token."""
+def respond_again(text: str, ended: bool, tokenizer: Any, stop: Sequence[int]) -> Generation:
+    """Return a text as the response that it was, with its stop token. Marks that no model writes are text (E0810)."""
     end = tuple(stop[:1]) if ended else ()
-    return Generation((*encode(text), *end), NO_NUMBERS, NO_NUMBERS, "stop" if ended else "length", (0,))
+    return Generation(
+        (*encode_traces(tokenizer, [text])[0], *end),
+        NO_NUMBERS,
+        NO_NUMBERS,
+        "stop" if ended else "length",
+        (0,),
+    )
 
 
 def _name(frame: pl.LazyFrame, asked: Path, benchmark: str) -> pl.DataFrame:

@@ -287,13 +287,13 @@ def open_responder(
         prompts = (len(_prompt(model, plan.wordings, question, tokenizer)) for question in questions)
         ending = 0 if phases is None else len(phases.ending)
         longest = max(prompts, default=1) + plan.rollout.max_tokens + ending + forced
-    encode = partial(continuation_tokens, tokenizer)
     if plan.texts is not None:
-        require_own_tokens(job, plan.texts, encode)
+        require_own_tokens(job, plan.texts, tokenizer)
     engine: Engine
     if isinstance(model.source, Served):
         limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
         decode = partial(tokenizer.decode, skip_special_tokens=False)
+        encode = partial(continuation_tokens, tokenizer)
         engine = ServedEngine(model.source, encode, decode, limits, job.work / PLACE)
     else:
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
@@ -360,10 +360,9 @@ def respond(
             ended,
         )
     else:
-        encode = partial(continuation_tokens, responder.generator.tokenizer)
-        stop = responder.generator.sampling.stop_ids
+        tokenizer, stop = responder.generator.tokenizer, responder.generator.sampling.stop_ids
         given = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
-        responses = [respond_again(*each, encode, stop) for each in given]
+        responses = [respond_again(*each, tokenizer, stop) for each in given]
         turns = [()] * len(responses)
     forced = responder.generator.force(requests, responses, [plan.cuts(each) for each in responses])
     parts = zip(owners, requests, responses, turns, forced, strict=True)

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from reodsl.ir.model import Prompt
 from reodsl.ir.wording import Wording
+from runners.evaluate.given import respond_again
 from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, veil
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens, render_prompt
@@ -129,6 +130,16 @@ def test_a_trace_keeps_the_marks_that_models_write(tokenizer: PreTrainedTokenize
     assert controls(tokenizer, ended) == [*controls(tokenizer, plain), "<|im_end|>"]
     assert tokenizer.decode(list(plain)) == trace
     assert set(controls(tokenizer, plain)) < set(WRITTEN)
+
+
+def test_an_imported_response_has_the_marks_that_models_write(tokenizer: PreTrainedTokenizerFast) -> None:
+    text = "<think>a<|im_end|>b<|im_start|></think>7"
+    stop = tokenizer.eos_token_id
+    for ended in (True, False):
+        response = respond_again(text, ended, tokenizer, (stop,))
+        end = ["<|im_end|>"] if ended else []
+        assert controls(tokenizer, response.tokens) == ["<think>", "</think>", *end]
+        assert tokenizer.decode(list(response.tokens)) == f"{text}{''.join(end)}"
 
 
 def test_a_tokenizer_of_words_reads_the_words_that_a_spec_lists() -> None:
