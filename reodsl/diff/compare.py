@@ -34,6 +34,13 @@ class WrittenText(str):
         return made
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultValue:
+    """The value of a setting that the canonical form omits at its default."""
+
+    value: Any
+
+
 def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
     """Return the sections of an arm with its training's settings; these are under `stages` if `staged`.
 
@@ -83,23 +90,30 @@ def plain(value: Any) -> Any:
         lets = [f"{each.name} = {plain(each.value)}" for each in value.lets]
         return WrittenText("; ".join([*lets, plain(value.value)]), value.name)
     if isinstance(value, IR):
-        return {name: plain(getattr(value, name)) for name in identifying(value)}
+        settings = {name: plain(getattr(value, name)) for name in identifying(value)}
+        omitted = [name for name in value.later if name not in settings and name not in value.presentation]
+        return settings | {name: _as_default(plain(getattr(value, name))) for name in sorted(omitted)}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     return canonical(value)
+
+
+def _as_default(value: Any) -> Any:
+    """Return a default as one; the settings of a block that is at its default are themselves."""
+    return value if isinstance(value, dict) else DefaultValue(value)
 
 
 def _start(start: Source, staged: bool, cluster: Cluster | None) -> Sections:
     if isinstance(start, FromResults):
         return {"base": canonical(start)}
     if isinstance(start, FromModel):
-        return {"base": {"model": canonical(start.model)}}
+        return {"base": {"model": plain(start.model)}}
     experiment = start.experiment
     before = experiment.start
     base = _start(before, stages_of(before) > 1, cluster)
     sections: Sections = {"base": base["base"] if isinstance(before, FromModel) else base}
     if cluster is not None:
-        sections["cluster"] = canonical(experiment.cluster or cluster)
+        sections["cluster"] = plain(experiment.cluster or cluster)
     if not staged:
         return {**sections, **_stage(experiment.stages[0])}
     stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
@@ -184,7 +198,10 @@ def second_generation(reward: Reward) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChangedSetting:
-    """A setting that differs: its dotted name and both values, `ABSENT` where a side has none."""
+    """A setting that differs: its dotted name and both values.
+
+    One is `ABSENT` where a side has none, and a `DefaultValue` where it leaves the setting at its default.
+    """
 
     setting: str
     a: Any
@@ -309,8 +326,8 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
     """Compare sections side by side: rows for different settings, and the equal settings of each section."""
     rows, same = [], []
     for section in dict.fromkeys([*a, *b]):
-        left = dict(leaves(a[section], section)) if section in a else {}
-        right = dict(leaves(b[section], section)) if section in b else {}
+        both = [dict(leaves(side[section], section)) if section in side else {} for side in (a, b)]
+        left, right = _drop_defaults(*both), _drop_defaults(*reversed(both))
         equal: list[tuple[str, Any]] = []
         for setting in dict.fromkeys([*left, *right]):
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
@@ -322,6 +339,15 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
+
+
+def _drop_defaults(settings: Sections, other: Sections) -> Sections:
+    """Return the settings without omitted defaults, except where the other side has set a value."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if not isinstance(value, DefaultValue) or not isinstance(other.get(name, value), DefaultValue)
+    }
 
 
 def _as_written(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reodsl.diagnostics import fold
 from reodsl.diagnostics.render import code, document, table
-from reodsl.diff.compare import METRICS, ChangedSetting, Compared, Diff, Metrics, Same
+from reodsl.diff.compare import METRICS, ChangedSetting, Compared, DefaultValue, Diff, Metrics, Same
 from reodsl.ir.reward_text import ABSENT, value_text
 from reodsl.numbers.shares import in_percent
 
@@ -146,13 +146,8 @@ def _part(
             for setting, value in same.settings:
                 cells.append((f"= {setting}", _text(setting, value), ""))
         return _Part(cells)
-    # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
-    names = [
-        f"{same.section} ({same.of})" if same.of > 1 else same.section
-        for same in each.same
-        if len(same.settings) == same.of and any(value not in (None, []) for _, value in same.settings)
-    ]
-    return _Part(cells, [("same", ", ".join(names) + "  (--all)")] if names else [])
+    equal = sum(value not in (None, []) for same in each.same for _, value in same.settings)
+    return _Part(cells, [("same", f"{equal} other setting{'s' * (equal != 1)}  (--all)")] if equal else [])
 
 
 def _gather_rows(rows: Iterable[ChangedSetting], same: Iterable[Same]) -> list[ChangedSetting]:
@@ -197,6 +192,8 @@ def _paragraph(head: str, text: str, label: int, columns: int | None) -> list[st
 
 
 def _text(setting: str, value: Any) -> str:
+    if isinstance(value, DefaultValue):
+        return f"{_text(setting, value.value)} (default)"
     if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return value_text(setting, value)
@@ -297,7 +294,7 @@ def _compared_json(each: Compared) -> dict[str, Any]:
         cell = {"setting": row.setting}
         for side, value in (("a", row.a), ("b", row.b)):
             if value != ABSENT:
-                cell[side] = value
+                cell[side] = value.value if isinstance(value, DefaultValue) else value
         rows.append(cell)
     return {
         "a": each.a,

@@ -88,6 +88,28 @@ def test_a_change_that_several_arms_share_is_shown_once(
     golden("diff/shared.txt", out)
 
 
+@pytest.mark.parametrize(
+    ("change", "setting", "cells"),
+    [
+        ("importance_cap=2", "importance_cap", ("none (default)", "2")),
+        ("kl=0.001", "kl", ("0 (default)", "0.001")),
+        ("loss.ratio=sequence", "loss.ratio", ("token (default)", "sequence")),
+    ],
+)
+def test_a_default_is_told_as_its_value(
+    place: Path, capsys: pytest.CaptureFixture[str], change: str, setting: str, cells: tuple[str, str]
+) -> None:
+    code, out = said(capsys, "reo_exp.reo", "--amend", change)
+    assert code == 2
+    (row,) = [line for line in out.splitlines() if line.startswith(f"{setting} ")]
+    assert tuple(re.split("  +", row)[1:]) == cells
+    assert sum(line.startswith("same ") for line in out.splitlines()) == 1
+    assert re.search(r"^same +\d+ other settings  \(--all\)$", out, re.M)
+    found = json.loads(said(capsys, "reo_exp.reo", "--amend", change, "--json")[1])
+    (given,) = [each for arm in found["arms"] for each in arm["rows"] if each["setting"] == setting]
+    assert given["a"] in (None, 0, "token")
+
+
 def test_unlike_specs_are_summed_up(place: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     code, out = said(capsys, "quickstart.reo", "reo_exp.reo")
     assert code == 2

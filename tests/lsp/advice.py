@@ -36,24 +36,30 @@ class Way:
 
 def ways_out(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) -> tuple[Way, ...]:
     """List the ways out of the findings on lines `first` to `last` (from 1). `texts` are those of open editors."""
-    mended = []
-    for finding in analysis.findings:
-        span = _place(analysis, finding)
-        if span is None or finding.help is None or span.end_line < first or span.line > last:
-            continue
-        candidates = chain(
-            ((f"Write {edit.text}", (edit,)) for edit in finding.edits),
-            _candidates(analysis, finding.help, span),
-        )
-        titles = set[str]()
-        for title, edits in islice(candidates, MOST):
-            edits = tuple(sorted(edits, key=lambda each: each.span[1:], reverse=True))
-            if title in titles:
-                continue
-            if _mends(analysis, texts, finding, edits):
-                titles.add(title)
-                mended.append(Way(title, finding, edits))
-    return tuple(mended)
+    return tuple(
+        way
+        for finding in analysis.findings
+        for span in [_place(analysis, finding)]
+        if span is not None and first <= span.end_line and span.line <= last
+        for way in ways_out_of(finding, analysis, texts)
+    )
+
+
+def ways_out_of(finding: Diagnostic, analysis: Analysis, texts: Mapping[Path, str]) -> tuple[Way, ...]:
+    """List the ways out of a finding."""
+    span = _place(analysis, finding)
+    if span is None or finding.help is None:
+        return ()
+    candidates = chain(
+        ((f"Write {edit.text}", (edit,)) for edit in finding.edits),
+        _candidates(analysis, finding.help, span),
+    )
+    ways: dict[str, Way] = {}
+    for title, edits in islice(candidates, MOST):
+        edits = tuple(sorted(edits, key=lambda each: each.span[1:], reverse=True))
+        if title not in ways and mends(analysis, texts, finding, edits):
+            ways[title] = Way(title, finding, edits)
+    return tuple(ways.values())
 
 
 def apply_edits(text: str, edits: tuple[Edit, ...]) -> str:
@@ -72,7 +78,7 @@ def _place(analysis: Analysis, finding: Diagnostic) -> Span | None:
     return next((label.span for label in finding.labels if label.span.path == here), None)
 
 
-def _mends(
+def mends(
     analysis: Analysis, texts: Mapping[Path, str], finding: Diagnostic, edits: tuple[Edit, ...]
 ) -> bool:
     """Return whether the finding is gone after the edits, and no other has come, at the edits or as one error more."""
