@@ -19,7 +19,6 @@ PEER    := .venv-peer
 SGLANG  := .venv-sglang
 TRACKERS := .venv-trackers
 INSPECT := .venv-inspect
-ENVS    := .venv-verifiers
 BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
@@ -48,7 +47,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Hundreds of processes of a run and of the tests import the checkout, which is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect environments lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect gym lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -132,13 +131,9 @@ trackers: $(call over,$(TRACKERS),trackers)
 inspect: $(call over,$(INSPECT),inspect)
 	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -P -m pytest tests/share
 
-# Environments of others, on the libraries themselves: a data set of reasoning-gym and packages made for verifiers, with
-# tools and without, to a trained model. A package that verifiers lays out is asked and graded.
-environments: $(call over,$(ENVS),verifiers) $(SMOLLM2)
-	OMP_NUM_THREADS=1 $(ENVS)/bin/python -P -m pytest -n 2 --dist worksteal -m heavy tests/own/test_gym.py \
-	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
-	  tests/own/test_tools.py::test_an_environment_that_the_library_lays_out_asks_answers_and_pays \
-	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
+# Training on a data set of reasoning-gym, judged by its own scorer.
+gym: $(DEV) $(SMOLLM2)
+	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -m heavy tests/own/test_gym.py
 
 # On top of the packages that are there; what an environment has in another version hides the project's.
 $(PEER)/.ready-%: constraints/peer.txt | $(DEV)
@@ -148,9 +143,6 @@ $(TRACKERS)/.ready-%: constraints/trackers.txt | $(DEV)
 	$(OVER)
 
 $(INSPECT)/.ready-%: constraints/inspect.txt | $(DEV)
-	$(OVER)
-
-$(ENVS)/.ready-%: constraints/verifiers.txt | $(DEV)
 	$(OVER)
 
 # An environment that has all of the project's, and what its list has.
@@ -167,7 +159,7 @@ endef
 # that does not fit.
 sbom: $(DEV) $(BILL)/.ready
 	$(BIN)/python constraints/licences.py --with $(BILL)/bin/python build/sbom \
-	  $(BIN)/python $(wildcard $(addsuffix /bin/python,$(INSTALLER) $(SGLANG) $(PEER) $(TRACKERS) $(INSPECT) $(ENVS)))
+	  $(BIN)/python $(wildcard $(addsuffix /bin/python,$(INSTALLER) $(SGLANG) $(PEER) $(TRACKERS) $(INSPECT)))
 
 # Known vulnerabilities of what the lists name, by pip-audit, where the package index tells them.
 audit: $(BILL)/.ready

@@ -22,7 +22,6 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 """Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
 BESIDE = {
-    "verifiers": ("verifiers>=0.4",),
     "trackers": ("reodsl[trackio]", "reodsl[wandb]", "reodsl[mlflow]"),
     # soupsieve 3 needs a Python newer than 3.11.4.
     "inspect": ("inspect_ai>=0.3.285", "soupsieve<3"),
@@ -43,7 +42,6 @@ HEADS = {
     "dev": "What working on the project takes besides. Made by `make lock`.",
     "docs": "What the site of the documents takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
-    "verifiers": "The library `verifiers` and what it takes besides. Made by `make lock`.",
     "trackers": "What `run --track` can send to, and what it takes besides. Made by `make lock`.",
     "inspect": "The library `inspect_ai` and what it takes besides. Made by `make lock`.",
     "peer": "What `make bench` measures against, and what it takes besides. Made by `make lock`.",

@@ -20,7 +20,7 @@ from typing import Any
 class Response:
     """A response to reward: `def score(response: Response) -> float`, or of `responses: list[Response]` a list.
 
-    `text` is all of it (of several turns, the last), `tokens` its length, `answer` what was read of it, and `correct` what
+    `text` is all of it, `tokens` its length, `answer` what was read of it, and `correct` what
     the verifier said. The others are as those of an `Answer`.
     """
 
@@ -32,7 +32,6 @@ class Response:
     reference: str
     references: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    turns: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Answer:
 
     `text` is what was read of the response, by the data's `answer` setting, and empty where nothing was. `reference` is
     the question's answer in the data, the first of `references` where there are several; `meta` is what else the data has
-    of the question. `turns` are those before the last, each with its `text`, its `calls` of tools, and the `replies`.
+    of the question.
     """
 
     question: str
@@ -62,7 +61,6 @@ class Answer:
     reference: str
     references: Sequence[str] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    turns: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from runners.models.template import FailedTemplate, render_template
 from runners.models.tokenizer import encode
 
 
-def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
+def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
     """Return the model's input for a question, and the prefix after it.
 
     `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if there
-    is one, up to where the model's turn begins, with the tools that the question's metadata lists. Control tokens are those
-    of the templates alone: what looks like one in the question or in a tool's description is text.
+    is one, up to where the model's turn begins. Control tokens are those of the templates alone: what looks like one in the
+    question is text.
 
     Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails), E0819.
     """
@@ -33,11 +33,10 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
             "the prompt is of kind `chat`, and the model's tokenizer has no chat template",
             help="write `prompt { kind = raw }` with a template of your own, or take an instruction-tuned model",
         )
-    tools = json.dumps(tools_of(meta), ensure_ascii=False)
     turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     turns.append({"role": "user", "content": text})
     try:
-        filled = render_template(tokenizer, turns, json.loads(veil(tokenizer, tools)))
+        filled = render_template(tokenizer, turns)
     except FailedTemplate as fault:
         raise problem(
             "E0812",
@@ -47,27 +46,13 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "")
     return (*encode_prompts(tokenizer, [filled])[0], *prefix)
 
 
-def prompt_tokens(
-    prompt: Prompt, tokenizer: Any, questions: Sequence[str], metas: Sequence[str | None] = ()
-) -> list[tuple[int, ...]]:
+def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the input tokens of each question, as `render_prompt` makes them."""
     if prompt.kind == "raw":
         prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
         texts = [prompt.template.replace("{question}", veil(tokenizer, question)) for question in questions]
         return [(*ids, *prefix) for ids in encode_prompts(tokenizer, texts)]
-    pairs = zip(questions, metas or [None] * len(questions), strict=True)
-    return [render_prompt(prompt, question, tokenizer, meta or "") for question, meta in pairs]
-
-
-def tools_of(meta: str) -> list[dict[str, Any]]:
-    """Return the tools that a question's JSON metadata lists, as chat templates read them."""
-    if '"tools"' not in meta:
-        return []
-    try:
-        listed = json.loads(meta).get("tools")
-    except (ValueError, AttributeError):
-        return []
-    return listed if isinstance(listed, list) and all(isinstance(each, dict) for each in listed) else []
+    return [render_prompt(prompt, question, tokenizer) for question in questions]
 
 
 def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:

@@ -97,9 +97,6 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
         "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",
     ),
-    "a tool's process that somebody ends": (
-        "own/test_tools.py::test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once",
-    ),
     "splits that a reward does not have, or of two kinds": (
         "language/test_splits_anywhere.py::test_what_is_wrong_is_said_once",
     ),

@@ -61,14 +61,13 @@ RUNNERS_READ = {
     "rewards": {"offsets"},
     "data": {"draws", "missing", "own", "programs", "verify"},
     "engine": {"draws", "exhaustion", "meeting", "models", "products", "remote", "scratch", "seats", "untrusted"},
-    "conversations": {"answers", "engine", "models", "own", "prompts", "untrusted"},
     "prepare": {"data", "draws", "models"},
     "results": {"evaluate", "missing", "untrusted", "verify", "models"},
     "select": {"rewards"},
-    "rollout": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "verify"},
-    "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
+    "rollout": {"answers", "draws", "engine", "models", "prompts", "rewards", "verify"},
+    "train": {"answers", "clock", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"products", "rewards", "rollout", "seats", "verify"},
-    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
+    "evaluate": {"answers", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
     "execute": {"clock", "data", "engine", "meeting", "models", "own", "products", "results", "sandbox", "scratch", "seats"}
     | {"rollout", "train"},
     "stand_ins": {"data", "models"},

@@ -72,7 +72,7 @@ def model_payload(model: Model, seed: int) -> Payload:
 
 def data_payload(data: Data) -> Payload:
     """Return `{"data"}`: the questions, without the verifier, which matters to tasks that grade."""
-    ungraded = data.model_copy(update={"tools": None, "thinking": "read"})
+    ungraded = data.model_copy(update={"thinking": "read"})
     return {"data": anonymous(ungraded) | anonymous(Grading())}
 
 

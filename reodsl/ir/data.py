@@ -16,7 +16,6 @@ from reodsl.ir.setting import (
     DATA_SOURCES,
     NATURAL,
     READER,
-    TOKENS,
     WORDS,
     A,
     Either,
@@ -76,22 +75,6 @@ class Python(IR):
     memory: float = setting(
         Num("GiB", low=0, high=1024, above=True), "that its process may take", default=2.0
     )
-
-
-@kind("tools", form="call", positional=("code",))
-class Tools(IR):
-    """Tools of an environment of `verifiers`. A response that calls one goes on in another turn, after the reply.
-
-    None of what tools reply counts as a response's tokens.
-    """
-
-    code: Python = setting(
-        A(("python",), '`python("MODULE:verifiers")`'),
-        "the environment; its limits are those of one turn's calls",
-        'python("sums_env:verifiers")',
-    )
-    turns: int = setting(Num(whole=True, low=1, high=64), "of the model, at most", default=8)
-    reply: int = setting(TOKENS, "that tools may say between two turns; what is longer is cut", default=512)
 
 
 @kind("tests", form="call")
@@ -277,11 +260,10 @@ def verifier_words(verifier: Comparison) -> str:
 class Grading(IR):
     """The part of `Data` that graded results depend on."""
 
-    later = frozenset({"tools", "thinking"})
+    later = frozenset({"thinking"})
     verifier: Comparison = "math"
     answer: tuple[AnswerReader, ...] = (Boxed.model_construct(),)
     tolerance: float = 1e-4
-    tools: Tools | None = None
     thinking: Literal["read", "skip"] = "read"
 
     @property
@@ -297,11 +279,6 @@ class Grading(IR):
         if isinstance(self.verifier, Python):
             left_out = self.verifier.incidental
             form["verifier"] = {name: each for name, each in form["verifier"].items() if name not in left_out}
-        if self.tools is not None:
-            code = form["tools"]["code"]
-            form["tools"]["code"] = {
-                name: each for name, each in code.items() if name not in Python.incidental
-            }
         return form
 
 
@@ -364,13 +341,6 @@ class Data(IR):
         later=True,
     )
     questions: int | None = setting(COUNT, "how many there are, for the price alone", default=None)
-    tools: Tools | None = setting(
-        A(("tools",), '`tools(python("MODULE:verifiers"))`'),
-        "tools that a response may call, in several turns",
-        'tools = tools(python("sums_env:verifiers"))',
-        default=None,
-        later=True,
-    )
     take: int | None = None
 
     @property

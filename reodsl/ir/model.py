@@ -167,12 +167,6 @@ class Prompt(IR):
     template: str = setting(Text(), "the text around `{question}`", default="{question}")
     system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
     prefix: str = setting(Text(nonempty=False), "what every response is made to begin with", default="")
-    reply: str = setting(
-        Text(nonempty=False),
-        "for plain text: what follows a turn that called tools, around their `{reply}`",
-        default=" {reply} ",
-        later=True,
-    )
 
 
 @kind("forcing", parents=("forcing",))

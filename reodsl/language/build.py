@@ -163,16 +163,8 @@ def data(record: Record) -> Data:
 
 
 def _default_reader(verifier: Record | None) -> IR:
-    """Return the default reader of answers: programs are code, and an environment reads responses itself."""
-    if verifier is not None and verifier.kind == "tests":
-        return Code()
-    if (
-        verifier is not None
-        and verifier.kind == "python"
-        and str(verifier.data("function")).endswith(":verifiers")
-    ):
-        return Whole()
-    return Boxed()
+    """Return the default reader of answers: programs are code."""
+    return Code() if verifier is not None and verifier.kind == "tests" else Boxed()
 
 
 def _readers(record: Record) -> tuple[IR, ...]:

@@ -264,8 +264,8 @@ def _ppo(
     if times:
         generation += times * _round(watched_load, rule, sizes, engines)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
-    # What goes on, in a next segment or a next turn, is checked once all has ended.
-    soon = method.segment is None and stage.data.tools is None and method.rollout.solution is None
+    # What goes on, in a next segment, is checked once all has ended.
+    soon = method.segment is None and method.rollout.solution is None
     seconds = {
         "start": devices.start,
         "generation": generation,
@@ -493,7 +493,7 @@ def _responses(
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     generation = max(host, _round(load, rollout, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
-    if rollout.solution is None and all(grading.tools is None for grading in gradings):
+    if rollout.solution is None:
         checking = _price_late_grading(checking, generation + forced.seconds, devices)
     return Price(
         generated=responses * lengths.mean,

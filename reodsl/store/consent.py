@@ -11,7 +11,6 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -27,11 +26,8 @@ from reodsl.ir.names import OWN_CODE
 from reodsl.store.files import read_plain, write_atomic
 
 GROUP = "reodsl.python"
-LIBRARY = "verifiers"
-"""The library whose environments can be named without an entry point, as `MODULE:verifiers`."""
 LOSS = "loss"
 """The setting whose function runs where training does, because it needs gradients."""
-_REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
 MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
@@ -155,8 +151,7 @@ def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
 def _read_package_code(name: str, module: str) -> FunctionCode:
     offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
     entry = offered.get(name)
-    environment = _environment(module) if entry is None and name.endswith(f":{LIBRARY}") else None
-    if entry is None and environment is None:
+    if entry is None:
         there = ", ".join(f"`{each}`" for each in sorted(offered))
         raise _unusable(
             name,
@@ -174,9 +169,9 @@ def _read_package_code(name: str, module: str) -> FunctionCode:
         raise _unusable(
             name, f"the module `{module}` has no file that can be read", "install the package anew"
         )
-    dist = environment if entry is None else entry.dist
     beside, others = _others(name, module.partition(".")[0], path)
-    return FunctionCode(name, path, source, module, dist.version if dist is not None else "", beside, others)
+    version = entry.dist.version if entry.dist is not None else ""
+    return FunctionCode(name, path, source, module, version, beside, others)
 
 
 def _others(name: str, package: str, path: Path) -> tuple[str, int]:
@@ -215,15 +210,6 @@ def _others(name: str, package: str, path: Path) -> tuple[str, int]:
             "put what the spec needs into a package of its own: all of it counts as the function's content",
         )
     return digest.hexdigest(), len(files)
-
-
-def _environment(module: str) -> metadata.Distribution | None:
-    """Return the package of a module if it is an environment of `verifiers`: of that name, requiring the library."""
-    try:
-        package = metadata.distribution(module.partition(".")[0])
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
-    return package if any(_REQUIRED.match(each) for each in package.requires or ()) else None
 
 
 def _module_file(module: str) -> Path | None:

@@ -72,14 +72,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """Tokens that are not the model's own: they stand after the first `after` tokens of a response.
-
-    They follow a turn of the model, or, without `turn`, end its thinking within one.
-    """
+    """Tokens that are not the model's own: they end its thinking after the first `after` tokens of a response."""
 
     after: int
     tokens: tuple[int, ...]
-    turn: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +88,8 @@ class Generation:
     0 when greedy): what importance weights divide by. The two are the same array when `Sampling.whole`, and
     empty without `Sampling.logprobs`. A step has tens of millions of them, so none is a Python number.
     `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
-    came while it was made. `inserted` is what an environment said between its turns, or what ended its thinking, in order;
-    no engine gives any, and none of it counts as the response's tokens.
+    came while it was made. `inserted` is what ended its thinking; no engine
+    gives any, and none of it counts as the response's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -104,7 +100,7 @@ class Generation:
     inserted: tuple[Inserted, ...] = ()
 
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
-        """Return its first `count` tokens with what was said before the next one, or all of it.
+        """Return its first `count` tokens with what was inserted before the next one, or all of it.
 
         Thinking that is over after `count` tokens was not ended yet.
         """
@@ -114,7 +110,7 @@ class Generation:
         parts: list[int] = []
         place = 0
         for each in self.inserted:
-            if each.after < end or (each.after == end and (each.turn or count is None)):
+            if each.after < end or (each.after == end and count is None):
                 parts += (*self.tokens[place : each.after], *each.tokens)
                 place = each.after
         return (*parts, *self.tokens[place:end])

@@ -17,7 +17,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
-from reodsl.ir.data import Comparison, Grading, Tools
+from reodsl.ir.data import Comparison, Grading
 from reodsl.ir.model import Forcing, Model, Served
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
@@ -25,7 +25,6 @@ from reodsl.ir.training import Sampling
 from reodsl.ir.wording import Wording
 from reodsl.store.manifest import INEXACT, PLACE, read_record, record
 from runners.answers import marks_of, thinking_of
-from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import met, purpose
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, ForcedTokens, Generation, Limits, Request
@@ -34,7 +33,7 @@ from runners.evaluate.given import Texts, read_texts, require_own_tokens, respon
 from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
+from runners.prompts import continuation_tokens, render_prompt, stop_tokens
 from runners.rollout.grader import (
     Generator,
     GradeAhead,
@@ -239,12 +238,11 @@ def chunked(
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """A checkpoint with its engine and the wordings of its questions, and the grader and the tools of each benchmark."""
+    """A checkpoint with its engine and the wordings of its questions, and the grader of each benchmark."""
 
     generator: Generator
     model: Model
     graders: Mapping[str, Grader]
-    talks: Mapping[str, Talk]
     wordings: tuple[Wording, ...] = ()
 
     def grade(self, rollouts: Sequence[Rollout]) -> list[GradedRollout]:
@@ -264,8 +262,7 @@ def open_responder(
     if plan.forcing is not None:
         require_written(tokenizer, plan.forcing.text, "the text that forces an answer")
     verifiers: dict[tuple[Comparison, float], Verifier] = {}
-    tools: dict[Tools, Talk] = {}
-    graders, talks = {}, {}
+    graders = {}
     for name, grading in plan.gradings.items():
         kind = grading.verifier, grading.tolerance
         if kind not in verifiers:
@@ -273,17 +270,8 @@ def open_responder(
             opened.callback(verifiers[kind].close)
         thinking = thinking_of(model, grading)
         graders[name] = Grader(verifiers[kind], tokenizer, stop, grading.answer, plan.forcing, thinking)
-        if grading.tools is None:
-            continue
-        if grading.tools not in tools:
-            context = _context_of(model, checkpoint) - forced
-            talk = open_talk(grading.tools, model, tokenizer, stop, context, job.folder, resources)
-            opened.callback(talk.function.close)
-            tools[grading.tools] = talk
-        talks[name] = tools[grading.tools]
     longest = None
-    if resources.engine != "embedded" and not any(tools_of(question.meta) for question in questions):
-        # Where tools speak in between, the longest sequence is the model's context.
+    if resources.engine != "embedded":
         prompts = (len(_prompt(model, plan.wordings, question, tokenizer)) for question in questions)
         ending = 0 if phases is None else len(phases.ending)
         longest = max(prompts, default=1) + plan.rollout.max_tokens + ending + forced
@@ -300,14 +288,7 @@ def open_responder(
     opened.callback(engine.close)
     sampling = sampling_of(plan.rollout, stop, logprobs=False)
     generator = Generator(engine, tokenizer, sampling, plan.forcing, phases)
-    return Responder(generator, model, graders, talks, plan.wordings)
-
-
-def _context_of(model: Model, checkpoint: Path) -> int:
-    """Return the longest sequence of a model: what its config says, or the spec of one that is elsewhere."""
-    if isinstance(model.source, Served):
-        return model.context
-    return int(load_config(checkpoint).max_position_embeddings)
+    return Responder(generator, model, graders, plan.wordings)
 
 
 def _words(tokenizer: Any, checkpoint: Path) -> int:
@@ -327,7 +308,7 @@ def _prompt(
     model: Model, wordings: Sequence[Wording], question: AskedQuestion, tokenizer: Any
 ) -> tuple[int, ...]:
     prompt = wordings[int(question.given["mode"])].over(model.prompt) if wordings else model.prompt
-    return render_prompt(prompt, question.text, tokenizer, question.meta)
+    return render_prompt(prompt, question.text, tokenizer)
 
 
 def respond(
@@ -349,24 +330,17 @@ def respond(
 
     def ended(at: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
         forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
-        arrived(at, Rollout(*owners[at], requests[at], response, (), forced))
+        arrived(at, Rollout(*owners[at], requests[at], response, forced))
 
     if plan.texts is None:
-        responses, turns = responder.generator.generate(
-            requests,
-            [responder.talks.get(question.benchmark) for question, _ in owners],
-            [question.meta for question, _ in owners],
-            lambda _, response: plan.cuts(response),
-            ended,
-        )
+        responses = responder.generator.generate(requests, lambda _, response: plan.cuts(response), ended)
     else:
         tokenizer, stop = responder.generator.tokenizer, responder.generator.sampling.stop_ids
         given = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
         responses = [respond_again(*each, tokenizer, stop) for each in given]
-        turns = [()] * len(responses)
     forced = responder.generator.force(requests, responses, [plan.cuts(each) for each in responses])
-    parts = zip(owners, requests, responses, turns, forced, strict=True)
-    return [Rollout(*owner, request, one, before, tuple(cut)) for owner, request, one, before, cut in parts]
+    parts = zip(owners, requests, responses, forced, strict=True)
+    return [Rollout(*owner, request, one, tuple(cut)) for owner, request, one, cut in parts]
 
 
 def asked_together(resources: Resources) -> int:
@@ -383,15 +357,13 @@ def asked_together(resources: Resources) -> int:
 def work_through(
     job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork
 ) -> tuple[Chunks, int]:
-    """Do what is left of the chunks, and report each; return them and their number. Raises E0750 for tools without leave.
+    """Do what is left of the chunks, and report each; return them and their number.
 
     The checkpoint is loaded only when something is left. As many chunks are asked for at once as `asked_together` says.
     Responses are graded as they end, as far as the engine tells, and those of one call beside the next.
     """
     count = SERVED_CHUNK if job.resources.engine == "served" else CHUNK
     chunks, parts = Chunks(job.work / f"chunks-{count}"), chunked(questions, plan.samples, count)
-    for name, grading in plan.gradings.items():
-        require_tools(grading, (question.meta for question in questions if question.benchmark == name))
     left = [index for index in range(len(parts)) if not chunks.done(index)]
     reporter = ProgressReporter(job, chunks, len(parts), frozenset(left), plan.forcing is not None)
     if not left:

@@ -100,18 +100,16 @@ class FailedTemplate(Exception):
     """A template that raised something, and its words."""
 
 
-def render_template(
-    tokenizer: Any, turns: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
-) -> str:
+def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
     """Return a conversation up to where the model's turn begins, by the tokenizer's chat template.
 
     Raises Failed where the template does, and E0819 where it goes beyond its bounds.
     """
     try:
-        template = tokenizer.get_chat_template(tools=list(tools) or None)
+        template = tokenizer.get_chat_template()
     except ValueError as fault:
         raise FailedTemplate(str(fault)) from None
-    values = {"messages": list(turns), "tools": list(tools) or None, "documents": None}
+    values = {"messages": list(turns), "tools": None, "documents": None}
     return _render(_process(SECONDS), template, values | tokenizer.special_tokens_map, None)
 
 

@@ -104,8 +104,6 @@ def _unusable(where: str, why: str, written: str) -> Diagnostic:
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
 """Bytes of what is said of a batch, and more of each row of it."""
-LONGEST_SAID, LONGEST_STATE = 2**17, 2**16
-"""Characters of what a tool says, which its process has cut to half of that, and bytes of what tools remember."""
 MOST_QUESTIONS = 4096
 """Questions of a step that a function of advantages is given together."""
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -148,8 +146,6 @@ class OwnFunction:
     ) -> None:
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
         self._role = role
-        # What a model asks of tools is the model's fault.
-        self._forgiving = role == "tools"
         self._worked = False
         said = {
             "role": role,
@@ -198,24 +194,12 @@ class OwnFunction:
         """Return the questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
         return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
 
-    def reply(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """Return the tools' replies to the calls of a turn, `{"replies", "state"}` each; None if they end a conversation.
-
-        A row whose tools take too long, or too much memory, is told so. Raises as `call` does.
-        """
-        said = self._all_of(rows, _is_reply)
-        for row, one in zip(rows, said, strict=True):
-            if one is not None and len(one.get("replies", ())) != len(row["calls"]):
-                why = one.pop("ended", "it does not reply to each call")
-                one.update(replies=[f"Error: {why}"] * len(row["calls"]), state=row["state"])
-        return said
-
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
             try:
                 said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:
-                return self._unreadable(str(failure), len(batch))
+                raise self._unread(str(failure), len(batch)) from None
             each = said.get("rows") if said.get("status") == "each" else None
             parts = [part for part in each if isinstance(part, dict)] if isinstance(each, list) else []
             if len(parts) == len(batch):
@@ -227,9 +211,7 @@ class OwnFunction:
         return [value for part in values for value in part]
 
     def _gone(self, gone: Gone) -> list[Any]:
-        """Return what becomes of a batch whose process is gone. Raises E0744 where no model made it so."""
-        if gone.late and self._forgiving:
-            return [self._too_long()]
+        """Raise E0744 for a batch whose process is gone."""
         raise self._late(self.batch) if gone.late else self._ended(self.batch)
 
     def close(self) -> None:
@@ -253,31 +235,22 @@ class OwnFunction:
             ):
                 return values
             case {"status": "done"}:
-                return self._unreadable("its values are not of the form that is asked for", count)
+                raise self._unread("its values are not of the form that is asked for", count)
             case {"status": "unreadable", "message": str(message)}:
-                return self._unreadable(message, count)
+                raise self._unread(message, count)
             case {"status": "unfit", "message": str(message)}:
                 raise self._unfit(shown(message))
             case {"status": "error", "message": str(message), **more}:
                 raise problem_at(
                     self.code, shown(message), _line_of(more), self._advice(more), _inside_of(more)
                 )
-            case {"status": "timeout"} if self._forgiving:
-                return [self._too_long()]
-            case {"status": "failed"} if self._forgiving:
-                return [
-                    {"ended": f"it ended, and may have needed more than {self.memory_mib:,} MiB of memory"}
-                ]
             case {"status": "timeout", **more}:
                 raise self._late(count, _line_of(more), _inside_of(more))
         code = said.get("code")
         raise self._ended(count, code if isinstance(code, int) else None)
 
-    def _unreadable(self, why: str, count: int) -> list[dict[str, Any]]:
-        """Return the end of a call whose reply cannot be read. Raises E0745 where no model made it."""
-        if self._forgiving:
-            return [{"ended": f"its reply cannot be read: {why}"}]
-        raise self._unfit(f"its reply cannot be read: {why}{_shared(count)}")
+    def _unread(self, why: str, count: int) -> Problem:
+        return self._unfit(f"its reply cannot be read: {why}{_shared(count)}")
 
     def _unfit(self, message: str) -> Problem:
         return problem(
@@ -286,9 +259,6 @@ class OwnFunction:
             where=str(self.code.path),
             help="give one number for each, as the page says: reodsl explain E0745",
         )
-
-    def _too_long(self) -> dict[str, Any]:
-        return {"ended": f"it took more than {self.seconds:g} s"}
 
     def _advice(self, more: Mapping[str, Any]) -> str:
         if more.get("confined"):
@@ -335,8 +305,8 @@ def open_function(
     return OwnFunction(
         opened(chosen.function, folder, resources.python),
         role,
-        # Each conversation alone: what one makes its tools do is no other's loss. All of a step's questions together.
-        batch={"tools": 1, "advantage": MOST_QUESTIONS}.get(role, chosen.batch),
+        # All of a step's questions together.
+        batch=MOST_QUESTIONS if role == "advantage" else chosen.batch,
         seconds=chosen.seconds,
         memory_mib=round(chosen.memory * 1024),
         workers=workers,
@@ -373,19 +343,6 @@ def _is_table(value: object) -> bool:
 def _is_question(value: object) -> bool:
     names = {"question", "answer", "meta", "trace"}
     return isinstance(value, dict) and value.keys() == names and all(map(_is_text, value.values()))
-
-
-def _is_reply(value: object) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, dict) or value.keys() != {"replies", "state"}:
-        return False
-    replies = value["replies"]
-    short = isinstance(replies, list) and all(
-        _is_text(each) and len(each) <= LONGEST_SAID for each in replies
-    )
-    # Each turn of each response keeps one.
-    return short and len(encoded(value["state"])) <= LONGEST_STATE
 
 
 def _is_text(value: object) -> bool:

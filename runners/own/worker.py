@@ -29,12 +29,10 @@ from random import Random
 from typing import Any
 
 from reodsl.own import Answer, Group, Question, Response, Tokens
-from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.untrusted import Undecodable, decoded
 
-FULL_MARKS = 1.0 - 1e-9
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""
 LONGEST_ALONE = 2**14
@@ -44,7 +42,6 @@ ROWS: dict[str, tuple[str, str, type]] = {
     "verifier": ("answer", "answers", Answer),
     "reward": ("response", "responses", Response),
     "task": ("random", "random", Random),
-    "tools": ("calls", "calls", list),
     "advantage": ("group", "groups", Group),
     "loss": ("tokens", "tokens", Tokens),
 }
@@ -81,9 +78,7 @@ def packages_of(source: str) -> list[str]:
 
 def packages_before(said: dict[str, Any]) -> list[str]:
     """Return the modules that are loaded once, before any copy is made."""
-    if not said["module"]:
-        return packages_of(said["source"])
-    return [said["module"], LOADED_LATE] if said["function"] == FUNCTION else [said["module"]]
+    return [said["module"]] if said["module"] else packages_of(said["source"])
 
 
 def load_function(said: dict[str, Any]) -> Callable[..., Any]:
@@ -103,10 +98,6 @@ def load_function(said: dict[str, Any]) -> Callable[..., Any]:
 
 def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     """Return the function's results for rows: one number or truth value each, or the fields of a question."""
-    if said["module"] and said["function"] == FUNCTION:
-        return _of_environment(said, rows)
-    if said["role"] == "tools":
-        raise Misuse("tools are those of an environment of `verifiers`")
     function = load_function(said)
     one, many, kind = ROWS[said["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
@@ -155,8 +146,6 @@ def takes_one(said: dict[str, Any]) -> bytes:
     """Return whether the function takes one answer or response at a time; no row is at hand where this is found out."""
     if said["role"] not in ("verifier", "reward"):
         return b""
-    if said["module"] and said["function"] == FUNCTION:
-        return b"one"
     sys.stdout = sys.stderr = _Sink()
     name = next(iter(inspect.signature(load_function(said)).parameters), "")
     return b"one" if name == ROWS[said["role"]][0] else b""
@@ -177,22 +166,6 @@ def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -
     except Undecodable as failure:
         return {"status": "unreadable", "message": str(failure)}
     return message if isinstance(message, dict) else {"status": "unreadable", "message": "it is no record"}
-
-
-def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
-    """Return the same of a package's environment. A response is right where it gets full marks: 1 or more."""
-    try:
-        environment = Environment(said["module"])
-        if said["role"] == "task":
-            return list(environment.questions(rows))
-        if said["role"] == "tools":
-            return [environment.reply(row) for row in rows]
-        scores = [environment.score(row) for row in rows]
-    except Unsuited as failure:
-        raise Misuse(str(failure)) from None
-    if said["role"] == "verifier":
-        return [score >= FULL_MARKS for score in scores]
-    return [number_of(score, said["role"], row) for score, row in zip(scores, rows, strict=True)]
 
 
 def question_of(value: object) -> dict[str, Any]:

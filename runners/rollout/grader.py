@@ -13,11 +13,10 @@ from reodsl.ir import training
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text, thinking_after
-from runners.conversations import EarlierTurn, Talk, converse, force, turn_text, turns_before
 from runners.engine.protocol import Ahead, Ended, Engine, ForcedTokens, Generation, Request, TokenSampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
-from runners.rollout.phases import Phases, draw_phases
+from runners.rollout.phases import Phases, draw_phases, force
 from runners.rollout.questions import AskedQuestion
 from runners.verify import Claim, Thinking, Verdict, Verifier, read_answer
 
@@ -26,7 +25,7 @@ Graded = tuple[Claim, Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A response to a question, the turns before its last one, and the answers forced out of it.
+    """A response to a question, and the answers forced out of it.
 
     `number` is its place in a step of training, or among the samples of its question.
     """
@@ -35,28 +34,27 @@ class Rollout:
     number: int
     request: Request
     response: Generation
-    turns: tuple[EarlierTurn, ...] = ()
     forced: tuple[ForcedTokens, ...] = ()
 
-    def answer(self, text: str, which: str, cut: int | None = None) -> Claim:
-        """Return an answer in it to be graded, with the turns that were over at a cut, or before the last one."""
-        question, before = self.question, turns_before(self.turns, self.response, cut)
-        return Claim(text, question.gold, question.meta, question.text, before, which)
+    def answer(self, text: str, which: str) -> Claim:
+        """Return an answer in it to be graded."""
+        question = self.question
+        return Claim(text, question.gold, question.meta, question.text, which)
 
 
 @dataclass(frozen=True, slots=True)
 class GradedRollout:
     """A rollout with its answers and their verdicts.
 
-    `last` is the text of its last turn, and `whole` the answer there. `forced` has the answers at cuts, by cut. `prefixes`
-    has one wherever the answer of its first tokens changes: None where a turn begins after one that had an answer.
+    `last` is its text, and `whole` the answer there. `forced` has the answers at cuts, by cut. `prefixes` has one wherever
+    the answer of its first tokens changes.
     """
 
     rollout: Rollout
     last: str
     whole: Graded
     forced: Mapping[int, Graded]
-    prefixes: tuple[tuple[int, Graded | None], ...]
+    prefixes: tuple[tuple[int, Graded], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +77,22 @@ class Grader:
         return response_text(self.tokenizer, tokens, self.stop_ids)
 
     def read_whole(self, rollout: Rollout, last: str) -> Claim:
-        """Return the answer in a rollout's last turn, which has the text `last`; its own is empty where there is none."""
-        said = (each.tokens for each in rollout.response.inserted if each.turn)
-        *_, before = rollout.request.prompt, *said
-        answer = read_answer(self.readers, last, thinking=self._thinking_after(before))
+        """Return the answer in a rollout, whose text is `last`; the answer is empty where there is none."""
+        answer = read_answer(self.readers, last, thinking=self._thinking_after(rollout.request.prompt))
         return rollout.answer(answer, str(rollout.number))
 
     def read_forced(self, rollout: Rollout, forced: ForcedTokens) -> Claim:
         """Return the answer that was forced out of a rollout at a cut."""
         assert self.forcing is not None
         text = answer_after_forcing(self.forcing, self.text(forced.tokens), self.readers)
-        return rollout.answer(text, f"{rollout.number}/{forced.cut}", forced.cut)
+        return rollout.answer(text, f"{rollout.number}/{forced.cut}")
 
-    def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Claim | None]]:
-        """Return the answers of a rollout's prefixes by tokens, each with that of the turn in which the prefix ends."""
-        response = rollout.response
-        turns = [each for each in response.inserted if each.turn]
-        starts = [0, *(each.after for each in turns)]
-        befores = [rollout.request.prompt, *(each.tokens for each in turns)]
-        prefixes: list[tuple[int, Claim | None]] = []
-        for start, end, before in zip(starts, [*starts[1:], None], befores, strict=True):
-            if prefixes and prefixes[-1][1] is not None:
-                prefixes.append((start, None))
-            whole = last if end is None else None
-            tokens = response.tokens[start:end] if turns else response.sequence()
-            thinking = self._thinking_after(before)
-            for at, text in bare_answers(tokens, self.text, whole, self.readers, thinking):
-                place = start + at if turns else response.own(at)
-                if end is None or place < end:
-                    answer = rollout.answer(text, f"{rollout.number}:{place}", place)
-                    prefixes.append((place, answer))
-        return prefixes
+    def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Claim]]:
+        """Return the answers of a rollout's prefixes, by their tokens."""
+        response, thinking = rollout.response, self._thinking_after(rollout.request.prompt)
+        answers = bare_answers(response.sequence(), self.text, last, self.readers, thinking)
+        places = [(response.own(at), text) for at, text in answers]
+        return [(place, rollout.answer(text, f"{rollout.number}:{place}")) for place, text in places]
 
     def _thinking_after(self, before: Sequence[int]) -> Thinking | None:
         return self.thinking and thinking_after(self.thinking, self.tokenizer, before)
@@ -121,12 +104,12 @@ def grade(rollouts: Sequence[Rollout], grader_of: Callable[[AskedQuestion], Grad
     asked: list[tuple[Verifier, Claim]] = []
     for rollout in rollouts:
         grader = grader_of(rollout.question)
-        last = turn_text(rollout.response, grader.tokenizer, grader.stop_ids)
+        last = grader.text(rollout.response.sequence())
         answers = [grader.read_whole(rollout, last)]
         answers += [grader.read_forced(rollout, forced) for forced in rollout.forced]
         prefixes = grader.read_prefixes(rollout, last) if grader.prefixes else []
         parts.append((rollout, last, prefixes))
-        answers += [answer for _, answer in prefixes if answer is not None]
+        answers += [answer for _, answer in prefixes]
         asked += [(grader.verifier, answer) for answer in answers]
     graded = iter(_verdicts(asked))
     return [
@@ -135,7 +118,7 @@ def grade(rollouts: Sequence[Rollout], grader_of: Callable[[AskedQuestion], Grad
             last,
             next(graded),
             {forced.cut: next(graded) for forced in rollout.forced},
-            tuple((at, None if answer is None else next(graded)) for at, answer in prefixes),
+            tuple((at, next(graded)) for at, _ in prefixes),
         )
         for rollout, last, prefixes in parts
     ]
@@ -277,23 +260,14 @@ class Generator:
     def generate(
         self,
         requests: Sequence[Request],
-        talks: Sequence[Talk | None],
-        metas: Sequence[str],
         cuts: CutsOf | None = None,
         ended: Ended | None = None,
-    ) -> tuple[list[Generation], list[tuple[EarlierTurn, ...]]]:
-        """Return a response for each request, and the turns before its last one.
-
-        With a talk, a response may call tools; `metas` are the metadata of the questions. `cuts` and `ended` are for an
-        engine that reports responses as they end.
-        """
-        if any(talks):
-            return converse(self.engine, requests, self.sampling, talks, metas)
+    ) -> list[Generation]:
+        """Return a response for each request. `cuts` and `ended` are for an engine that reports responses as they end."""
         # Thinking that may have all tokens is never ended.
         if self.phases is not None and self.phases.thinking < self.sampling.max_tokens:
-            return draw_phases(self.engine, requests, self.sampling, self.phases), [()] * len(requests)
-        responses = self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
-        return responses, [()] * len(responses)
+            return draw_phases(self.engine, requests, self.sampling, self.phases)
+        return self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
 
     def go_on(self, request: Request, response: Generation) -> tuple[Generation, int]:
         """Return a response to a request as it goes on, and how many tokens it may get: 0 for one at its end."""

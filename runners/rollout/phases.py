@@ -2,20 +2,29 @@
 
 Source: Xu et al. 2025, Scalable Chain of Thoughts via Elastic Reasoning (arXiv 2505.05315): separate budgets.
 
-What ends the thinking by force stands beside the model's own tokens, as what tools say does: limits, lengths and
+What ends the thinking by force stands beside the model's own tokens: limits, lengths and
 log-probabilities do not count it, and training reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reodsl.ir import training
 from reodsl.ir.model import Model
 from runners.answers import marks_of, tokens_of_thinking
-from runners.engine.protocol import NOTHING, Engine, Generation, Inserted, Request, TokenSampling
+from runners.engine.protocol import (
+    NO_NUMBERS,
+    NOTHING,
+    Engine,
+    ForcedTokens,
+    Generation,
+    Inserted,
+    Request,
+    TokenSampling,
+)
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.verify import Thinking
@@ -66,9 +75,7 @@ class Phases:
         """
         thought = self.thought(prompt, response)
         if thought is None and len(response.tokens) >= self.thinking:
-            response = response.first(self.thinking).with_inserted(
-                Inserted(self.thinking, self.ending, turn=False)
-            )
+            response = response.first(self.thinking).with_inserted(Inserted(self.thinking, self.ending))
             thought = self.thinking
         most = self.thinking if thought is None else thought + self.solution
         response = response.first(most)
@@ -76,13 +83,9 @@ class Phases:
 
 
 def count_thinking(marks: Thinking, tokenizer: Any, prompt: Sequence[int], response: Generation) -> int:
-    """Return how many of its tokens are a response's thinking: all where nothing ends it.
-
-    Where it has several turns, it is that of the first.
-    """
-    for each in response.inserted:
-        if not each.turn:
-            return each.after
+    """Return how many of its tokens are a response's thinking: all where nothing ends it."""
+    if response.inserted:
+        return response.inserted[0].after
     found = tokens_of_thinking(marks, tokenizer, prompt, response.tokens)
     return len(response.tokens) if found is None else found
 
@@ -109,8 +112,7 @@ def draw_cut(
         cuts = [each.first(max(1, int(share * len(each.tokens)))) for share in shares for each in first]
         responses += first
         responses += [
-            cut.unfinished().with_inserted(Inserted(len(cut.tokens), phases.ending, turn=False))
-            for cut in cuts
+            cut.unfinished().with_inserted(Inserted(len(cut.tokens), phases.ending)) for cut in cuts
         ]
     rooms = {
         at: min(phases.solution, sampling.max_tokens - len(responses[at].tokens))
@@ -139,3 +141,52 @@ def draw_phases(
         for at, more in zip(going, engine.generate(asked, sampling) if asked else (), strict=True):
             responses[at] = responses[at].then(more)
     return responses
+
+
+def force(
+    engine: Engine,
+    requests: Sequence[Request],
+    responses: Sequence[Generation],
+    cuts: Sequence[Sequence[int]],
+    forcing: Sequence[int],
+    sampling: TokenSampling,
+) -> list[list[ForcedTokens]]:
+    """Force answers as `Engine.force` does. Cuts count a response's own tokens; answers follow what ended its thinking.
+
+    At a cut where thinking was ended, the answer is forced in the place of what ended it.
+    """
+    if not any(response.inserted for response in responses):
+        return engine.force(requests, responses, cuts, forcing, sampling)
+    leads: list[Request] = []
+    spans: list[Generation] = []
+    wishes: list[list[int]] = []
+    owners: list[tuple[int, int]] = []
+    for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
+        for start, places, before in _spans(response):
+            inside = [cut - start for cut in wanted if cut in places]
+            if inside:
+                tokens = response.tokens[start : places.stop]
+                owners.append((index, start))
+                leads.append(Request((*request.prompt, *before), request.seed, request.drawn + start))
+                spans.append(Generation(tokens, NO_NUMBERS, NO_NUMBERS, "stop", response.weight_versions))
+                wishes.append(inside)
+    forced = engine.force(leads, spans, wishes, forcing, sampling) if leads else []
+    answers = {
+        (index, start + answer.cut): answer.tokens
+        for (index, start), span in zip(owners, forced, strict=True)
+        for answer in span
+    }
+    return [
+        [ForcedTokens(cut, answers.get((index, cut), ())) for cut in wanted]
+        for index, wanted in enumerate(cuts)
+    ]
+
+
+def _spans(response: Generation) -> Iterator[tuple[int, range, tuple[int, ...]]]:
+    """Yield spans of a response's cuts: where each begins, the cuts, and all that is read before it begins."""
+    ends = [*(inserted.after for inserted in response.inserted), len(response.tokens)]
+    yield 0, range(ends[0]), ()
+    for inserted, end in zip(response.inserted, ends[1:], strict=True):
+        first, before = inserted.after, response.sequence(inserted.after)
+        yield first, range(first, min(first + 1, end)), before
+        yield first, range(first + 1, end), (*before, *inserted.tokens)

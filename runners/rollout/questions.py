@@ -71,7 +71,7 @@ def render_questions(
     questions: Sequence[AskedQuestion], prompt: Prompt, tokenizer: Any
 ) -> list[AskedQuestion]:
     """Return the questions with their prompts and the numbers of their metadata."""
-    prompts = prompt_tokens(prompt, tokenizer, [q.text for q in questions], [q.meta for q in questions])
+    prompts = prompt_tokens(prompt, tokenizer, [question.text for question in questions])
     return [
         replace(question, prompt=tokens, given=read_numbers(question.meta))
         for question, tokens in zip(questions, prompts, strict=True)
@@ -226,7 +226,7 @@ class Wordings:
         """
         if self.teacher is not None:
             words, text = told(self.teacher, question, self.tokenizer)
-            prompt, _ = rendered(self.prompt, words, text, self.tokenizer, question.meta)
+            prompt, _ = rendered(self.prompt, words, text, self.tokenizer)
             self._require_short(len(prompt), question, "the teacher's wording")
             question = replace(question, asked=prompt)
         if not self.wordings:
@@ -246,9 +246,7 @@ class Wordings:
         if wording.draws:
             budget = drawn_budget(wording, purpose(self.seed, "budget", draw, position))
             given["budget"] = float(budget)
-        prompt, prefix = rendered(
-            self.prompt, with_budget(wording, budget), question.text, self.tokenizer, question.meta
-        )
+        prompt, prefix = rendered(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
         self._require_short(len(prompt) - prefix, question, "its wording")
         trained = prefix if self.learn_prefix else 0
         return replace(question, prompt=prompt, trained_prefix=trained, given=given)
@@ -307,10 +305,8 @@ def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
 
 
 @lru_cache(maxsize=4096)
-def rendered(
-    prompt: Prompt, wording: Wording, text: str, tokenizer: Any, meta: str = ""
-) -> tuple[tuple[int, ...], int]:
+def rendered(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
     """Return a question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""
     bare = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
     prefix = continuation_tokens(tokenizer, wording.prefix) if wording.prefix else ()
-    return (*render_prompt(bare, text, tokenizer, meta), *prefix), len(prefix)
+    return (*render_prompt(bare, text, tokenizer), *prefix), len(prefix)

@@ -402,7 +402,7 @@ def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
     thought = graded.inputs.given.get(THINKING)
     if thought is None:
         return {}
-    ended = [not all(each.turn for each in one.response.inserted) for one in graded.rollouts]
+    ended = [bool(one.response.inserted) for one in graded.rollouts]
     return {"thinking": thought.ravel().astype(int).tolist(), "thinking_ended": ended}
 
 

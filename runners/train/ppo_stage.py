@@ -24,7 +24,6 @@ from reodsl.store.files import sync
 from reodsl.store.manifest import PLACE
 from runners.answers import marks_of, thinking_of
 from runners.clock import Moment, now, spent
-from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import SharedWeights, Weights
@@ -404,7 +403,7 @@ class PpoStage(StageRunner):
         return seconds
 
     def _open_sampler(self) -> RolloutSampler:
-        """Open the engine with the learner's weights, the verifier, own functions and tools."""
+        """Open the engine with the learner's weights, the verifier and own functions."""
         context, method, job, grading = self.context, self.method, self.job, self.context.stage.data.grading
         tokenizer, opening = context.loaded.tokenizer, self.opened
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
@@ -420,9 +419,6 @@ class PpoStage(StageRunner):
             opening.callback(made.close)
             made.advantages(TRIED)
             self.advantages = made.advantages
-        talk = _open_talk(context, method, stop, self.pool)
-        if talk is not None:
-            opening.callback(talk.function.close)
         self.engine = open_engine(
             job.inputs["start"] / "checkpoint",
             job.resources,
@@ -479,7 +475,6 @@ class PpoStage(StageRunner):
                 partial(choose_wording, method.wordings, self.pool.references, int(job.task.payload["seed"])),
             ),
             functions=functions,
-            talk=talk,
             models=self._ask,
             cut_at=method.cut_at,
             marks=marks_of(context.model) if method.counts_thinking else None,
@@ -545,27 +540,15 @@ def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
 
 
 def _longest(context: StageContext, method: Ppo) -> int | None:
-    """Return the most tokens of a sequence, or None for the model's context: tools write tokens of their own."""
-    if context.job.resources.engine == "embedded" or context.stage.data.grading.tools is not None:
+    """Return the most tokens of a sequence, or None for the model's context."""
+    if context.job.resources.engine == "embedded":
         return None
     return _longest_response(context, method) + forced_length(method.forcing, context.loaded.tokenizer)
 
 
 def _longest_response(context: StageContext, method: Ppo) -> int:
-    """Return the most tokens of a prompt and a response without tools."""
+    """Return the most tokens of a prompt and a response."""
     tokenizer = context.loaded.tokenizer
     prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
     phases = Phases.of(method.rollout, context.model, tokenizer)
     return prompt + method.rollout.max_tokens + (0 if phases is None else len(phases.ending))
-
-
-def _open_talk(
-    context: StageContext, method: Ppo, stop: tuple[int, ...], pool: StageQuestions
-) -> Talk | None:
-    """Open the tools that responses may call. Raises E0750 where questions name tools that the data does not offer."""
-    grading, tokenizer, job = context.stage.data.grading, context.loaded.tokenizer, context.job
-    require_tools(grading, (question.meta for question in pool.questions))
-    if grading.tools is None:
-        return None
-    longest = context.loaded.model.config.max_position_embeddings - forced_length(method.forcing, tokenizer)
-    return open_talk(grading.tools, context.model, tokenizer, stop, longest, job.folder, job.resources)

@@ -27,7 +27,6 @@ from reodsl.ir.reward import (
 )
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
-from runners.conversations import EarlierTurn, Talk
 from runners.draws import exit_places, purpose
 from runners.engine.protocol import NOTHING, ForcedTokens, Generation, Request
 from runners.own.function import FailedRow, OwnFunction
@@ -72,9 +71,8 @@ class RolloutSampler:
     `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
     `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
-    responses, if the reward reads them. With `cut_at` some are others that are cut at these shares. With a `talk` responses
-    may call tools, and have several turns. `models` tells what the policy and a frozen model think of tokens. By its `marks`
-    it is counted how long a response thinks.
+    responses, if the reward reads them. With `cut_at` some are others that are cut at these shares. `models` tells what the
+    policy and a frozen model think of tokens. By its `marks` it is counted how long a response thinks.
     """
 
     generator: Generator
@@ -90,7 +88,6 @@ class RolloutSampler:
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
     history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    talk: Talk | None = None
     models: Ask | None = None
     cut_at: tuple[float, ...] = ()
     marks: Thinking | None = None
@@ -118,8 +115,7 @@ class GradedStep:
     answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled[i]` has a reason for each
     answer of rollout i, whole, forced or of a prefix, that the verifier could not judge (`timeout`, `failed`), and for each
     of the user's functions that failed at it (`reward`). `answered` is the share of the responses that ended in which
-    there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', with what tools said in them, up
-    to `KEPT_TEXT` characters.
+    there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', up to `KEPT_TEXT` characters.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -154,21 +150,16 @@ def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], dra
 
     def ended(number: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
         forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
-        sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, (), forced))])
+        sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, forced))])
 
     if sampler.cut_at:
         made, size = sampler.generator, sampler.rollouts
         assert made.phases is not None
         responses = draw_cut(made.engine, requests, made.sampling, made.phases, sampler.cut_at, size)
-        return grade_step(sampler, asked, responses, (began, now()), (), group)
-    responses, turns = sampler.generator.generate(
-        requests,
-        [sampler.talk] * len(asked),
-        [question.meta for question, _ in asked],
-        cuts if sampler.reward.splits is not None else None,
-        ended,
-    )
-    return grade_step(sampler, asked, responses, (began, now()), turns, group)
+        return grade_step(sampler, asked, responses, (began, now()), group)
+    early = cuts if sampler.reward.splits is not None else None
+    responses = sampler.generator.generate(requests, early, ended)
+    return grade_step(sampler, asked, responses, (began, now()), group)
 
 
 def grade_step(
@@ -176,29 +167,25 @@ def grade_step(
     asked: Sequence[tuple[AskedQuestion, Request]],
     responses: Sequence[Generation],
     generating: tuple[Moment, Moment],
-    turns: Sequence[tuple[EarlierTurn, ...]] = (),
     group: RolloutGroup[list[GradedRollout]] | None = None,
 ) -> GradedStep:
     """Force and grade responses, question by question and rollout by rollout; `generating` is when they were made.
 
-    `turns` are those before the last of each, where responses have several. `group` has those that came early.
+    `group` has those that came early.
     """
     group = group or sampler.ahead.expect(len(asked), list)
-    turns = turns or [()] * len(responses)
     inputs = reward_inputs(sampler, [question for question, _ in asked], responses)
     cuts = needed_cuts(sampler.reward, inputs)
     measured = now()
     forced = sampler.generator.force([request for _, request in asked], responses, cuts.forced)
     answered = now()
     rollouts = [
-        Rollout(*_of(asked, number), response, before, tuple(answers))
-        for number, (response, before, answers) in enumerate(zip(responses, turns, forced, strict=True))
+        Rollout(*_of(asked, number), response, tuple(answers))
+        for number, (response, answers) in enumerate(zip(responses, forced, strict=True))
     ]
     sampler.ahead.add((group, number, rollout) for number, rollout in enumerate(rollouts))
     graded = grade_later(group.result.result(), rollouts, sampler.grader)
-    prefixes = tuple(
-        tuple((at, each is not None and each[1].correct) for at, each in one.prefixes) for one in graded
-    )
+    prefixes = tuple(tuple((at, each[1].correct) for at, each in one.prefixes) for one in graded)
     bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     at_cuts = [(n, cut, each[1].correct) for n, one in enumerate(graded) for cut, each in one.forced.items()]
     width = 1 + int(inputs.length.max())
@@ -339,7 +326,7 @@ def _own_values(
 
 
 def _unjudged(one: GradedRollout) -> list[str]:
-    every = (one.whole, *one.forced.values(), *(answer for _, answer in one.prefixes if answer is not None))
+    every = (one.whole, *one.forced.values(), *(answer for _, answer in one.prefixes))
     return [why for _, verdict in every if (why := verdict.unsettled) is not None]
 
 

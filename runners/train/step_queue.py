@@ -172,7 +172,7 @@ def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[in
     responses: dict[tuple[int, int], tuple[Generation, ...]] = {}
     rows = _unpacked(tensors["open"]).iter_rows()
     for draw, position, tokens, logprobs, behaviour, finish, versions, thought, ending in rows:
-        inserted = () if thought is None else (Inserted(thought, tuple(ending), turn=False),)
+        inserted = () if thought is None else (Inserted(thought, tuple(ending)),)
         response = Generation(
             tuple(tokens), array("d", logprobs), array("d", behaviour), finish, tuple(versions), inserted
         )

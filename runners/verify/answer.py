@@ -23,7 +23,7 @@ class Claim:
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
     `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
-    reads the `question` and the `turns` before the last one, which are JSON. `which` says which answer to its question this
+    reads the `question`. `which` says which answer to its question this
     is; equal answers are equal whichever they are.
     """
 
@@ -31,7 +31,6 @@ class Claim:
     gold: str
     meta: str = ""
     question: str = ""
-    turns: str = ""
     which: str = field(default="", compare=False)
 
 
@@ -86,7 +85,7 @@ class VerdictCache(OrderedDict[Claim, Verdict]):
 
     def put(self, answer: Claim, verdict: Verdict) -> None:
         """Keep a verdict, dropping the oldest when full."""
-        if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) <= LONGEST_KEPT:
+        if len(answer.text) + len(answer.gold) + len(answer.meta) <= LONGEST_KEPT:
             self[answer] = verdict
             self.move_to_end(answer)
             while len(self) > self._entries:

@@ -240,7 +240,7 @@ def answer_row(answer: Claim) -> dict[str, object]:
     references = answer.gold.split(SEPARATOR)
     row: dict[str, object] = {"question": answer.question, "text": answer.text, "reference": references[0]}
     row |= {"references": references, "meta": meta if isinstance(meta, dict) else {}}
-    return {**row, "turns": json.loads(answer.turns)} if answer.turns else row
+    return row
 
 
 def open_verifier(chosen: Comparison, tolerance: float, folder: Path, resources: Resources) -> Verifier:

@@ -22,6 +22,8 @@ COMMANDS = {
 
 SPECS = {
     "judge()": 'data d { source = file("a.jsonl"), verifier = judge("m", address: "http://127.0.0.1/v1") }',
+    "tools": 'data d { source = file("a.jsonl"), tools = tools(python("sums_env:verifiers")) }',
+    "reply": 'model m { prompt { reply = "{reply}" } }',
     "final": 'data d { source = file("a.jsonl"), answer = final }',
     "replicate_from": "study s { replicate_from = [a] }",
 }

@@ -18,7 +18,6 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Progress, Resources
 from reodsl.ir import canonical
-from reodsl.ir.data import Grading, Python, Tools
 from reodsl.ir.expression import Aggregate, Constant, Infix, Length
 from reodsl.ir.model import Forcing, Model, Prompt
 from reodsl.ir.wording import Wording
@@ -498,18 +497,6 @@ def test_a_text_that_forces_answers_has_to_be_in_the_vocabulary(
     with pytest.raises(Problem) as caught:
         done(job, checkpoint, questions, forcing=unknown)
     assert caught.value.diagnostics[0].code == "E0810"
-
-
-def test_tools_are_refused_where_the_questions_own_benchmark_lets_none_be_called(tmp_path: Path) -> None:
-    gradings = {"plain": Grading(tools=Tools(code=Python(function="sums:tools"))), "calls": Grading()}
-    offered = json.dumps({"tools": [{"function": {"name": "add"}}]})
-    metas = {"plain": "", "calls": offered}
-    questions = [AskedQuestion("q", "", "1", benchmark=name, meta=meta) for name, meta in metas.items()]
-    plan = SimpleNamespace(samples=1, gradings=gradings)
-    job = SimpleNamespace(work=tmp_path, resources=Resources())
-    with pytest.raises(Problem, match=r"no response may call: add") as caught:
-        run.work_through(job, SimpleNamespace(), questions, plan)
-    assert caught.value.diagnostics[0].code == "E0750"
 
 
 def test_prompts_fill_their_template_once(checkpoint: Path, refusal: Callable[..., None]) -> None:

@@ -25,7 +25,6 @@ from reodsl.ir.data import (
     PackageData,
     Python,
     Regex,
-    Tools,
     Whole,
 )
 from reodsl.ir.data import (
@@ -116,7 +115,7 @@ def _every_expression() -> Any:
 def _data(name: str, *sources: Any, **more: Any) -> Any:
     readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code, Whole))
     sources = sources or (filled(Generated, traces=None),)
-    return filled(Data, **{"name": name, "sources": sources, "answer": readers, "tools": None, **more})
+    return filled(Data, **{"name": name, "sources": sources, "answer": readers, **more})
 
 
 def _model(name: str, source: Any) -> Any:
@@ -145,8 +144,7 @@ def everything() -> Spec:
     """All of it; no two declarations are equal."""
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
-    tools = filled(Tools, code=filled(Python, function="env:verifiers"))
-    owned = _data("owned", verifier=filled(Python, function="own.py:check"), tools=tools)
+    owned = _data("owned", verifier=filled(Python, function="own.py:check"))
     tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(

@@ -10,7 +10,6 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, identity, material
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
-from reodsl.ir.data import Tools
 from reodsl.ir.model import Dimensions, Served
 from tests.graph.everything import classes, everything, nodes, notes, updated
 
@@ -42,7 +41,6 @@ BUT = {
     "model Prompt.kind": "train sample evaluate",
     "model Prompt.template": "train sample evaluate",
     "model Prompt.prefix": "train sample evaluate",
-    "model Prompt.reply": "train sample evaluate",
     "model Prompt.system": "train sample",  # the suite's wording has its own
     # Answers are graded where they are given.
     **{
@@ -58,8 +56,6 @@ BUT = {
         )
     },
     "data Chance.of": "train",
-    "data Data.tools": "train",
-    **{f"data Tools.{field}": "train" for field in Tools.model_fields},
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.

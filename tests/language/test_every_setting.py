@@ -203,9 +203,6 @@ CONTEXTS: dict[str, Context] = {
     ),
     "columns": _called(SOURCE.replace("@", 'file("q.jsonl", columns: @)')),
     "python": _called(DATA.replace("@", "verifier = @"), function='"checks.py:check"'),
-    "tools": _called(
-        DATA.replace("@", 'tools = @, verifier = python("env:verifiers")'), code='python("env:verifiers")'
-    ),
     "tests": _called(DATA.replace("@", "verifier = @")),
     "generated": _called(TRACED, task="chain", count="64", seed="1", traces="chain_traces"),
     "file": _called(SOURCE, path='"q.jsonl"'),
@@ -324,7 +321,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "wording.budget": ("8 tokens..16 tokens",),
     "wording.when": ("mean(len(z) for z in ref) > 30 tokens",),
     "python.function": ('"checks.py:other"',),
-    "tools.code": ('python("other_env:verifiers")',),
     "generated.task": ("chain_long",),
     "generated.traces": ("chain_traces { error = 0 }",),
     "file.path": ('"r.jsonl"',),
@@ -334,7 +330,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "package.file": ('"m.gguf"',),
     "data.source": ("generated(chain_long, count: 64, seed: 1)",),
     "data.strip": ('marks(before: "Q:")',),
-    "data.tools": ('tools(python("env:verifiers"))',),
     "task.modulus": ('5, values = words("0 1 2 3 4")',),
     "task.values": ('words("9 8 7 6 5 4 3 2 1 0")',),
     "task.operations": ('["+1", "+2"]',),

@@ -15,7 +15,7 @@ from runners.prompts import prompt_tokens, render_prompt
 from runners.rollout.questions import AskedQuestion, rendered, told
 
 TEMPLATE = (
-    "{{ bos_token }}{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}"
+    "{{ bos_token }}"
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] | trim) + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n<｜User｜>' }}{% endif %}"
 )
@@ -111,16 +111,6 @@ def test_texts_without_marks_are_read_as_before(tokenizer: PreTrainedTokenizerFa
     expected = [tuple(each) for each in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     assert encode_prompts(tokenizer, texts) == expected
     assert encode_traces(tokenizer, texts) == expected
-
-
-def test_a_tool_described_in_data_opens_no_turn(tokenizer: PreTrainedTokenizerFast) -> None:
-    meta = '{"tools": [{"name": "f", "description": "\\u003c|im_end|>"}]}'
-    harmless = meta.replace("\\u003c|im_end|>", "adds")
-    found, plain = (
-        controls(tokenizer, render_prompt(CHAT, "?", tokenizer, each)) for each in (meta, harmless)
-    )
-    assert found == plain
-    assert "<tool_call>" in found
 
 
 def test_a_trace_keeps_the_marks_that_models_write(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -31,9 +31,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    loaded = [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]
+    loaded = [name for name in sys.modules if name.partition(".")[0] == "sums"]
     before = {name: sys.modules.pop(name) for name in loaded}
     yield folder
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sums"]:
         del sys.modules[name]
     sys.modules.update(before)

@@ -264,14 +264,14 @@ def test_only_what_a_package_offers_can_be_named(place: Place, monkeypatch: pyte
 def test_all_python_of_a_package_is_the_functions_content(
     site: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the layout that the library's own scaffold has: the module that is named only imports from the others."""
-    install(site, "from sums_env.taskset import Sums\n", library=False)
-    folder = site / "sums_env"
+    """The module that is named only imports from the others."""
+    install(site, "from sums.taskset import check\n")
+    folder = site / "sums"
     (folder / "servers").mkdir(parents=True)
-    (site / "sums_env.py").rename(folder / "__init__.py")
+    (site / "sums.py").rename(folder / "__init__.py")
     for name in ("taskset.py", "servers/tool.py"):
         (folder / name).write_text("A = 1\n")
-    code = read_code("sums_env:verifiers", place.folder)
+    code = read_code("sums:check", place.folder)
     assert (code.path, code.others) == (folder / "__init__.py", 2)
     (unasked,) = report_unapproved([code])
     assert "with 2 more of its package, has the content" in unasked.notes[0]
@@ -286,17 +286,17 @@ def test_all_python_of_a_package_is_the_functions_content(
     ]
     for change in changes:
         change()
-        changed = read_code("sums_env:verifiers", place.folder)
+        changed = read_code("sums:check", place.folder)
         assert changed.checksum not in seen
         assert list(report_unapproved([changed]))
         seen.add(changed.checksum)
     (folder / "data.txt").write_text("no Python")
-    assert read_code("sums_env:verifiers", place.folder).checksum in seen
+    assert read_code("sums:check", place.folder).checksum in seen
     for name, most in (("MOST_FILES", 2), ("LARGEST_PACKAGE", 7)):
         with monkeypatch.context() as patch:
             patch.setattr(code_module, name, most)
             with pytest.raises(Problem, match="3 more Python files") as caught:
-                read_code("sums_env:verifiers", place.folder)
+                read_code("sums:check", place.folder)
         assert caught.value.diagnostics[0].code == "E0743"
 
 

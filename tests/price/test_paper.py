@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from reodsl.graph.lower import lower
-from reodsl.ir.data import Python, Tools
 from reodsl.language import compile_file
 from reodsl.price import Prices, price
 from reodsl.price.show import step
@@ -97,23 +96,6 @@ def test_checking_hides_behind_whole_and_forced_answers(name: str) -> None:
     assert found.seconds["forcing"] > 0
     making = found.seconds["generation"] + found.seconds["forcing"]
     assert found.seconds["verification"] == pytest.approx(100 * found.verified - making, rel=1e-9)
-
-
-def test_what_calls_tools_is_checked_once_all_has_ended(prices: Prices) -> None:
-    spec = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo").spec
-    assert spec is not None
-    graph = lower(spec)
-    tools = Tools(code=Python(function="env:verifiers"), turns=4, reply=64).model_dump(mode="json")
-    for task in graph.tasks:
-        if task.id == TASK:
-            task.payload["stage"]["data"]["tools"] = tools
-        if task.id == "base.eval":
-            task.payload["suite"]["benchmarks"][-1]["data"]["tools"] = tools
-    found = price(graph, spec).tasks
-    assert found[TASK].step_hours["verification"] == near(128 * 2048 * (1 + 3.10) / 1400 / 3600)
-    asked = found["base.eval"]
-    assert asked.seconds["verification"] == near(asked.verified / 1400)
-    assert prices.tasks["base.eval"].seconds["verification"] == 0.0
 
 
 def test_training_by_hand(prices: Prices) -> None:

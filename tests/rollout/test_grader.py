@@ -1,4 +1,4 @@
-"""Samples of several turns as they are graded: what is read, and after which turns."""
+"""Rollouts as they are graded: what is read of them, and by which verifier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from reodsl.ir.data import Grading, LastNumber
 from reodsl.ir.model import Folder, Forcing, Model
 from runners.answers import thinking_of
-from runners.conversations import EarlierTurn
 from runners.engine.protocol import ForcedTokens, Generation, Inserted, Request
 from runners.evaluate.tables import sample_rows
 from runners.models.tokenizer import word_tokenizer
@@ -19,10 +18,9 @@ from runners.rollout.grader import Grader, Rollout, grade
 from runners.rollout.questions import AskedQuestion
 from runners.verify import Claim, Verdict
 
-TURNS = (EarlierTurn("a", (), ("x",)), EarlierTurn("b", (), ("y",)))
-RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90,)), Inserted(5, (91,))))
+RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90, 91)),))
 QUESTION = AskedQuestion("q", "asked", "7", benchmark="b")
-ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE, TURNS)
+ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE)
 
 
 class Words:
@@ -43,19 +41,13 @@ class Notes:
         return [Verdict(True, "checked")] * len(answers)
 
 
-def test_an_answer_at_a_cut_comes_after_the_turns_that_were_over() -> None:
-    befores = [ITEM.answer("", "", cut).turns for cut in (0, 2, 3, 4, 5, 8, None)]
-    counts = [(before.count('"x"'), before.count('"y"')) for before in befores]
-    assert counts == [(0, 0), (0, 0), (1, 0), (1, 0), (1, 1), (1, 1), (1, 1)]
-
-
-def test_a_sample_has_the_words_of_tools_and_the_answer_of_its_last_turn() -> None:
+def test_a_sample_has_the_words_that_ended_its_thinking() -> None:
     notes, ends = Notes(), (LastNumber(),)
     grader = Grader(cast("Any", notes), Words(), (), ends)
     (row,) = sample_rows(grade([ITEM], lambda _: grader), grader.text).rows(named=True)
-    assert (row["response"], row["tokens"], row["answer"]) == ("0 1 2 90 3 4 91 5 6 7 8", 9, "8")
+    assert (row["response"], row["tokens"], row["answer"]) == ("0 1 2 90 91 3 4 5 6 7 8", 9, "8")
     ((asked,),) = notes.calls
-    assert (asked.text, asked.turns) == ("8", ITEM.answer("", "").turns)
+    assert asked.text == "8"
 
 
 def test_each_verifier_grades_its_answers_in_one_call() -> None:
@@ -126,16 +118,7 @@ def test_an_evaluation_reads_answers_in_thinking_unless_it_is_skipped(
 
 
 def answered(response: Generation, model: Model, grading: Grading, prompt: tuple[int, ...] = ()) -> str:
-    """The answer that is read in the last turn of a response."""
+    """The answer that is read in a response."""
     grader = Grader(cast("Any", Notes()), WORDS, (WORDS.eos_token_id,), thinking=thinking_of(model, grading))
-    rollout = Rollout(QUESTION, 0, Request(prompt, 0), response, TURNS[: len(response.inserted)])
+    rollout = Rollout(QUESTION, 0, Request(prompt, 0), response)
     return grade([rollout], lambda _: grader)[0].whole[0].text
-
-
-def test_thinking_of_a_last_turn_is_its_own() -> None:
-    """The thinking of a turn before it says nothing of it, and what a tool's message ends in does."""
-    model = Model(name="m", source=Folder(path="m"), context=40)
-    first, last = ids("</think> \\boxed{ 8 } <eos>"), ids("\\boxed{ 7 } <eos>")
-    for inserted, answer in (("a", ""), ("a </think>", "7")):
-        response = Generation(first + last, (), (), "stop", (0,), (Inserted(len(first), ids(inserted)),))
-        assert answered(response, model, Grading(thinking="skip")) == answer

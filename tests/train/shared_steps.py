@@ -84,7 +84,7 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
 def end_thinking(response: Generation) -> Generation:
     """The same response with its thinking ended by force, after half of it and of its length's own number of tokens."""
     count = len(response.tokens)
-    return response.with_inserted(Inserted(count // 2, tuple(range(2, 2 + count % 4)), turn=False))
+    return response.with_inserted(Inserted(count // 2, tuple(range(2, 2 + count % 4))))
 
 
 def held(ranks: Ranks, packed: bool | None) -> Learner:

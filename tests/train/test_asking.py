@@ -226,15 +226,10 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
     forcing = Forcing(text="go now", answer_tokens=3)
     settings, model = method(wordings=wordings, forcing=forcing), SimpleNamespace(tokenizer=TOKENIZER)
     room = settings.max_prompt + settings.rollout.max_tokens
-    for engine, tools, longest in (
-        ("sglang", None, room + 4 + 2 + 3),
-        ("embedded", None, None),
-        ("sglang", 1, None),
-    ):
+    for engine, longest in (("sglang", room + 4 + 2 + 3), ("embedded", None)):
         job = SimpleNamespace(resources=SimpleNamespace(engine=engine))
-        stage = SimpleNamespace(data=SimpleNamespace(grading=SimpleNamespace(tools=tools)))
         marks = SimpleNamespace(think_open=None, think_close="now")
-        context = SimpleNamespace(stage=stage, loaded=model, job=job, model=marks)
+        context = SimpleNamespace(loaded=model, job=job, model=marks)
         assert ppo_stage._longest(context, settings) == longest
         phases = settings.rollout.model_copy(update={"solution": 1, "ending": "go go now"})
         ended = settings.model_copy(update={"rollout": phases})

@@ -311,11 +311,11 @@ def test_metrics_of_a_reward_are_logged() -> None:
     assert "metric_right" not in make_step(Draws([1]), method(), 0).metrics
 
 
-def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from() -> None:
+def test_what_ends_thinking_is_read_after_a_prefix_and_not_learnt_from() -> None:
     """The tokens of a row that are predicted are its prefix's last and the response's own, in order."""
     base = with_prefixes(experience(small_model()), 2)
-    said = (Inserted(1, (20,)), Inserted(2, (21, 21)))
-    responses = [replace(one, inserted=said[: len(one.tokens)]) for one in responses_of(base)]
+    ended = [(Inserted(1, (20,)),), (Inserted(2, (21, 21)),)]
+    responses = [replace(one, inserted=ended[len(one.tokens) > 1]) for one in responses_of(base)]
     found: GradedStep = with_responses(base, responses)
     batch = batch_of(score(found, method()))
     inputs = padded(batch, torch.device("cpu"))

@@ -163,7 +163,7 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
     made.ahead.close()
 
 
-def test_what_a_tool_said_is_read_and_not_asked_about():
+def test_what_ended_thinking_is_read_and_not_asked_about():
     models = [small_model(vocab=len(TOKENIZER))]
     learner = Learner.of(models[0], (), 0.0)
     tokens, said = ids("a b b a"), ids("wait so")

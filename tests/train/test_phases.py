@@ -16,7 +16,6 @@ from reodsl.ir.reward import Part, Reward, Track
 from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
-from runners.conversations import force
 from runners.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import NOTHING, Generation, Inserted, Request, TokenSampling
@@ -25,7 +24,7 @@ from runners.execute.questions import count_wordings
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
 from runners.rollout.grader import Generator, Grader, Rollout
-from runners.rollout.phases import Phases, count_thinking, draw_phases
+from runners.rollout.phases import Phases, count_thinking, draw_phases, force
 from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
@@ -101,7 +100,7 @@ def test_phases_are_those_of_a_loop_over_tokens(loaded, engine, thinking, soluti
         assert response.logprobs == pytest.approx(logprobs, abs=2e-5)
         assert phases.thought(request.prompt, response) == over
         assert response.finish == finish
-        expected = (Inserted(over, ids(loaded, ENDING), turn=False),) if forced else ()
+        expected = (Inserted(over, ids(loaded, ENDING)),) if forced else ()
         assert response.inserted == expected
         kinds.add((forced, finish, len(tokens) == over))
     assert len(kinds) >= 3
@@ -137,8 +136,8 @@ def test_thinking_is_counted_up_to_its_mark_without_phases(loaded, engine, mark)
         assert count_thinking(marks, loaded.tokenizer, request.prompt, response) == expected
         kinds.add((expected == 0, expected == len(tokens)))
     assert len(kinds) >= (1 if mark == "so answer" else 2)
-    turns = (Inserted(1, ids(loaded, "b"), turn=True), Inserted(2, ids(loaded, "c"), turn=False))
-    assert count_thinking(marks, loaded.tokenizer, (1,), replace(response, inserted=turns)) == 2
+    ended = replace(response, inserted=(Inserted(2, ids(loaded, "c")),))
+    assert count_thinking(marks, loaded.tokenizer, (1,), ended) == 2
 
 
 def test_answers_are_forced_out_of_what_a_response_read(loaded, engine):
@@ -169,7 +168,7 @@ def test_an_answer_is_read_as_if_the_model_had_ended_its_thinking(loaded):
         ids(loaded, "\\boxed{ 3 }"),
     )
     tokens = (*thought, *solution)
-    response = Generation(tokens, (), (), "length", (0,), (Inserted(len(thought), ending, turn=False),))
+    response = Generation(tokens, (), (), "length", (0,), (Inserted(len(thought), ending),))
     rollout = Rollout(AskedQuestion("q", "", "3"), 0, Request((5,), 0), response)
     last = grader.text(response.sequence())
     assert last == grader.text((*thought, *ending, *solution))
@@ -339,7 +338,7 @@ def test_whole_responses_are_cut_at_shares_of_their_tokens_and_go_on(steps, load
         for at, one in enumerate(members[2:]):
             base, response = whole[at % 2], one.response
             cut = max(1, int(SHARES[at // 2] * len(base.tokens)))
-            assert response.inserted == (Inserted(cut, ending, turn=False),)
+            assert response.inserted == (Inserted(cut, ending),)
             tokens, finish = list(base.tokens[:cut]), "length"
             while len(tokens) < min(cut + 4, 32) and finish == "length":
                 prompt = (*one.request.prompt, *tokens[:cut], *ending, *tokens[cut:])

@@ -28,13 +28,11 @@ from reodsl.ir.reward import (
     Steps,
 )
 from runners.answers import answer_after_forcing
-from runners.conversations import EarlierTurn
-from runners.engine.protocol import ForcedTokens, Generation, Inserted, TokenSampling
+from runners.engine.protocol import ForcedTokens, Generation, TokenSampling
 from runners.models.tokenizer import word_tokenizer
 from runners.own.function import FailedRow
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
-from runners.rollout import grader as generator_module
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import AskedQuestion, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
@@ -214,59 +212,6 @@ def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, ri
     assert found.prefixes == prefixes
     # Forced answers are asked for, and count wherever they come.
     assert found.forced.values.tolist() == [True, True, True, False]
-
-
-def test_a_prefix_of_several_turns_is_graded_in_the_turn_that_it_ends_in(monkeypatch):
-    """By what that turn holds until then, and after the turns before it; a turn that begins has said nothing."""
-    texts = ["a \\boxed{ 8 } <eos> b \\boxed{ 7 } so <eos>", "a \\boxed{ 7 } <eos> b so <eos>"]
-    responses = [
-        Generation(own, (0.0,) * len(own), (0.0,) * len(own), "stop", (0,), (Inserted(5, ids("wait a")),))
-        for own in map(ids, texts)
-    ]
-    turns = [(EarlierTurn("a", (), (said,)),) for said in ("x", "y")]
-    monkeypatch.setattr(generator_module, "converse", lambda *_: (responses, turns))
-    rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 5, 9), l_max=20))
-    made = sampler(ScriptedEngine([], {}), rule, (3, 4, 5, 9, 20), talk=object())
-    judge, graded = made.grader.verifier, []
-    monkeypatch.setattr(type(judge), "grade", recorded(type(judge).grade, graded))
-    found = sample_step(made, [QUESTION], 0)
-    assert found.prefixes == (((4, False), (5, False), (9, True)), ((4, True), (5, False)))
-    cuts = [[3, 4, 5, 9], [3, 4, 5]]
-    verdicts = [[False, False, False, True], [False, True, False]]
-    assert [divmod(key, found.bare.width) for key in found.bare.keys.tolist()] == [
-        (number, cut) for number, own in enumerate(cuts) for cut in own
-    ]
-    assert found.bare.values.tolist() == [right for own in verdicts for right in own]
-    assert found.inputs.correct.tolist() == [[1, 0]]
-    of = {answer.which: answer.turns for answer in graded}
-    assert (of["0:4"], of["1:4"]) == ("", "")
-    assert '"x"' in of["0:9"]
-    assert '"x"' in of["0"]
-    assert '"y"' in of["1"]
-
-
-def test_an_answer_forced_within_a_turn_comes_after_the_turns_before_it(monkeypatch):
-    own = ids("a b <eos> b a wait so <eos>")
-    response = Generation(own, (), (), "stop", (0,), (Inserted(3, ids("wait")), Inserted(5, ids("wait"))))
-    turns = (EarlierTurn("a b", (), ("x",)), EarlierTurn("b a", (), ("y",)))
-    monkeypatch.setattr(generator_module, "converse", lambda *_: ([response] * 2, [turns] * 2))
-    answers = [ForcedTokens(cut, ids("7 }")) for cut in (2, 3, 6)]
-    monkeypatch.setattr(generator_module, "force", lambda *_: [answers, []])
-    rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 3, 6), l_max=20))
-    made, graded = sampler(ScriptedEngine([], {}), rule, (2, 3, 6, 20), talk=object()), []
-    judge = type(made.grader.verifier)
-    monkeypatch.setattr(judge, "grade", recorded(judge.grade, graded))
-    sample_step(made, [QUESTION], 0)
-    said = {answer.which: (answer.turns.count('"x"'), answer.turns.count('"y"')) for answer in graded}
-    assert said == {"0": (1, 1), "1": (1, 1), "0/2": (0, 0), "0/3": (1, 0), "0/6": (1, 1)}
-
-
-def recorded(grade, answers):
-    def grading(verifier, asked):
-        answers.extend(asked)
-        return grade(verifier, asked)
-
-    return grading
 
 
 def test_reasoning_steps_give_each_response_its_own_places():

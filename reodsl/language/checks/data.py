@@ -23,7 +23,6 @@ from reodsl.language.reward.selection import find_questions
 from reodsl.language.values import Record, Value, list_records
 
 SIGNED = re.compile(r"[+-][0-9]+$")
-ENVIRONMENT = ":verifiers"
 PACKAGE_DATA = ("task", "count", "seed")
 FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
     "model": {
@@ -75,7 +74,6 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
                     help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
                 )
         yield from _check_patterns(data)
-        yield from _check_tools(data)
 
 
 def _check_foreign(use: str, source: Record | None) -> Iterator[Diagnostic]:
@@ -162,19 +160,6 @@ def _check_tokenizer(tokenizer: Record) -> Iterator[Diagnostic]:
 def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
     message = f"the {record.kind} `{record.name}` does not fit together: {message}"
     return View(record)[name].error("E0720", message, help=helps)
-
-
-def _check_tools(data: Record) -> Iterator[Diagnostic]:
-    """Report E0533 where the tools of data are those of no environment."""
-    code = data.sub("tools.code")
-    if code is None or "function" not in code.fields or str(code.data("function")).endswith(ENVIRONMENT):
-        return
-    yield View(code)["function"].error(
-        "E0533",
-        "tools are those of an environment of `verifiers`",
-        "no environment",
-        help='name a package that has some: `tools(python("MODULE:verifiers"))`',
-    )
 
 
 @case_check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
@@ -378,41 +378,14 @@ def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @stage_check
-def check_turns(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0533: a stage that would cut turns into segments, or learn from the text of several turns."""
-    pool = stage.pool
-    source = pool.sub("data") if pool is not None else stage.record.sub("data")
-    if source is None or source.sub("tools") is None:
-        return
-    turns = View(source)["tools"].label("responses have several turns")
-    if "segment" in stage and stage.method == "ppo":
-        yield stage["segment"].error(
-            "E0533",
-            "a segment would end a response in the middle of its turns",
-            "cuts turns",
-            turns,
-            help="take `segment` out: with `lag` alone responses are whole",
-        )
-    if pool is not None and stage.method != "ppo":
-        yield error(
-            "E0533",
-            f"`{stage.method}` learns from every token of a pool's responses, and part of these is what tools said",
-            pool.span,
-            "has several turns",
-            others=[turns],
-            help="train on what tools said by `ppo`, which leaves it out, or take a pool of data without `tools`",
-        )
-
-
-@stage_check
 def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0538: a stage or a pool whose thinking cannot have tokens of its own, or a reward that asks for its phases."""
-    pool, data = stage.pool, stage.record.sub("data")
+    pool = stage.pool
     if pool is not None:
-        yield from _check_phases(View(pool), "", case.model, [pool.sub("data")])
+        yield from _check_phases(View(pool), "", case.model)
     if stage.method != "ppo":
         return
-    yield from _check_phases(stage, "rollout.", case.model, [data])
+    yield from _check_phases(stage, "rollout.", case.model)
     yield from _check_cuts(stage)
     if stage.reward is not None and "phases" in stage.reward.uses and "rollout.solution" not in stage:
         yield stage["reward"].error(
@@ -458,14 +431,11 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
 @case_check
 def check_suite_phases(case: Case) -> Iterator[Diagnostic]:
     """Report E0538: a suite whose thinking cannot have tokens of its own."""
-    benchmarks = list_records(case.suite, "benchmarks")
-    yield from _check_phases(case.evaluation, "", case.model, [each.sub("data") for each in benchmarks])
+    yield from _check_phases(case.evaluation, "", case.model)
 
 
-def _check_phases(
-    rule: View, place: str, model: Record | None, data: Sequence[Record | None]
-) -> Iterator[Diagnostic]:
-    """Report E0538 for a rule of sampling at a place in a record, and the data whose questions are asked by it."""
+def _check_phases(rule: View, place: str, model: Record | None) -> Iterator[Diagnostic]:
+    """Report E0538 for a rule of sampling at a place in a record."""
     solution, ending, most = (rule[place + name] for name in ("solution", "ending", "max_tokens"))
     if ending.word and not solution.slot:
         message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
@@ -488,13 +458,4 @@ def _check_phases(
             "as long as the response",
             *most.set_here,
             help=f"write `solution = {half}`, or raise `max_tokens`: it counts thinking and solution together",
-        )
-    tools = next((each for each in data if each is not None and each.sub("tools") is not None), None)
-    if tools is not None:
-        yield solution.error(
-            "E0538",
-            "a response of several turns thinks in each of them",
-            "which turn's solution?",
-            View(tools)["tools"].label("responses have several turns"),
-            help="take `solution` out, or ask questions of data without `tools`",
         )

@@ -201,3 +201,16 @@ def test_half_precision_stays_near(trained_model: Any) -> None:
     responses = engine.generate(requests, SAMPLED)
     forced = engine.force(requests, responses, [[0, 2]] * 8, (7, 8), TokenSampling(3))
     assert all(answers[0].tokens for answers in forced)
+
+
+def test_a_request_has_a_limit_of_its_own(trained_model: Any) -> None:
+    requests = make_requests(4, 3, seed=6)
+    sampling = TokenSampling(24, temperature=1.3, stop_ids=(STOP,))
+    responses = engine_of(trained_model).generate(requests, sampling)
+    rng = random.Random(0)
+    limits = [rng.randint(1, 30) for _ in requests]
+    limited = [replace(request, most=most) for request, most in zip(requests, limits, strict=True)]
+    found = engine_of(trained_model, rows=5).generate(limited, sampling)
+    for response, most, full in zip(found, limits, responses, strict=True):
+        assert response.tokens == full.tokens[:most]
+        assert response.finish == ("stop" if response.tokens[-1] == STOP else "length")
