@@ -97,7 +97,7 @@ def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyth
         yield _part(("study", *sides), diff.study.rows, diff.study, everything)
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
         if only:
-            yield _Part(notes=[("", f"only in {words}: {', '.join(only)}")])
+            yield _Part(notes=[("", f"only in {words}: {_some(only, len(only) if everything else _NAMES)}")])
     measured = _measure_arms(diff.arms, a, b)
     # Two that mean the same and measure the same need no table to say so.
     if measured and (diff.different or any(a.get(each.a) != b.get(each.b) for each in diff.arms)):

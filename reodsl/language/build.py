@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ from reodsl.ir.wording import Wording
 from reodsl.language import values
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
-from reodsl.language.idle import Surroundings, drop_idle
+from reodsl.language.idle import NEEDS, Surroundings, drop_idle
 from reodsl.language.resolve import cap_importance, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
@@ -115,7 +115,12 @@ class Lowering:
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
-    """Return a value of a class of the representation: its fields are `special`, or a record's settings at their places."""
+    """Return a value of a class of the representation: its fields are `special`, or a record's settings at their places.
+
+    A setting of a declaration that nothing reads is left at its default; those of a stage are before.
+    """
+    if record.kind in NEEDS and record.kind != "stage":
+        record = drop_idle(Surroundings(record), record.kind)
     fields = dict(special)
     for name, place in written_fields(cls):
         if name in special:
@@ -282,7 +287,7 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
 
 def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> Stage:
     """One stage."""
-    record = drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus))
+    record = _bound_monitor(drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus)))
     given = record.part("data")
     pool = given.part("pool") if given.kind == "selected" else None
     until = record.sub("until")
@@ -297,6 +302,20 @@ def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> S
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
         selected=build_selected(low, given.part("selection"), pool) if pool is not None else None,
     )
+
+
+def _bound_monitor(record: Record) -> Record:
+    """Return a stage whose monitor is measured once if its next time would come after the last step."""
+    steps, every, outer = record.at("steps"), record.at("monitor.every"), record.at("monitor")
+    if (
+        steps is None
+        or every is None
+        or outer is None
+        or record.data("monitor.every") <= record.data("steps")
+    ):
+        return record
+    monitor = record.part("monitor").with_field("every", replace(every, value=steps.value))
+    return record.with_field("monitor", replace(outer, value=replace(outer.value, data=monitor)))
 
 
 def typed_reward(ctx: Context, record: Record) -> TypedReward | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from reodsl.diagnostics.model import error
+from reodsl.diagnostics.model import error, listed
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
@@ -23,7 +23,7 @@ from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
 from reodsl.language.modules import ParsedFile
 from reodsl.language.resolve import WITHOUT_TRAINING, find_suite
-from reodsl.language.suggest import nearest, suggest
+from reodsl.language.suggest import MOST_SHOWN, nearest, suggest
 from reodsl.language.units import read_dimension, scale
 from reodsl.language.values import (
     DeclaredExperiment,
@@ -296,7 +296,7 @@ def amend_stage(
             stage = _lay(ctx, stage, replace(change, path=change.path[2:]), parts[number].scope)
         elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
             near = nearest(wanted, names)
-            known = ", ".join(f"`{name}` ({at})" for at, name in enumerate(names, start=1))
+            known = listed([f"`{name}` ({at})" for at, name in enumerate(names, start=1)], MOST_SHOWN)
             helps = f"did you mean `{near}`?" if near else f"its stages are {known}"
             words = f"`{stage.name}` has no stage `{wanted}`"
             ctx.passed.setdefault(change.target, error("E0211", words, change.value.span, help=helps))

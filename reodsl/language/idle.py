@@ -11,7 +11,7 @@ from reodsl.ir.training import TRAINING, WHOLE
 from reodsl.language.fitting import make_default
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import TypedReward
-from reodsl.language.values import Record, Slot, TypedCondition, list_records, plain
+from reodsl.language.values import Compound, Record, Slot, TypedCondition, list_records, plain
 from reodsl.syntax import tree
 
 
@@ -37,9 +37,13 @@ class Surroundings:
 
     def is_set(self, path: str) -> bool:
         """Return whether a setting is there and neither 0 nor false, or whether it is wrong."""
+        return bool(self.record.data(path)) or self.is_wrong(path)
+
+    def is_wrong(self, path: str) -> bool:
+        """Return whether a setting was given and is wrong."""
         folder, _, name = path.rpartition(".")
         holder = self.record.sub(folder) if folder else self.record
-        return bool(self.record.data(path)) or (holder is not None and name in holder.broken)
+        return holder is not None and name in holder.broken
 
     def uses(self, *names: str) -> bool:
         """Return whether the reward uses one of some things, or is not known."""
@@ -72,12 +76,46 @@ class Surroundings:
         conditions = [wording.sub("when") for wording in wordings]
         return any("ref" in each.reads for each in conditions if isinstance(each, TypedCondition))
 
+    @property
+    def updates_once(self) -> bool:
+        """Return whether each step makes one update, by the weights that ratios divide by, so that every ratio is 1.
+
+        Ratios to the engine's log-probabilities or to older weights are not, nor that to the share of a mode.
+        """
+        old = self.record.data("old_logprobs") or "auto"
+        late = self.is_set("lag") and not self.is_set("loss.decoupled")
+        moved = (
+            old == "engine" or (late and old == "auto") or self.record.data("loss.mode_tokens") == "shares"
+        )
+        wrong = any(map(self.is_wrong, ("old_logprobs", "loss", "loss.mode_tokens")))
+        return not (moved or wrong) and all(self.record.data(name) == 1 for name in ("minibatches", "epochs"))
+
+    @property
+    def draws(self) -> bool:
+        """Return whether anything of a suite is drawn: a response, a forced answer, or the wording of a question."""
+        forcing = self.record.sub("forcing") if self.record.data("grid") else None
+        wordings = list_records(self.record, "wordings")
+        return (
+            (self.is_set("temperature") and self.record.data("top_k") != 1)
+            or (forcing is not None and Surroundings(forcing).is_set("temperature"))
+            or any(
+                wording.data("share") not in (None, 1) or "budget" in wording.fields for wording in wordings
+            )
+            or any(map(self.is_wrong, ("grid", "forcing", "wordings")))
+        )
+
+    @property
+    def repeats(self) -> bool:
+        """Return whether a worked solution may have more than one pass."""
+        return self.is_set("another_pass") and self.record.data("max_passes") != 1
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """The condition under which some settings are read, the settings that decide it, what to write for it, and the reason.
 
-    A required setting is told where it replaces that of a parent, since it cannot be left out.
+    A required setting is told where it replaces that of a parent, since it cannot be left out. A spare one serves other
+    heirs of a recipe too: it is not told where one of them decides against it, and stays in the representation.
     """
 
     paths: str
@@ -85,6 +123,7 @@ class Need:
     is_met: Callable[[Surroundings], bool]
     remedy: str
     reason: str
+    is_spare: bool = False
 
 
 Condition = Callable[[Surroundings], bool]
@@ -145,6 +184,21 @@ STAGE = (
         _lacks("loss.clip", "gate", "none"),
         "loss { clip = two_sided }",
         "of `clip` is a bound, and the loss has no clip",
+    ),
+    Need(
+        "clip.low clip.high loss.cap",
+        "minibatches epochs",
+        lambda around: not around.updates_once,
+        "minibatches = 2",
+        "bounds the ratio to the policy at the step's start, which is 1 where a step has one update",
+    ),
+    Need(
+        "forcing",
+        "reward",
+        lambda around: around.uses("forced", "truth") or around.is_set("data.tools"),
+        "reward = reo(at: …)",
+        "makes a cut response answer, and the reward cuts none",
+        is_spare=True,
     ),
     Need(
         "loss.estimator",
@@ -328,8 +382,69 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "words { when = mean(len(z) for z in ref) < 1K tokens }",
             "is what a `when` of the suite's `wordings` reads as `ref`, and none does",
         ),
+        Need(
+            "seed",
+            "temperature top_k",
+            lambda around: around.draws,
+            "temperature = 1",
+            "draws the responses, and each token is the likeliest one",
+        ),
     ),
     **dict.fromkeys(("forcing", "pool"), _sampling("")),
+    "cluster": (
+        Need(
+            "rollout_share",
+            "placement",
+            _has("placement", "apart"),
+            "placement = apart",
+            "is of GPUs that generate alone, and here all of them generate and train in turn",
+        ),
+    ),
+    "traces": (
+        Need(
+            "filler",
+            "filler_probability",
+            _is_set("filler_probability"),
+            "filler_probability = 5%",
+            "is put before steps with `filler_probability`, which is 0",
+            is_spare=True,
+        ),
+        Need(
+            "restyle",
+            "style",
+            lambda around: not isinstance(around.record, Compound) or len(around.record.parts) != 1,
+            "style another { template = … }",
+            "draws a style anew, and there is one style",
+        ),
+        Need(
+            "max_passes until_agree",
+            "another_pass",
+            _is_set("another_pass"),
+            "another_pass = 50%",
+            "is of further passes, whose probability `another_pass` is 0",
+        ),
+        Need(
+            "another_pass until_agree",
+            "max_passes",
+            lambda around: around.record.data("max_passes") != 1,
+            "max_passes = 2",
+            "is of further passes, and `max_passes` leaves one",
+        ),
+        Need(
+            "again",
+            "another_pass max_passes",
+            lambda around: around.repeats,
+            "another_pass = 50%",
+            "stands between passes, and there is one",
+        ),
+        Need(
+            "until_agree",
+            "error",
+            _is_set("error"),
+            "error = 5%",
+            "repeats what disagrees, and without an `error` all passes agree",
+        ),
+    ),
 }
 """The needs of settings that are read in some surroundings alone, by their kind; `stage` is a stage as training has it."""
 
@@ -372,13 +487,13 @@ def _make_default(slot: Slot, setting: Setting) -> Slot | None:
     return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
 
 
-def drop_idle(around: Surroundings) -> Record:
-    """Return a stage with defaults for settings that nothing reads, so that equal work is equal in the representation."""
+def drop_idle(around: Surroundings, kind: str = "stage") -> Record:
+    """Return a record with defaults for settings that nothing reads, so that equal work is equal in the representation."""
     stage = around.record
-    for path, slot, _ in list_idle(around):
+    for path, slot, need in list_idle(around, kind):
         block, _, name = path.rpartition(".")
-        setting = find_setting(path)
-        if setting.required:
+        setting = find_setting(path, kind)
+        if setting.required or need.is_spare:
             continue
         holder = stage.part(block) if block else stage
         kept = {key: each for key, each in holder.fields.items() if key != name}

@@ -102,7 +102,7 @@ def schedule_text(row: Trained) -> list[str]:
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
         return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
 
-    lines = [line("Budgets", tops, f"tokens ({', '.join(row.arms)})")]
+    lines = [line("Budgets", tops, f"tokens ({listed(row.arms, 4)})")]
     if row.rule:
         lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
     return lines

@@ -42,6 +42,7 @@ recipe small = ppo {
         ("rollout { top_k = 5 }", "advantage { normalise = none }\n  rollout { temperature = 0 }"),
         ("monitor { questions = 4, samples = 2, every = 1 step }", "reward = outcome"),
         ("reference_samples = 4", "reward = outcome"),
+        ("loss { cap = 2 }", "loss { clip = dual }\n  minibatches = 1\n  epochs = 1"),
     ],
 )
 def test_an_idle_setting_is_refused_where_it_is_written_and_changes_no_work_where_it_is_inherited(
@@ -91,6 +92,193 @@ def test_a_setting_that_is_read_or_has_its_default_is_not_told(
 ) -> None:
     found = compiled(HEAD + PARENT % "" + f"experiment mine = small {{\n  {line}\n}}\n", target="mine")
     assert [each.code for each in found.diagnostics if not each.code.startswith("W02")] == []
+
+
+ONCE = "minibatches = 1\n  epochs = 1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (ONCE, True),
+        ("minibatches = 1\n  epochs = 2", False),
+        ("minibatches = 2\n  epochs = 1", False),
+        (f"{ONCE}\n  old_logprobs = engine", False),
+        (f"{ONCE}\n  old_logprobs = trainer", True),
+        (f"{ONCE}\n  importance_cap = 2", True),
+        (f"{ONCE}\n  lag = 1 step", False),
+        (f"{ONCE}\n  lag = 1 step\n  old_logprobs = trainer", True),
+        (f"{ONCE}\n  lag = 1 step\n  loss {{ decoupled = true }}", True),
+        (
+            f"{ONCE}\n  loss {{ mode_tokens = shares }}\n  rollout {{ wordings = [so, hmm] }}",
+            False,
+        ),
+    ],
+)
+def test_a_bound_of_a_ratio_that_is_1_is_told(
+    compiled: Callable[..., Compiled], lines: str, told: bool
+) -> None:
+    text = 'wording so { prefix = "so" }\nwording hmm { prefix = "hmm" }\n' if "wordings" in lines else ""
+    text += f"experiment mine = small {{\n  clip {{ low = 0.1, high = 0.3 }}\n  {lines}\n}}\n"
+    found = compiled(HEAD + PARENT % "" + text, target="mine").diagnostics
+    names = {each.message.split("`")[1] for each in found if each.code == "E0521"}
+    assert names == ({"low", "high"} if told else set())
+
+
+SPARE = """
+forcing brief { text = "so", answer_tokens = 2 tokens }
+recipe parent = small { %s }
+experiment mine = parent { %s }
+"""
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "found"),
+    [
+        ("", "forcing = brief", {"E0521"}),
+        ("forcing = brief", "", {"W0520"}),
+        ("forcing = brief", "reward = std.rewards.outcome", set()),
+        ("forcing = brief", "reward = reo(at: exp(from: 8 tokens, to: 64 tokens, n: 2))", set()),
+    ],
+)
+def test_a_forcing_is_for_a_reward_that_cuts_responses(
+    compiled: Callable[..., Compiled], parent: str, child: str, found: set[str]
+) -> None:
+    told = compiled(HEAD + PARENT % "" + SPARE % (parent, child), target="mine").diagnostics
+    assert {each.code for each in told if "`forcing` makes" in each.message} == found
+
+
+DECLARED = """
+from std.miniature import overthinker, chain_train, chain_suite, chain_forcing, chain_traces, chain_first_traces, chain
+from std.miniature import chain_model
+from std.recipes import ppo, sft
+from std.rewards import outcome
+from std.clusters import h800_8x8
+wording brief { prefix = "so" }
+traces plain { open = "so", close = "so {value} .", again = "wait", answer = "{value}"
+  style one { template = "{value} {op} {next}" } }
+suite greedy = chain_suite { temperature = 0 }
+"""
+USES = {
+    "suite": "experiment mine = ppo { base = checkpoint(overthinker), data = chain_train, reward = outcome\n"
+    "  max_prompt = 32 tokens\n  rollout { max_tokens = 64 tokens }\n  steps = 20 steps, eval = @ }\n",
+    "cluster": "study s { eval = chain_suite, cluster = @\n  arm base = checkpoint(overthinker) }\n",
+    "traces": "data own_data = chain_first_traces { source = generated(chain, count: 64, seed: 1, traces: @) }\n"
+    "experiment mine = sft { base = chain_model, data = own_data, max_tokens = 96 tokens\n"
+    "  steps = 20 steps, eval = chain_suite\n  batch { prompts = 8 } }\n",
+}
+USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcing = @ }")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent", "idle", "beside", "used"),
+    [
+        ("suite", "chain_suite", "seed = 4", "temperature = 0", ""),
+        ("suite", "chain_suite", "seed = 4", "top_k = 1", ""),
+        ("suite", "chain_suite", "top_p = 0.5", "temperature = 0", ""),
+        ("forcing", "chain_forcing", "top_p = 0.5", "temperature = 0", "temperature = 1"),
+        ("cluster", "h800_8x8", "rollout_share = 50%", "placement = colocated", "placement = apart"),
+        ("traces", "chain_traces", "max_passes = 2", "another_pass = 0", ""),
+        ("traces", "chain_traces", "another_pass = 30%", "max_passes = 1", ""),
+        ("traces", "chain_traces", "until_agree = true", "error = 0", ""),
+    ],
+)
+def test_an_idle_setting_of_a_declaration_is_told_and_changes_no_work(
+    compiled: Callable[..., Compiled], kind: str, parent: str, idle: str, beside: str, used: str
+) -> None:
+    name = idle.partition(" ")[0]
+
+    def tell(text: str) -> tuple[set[str], set[str]]:
+        found = compiled(DECLARED + text, target="s" if kind == "cluster" else "mine")
+        assert found.spec is not None or any(each.code == "E0521" for each in found.diagnostics)
+        tasks = lower(found.spec).tasks if found.spec is not None else ()
+        told = {each.code for each in found.diagnostics if each.message.startswith(f"`{name}` ")}
+        return told, {digest(identity(each)) for each in tasks if each.kind != "report"}
+
+    use, own = USES[kind], USES[kind].replace("@", "own")
+    assert tell(f"{kind} own = {parent} {{ {beside}, {idle} }}\n{own}")[0] == {"E0521"}
+    assert tell(use.replace("@", f"{parent} {{ {beside}, {idle} }}"))[0] == {"E0521"}
+    near = f"{kind} near = {parent} {{ {', '.join(filter(None, (used, idle)))} }}\n"
+    told, keys = tell(f"{near}{kind} own = near {{ {beside} }}\n{own}")
+    assert told == {"W0520"}
+    assert keys == tell(f"{kind} own = {parent} {{ {beside} }}\n{own}")[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "temperature = 1, seed = 4",
+        "temperature = 0, seed = 4, forcing = chain_forcing { temperature = 1 }",
+        "temperature = 0, seed = 4, wordings = [brief { share = 50% }, brief]",
+    ],
+)
+def test_a_seed_that_draws_something_is_read(compiled: Callable[..., Compiled], line: str) -> None:
+    text = f"suite own = chain_suite {{ {line} }}\n" + USES["suite"].replace("@", "own")
+    found = compiled(DECLARED + text, target="mine")
+    assert found.spec is not None
+    assert not any("`seed`" in each.message for each in found.diagnostics)
+
+
+@pytest.mark.parametrize(
+    "line", ["restyle = 20%", "max_passes = 2", "until_agree = true", "another_pass = 20%"]
+)
+def test_traces_with_one_style_and_one_pass_have_no_settings_of_several(
+    compiled: Callable[..., Compiled], line: str
+) -> None:
+    text = f"traces own = plain {{ {line} }}\n" + USES["traces"].replace("@", "own")
+    assert "E0521" in {each.code for each in compiled(DECLARED + text, target="mine").diagnostics}
+
+
+def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
+    compiled: Callable[..., Compiled],
+) -> None:
+    for text, found in (
+        ('traces own = plain { filler = ["well"] }', ["E0521"]),
+        ('traces own = plain { filler = ["well"], filler_probability = 5% }', []),
+        ('traces near = plain { filler = ["well"], filler_probability = 5% }\n'
+         "traces own = near { filler_probability = 0 }", []),
+    ):  # fmt: skip
+        told = compiled(
+            DECLARED + text + "\n" + USES["traces"].replace("@", "own"), target="mine"
+        ).diagnostics
+        assert [each.code for each in told if "`filler`" in each.message] == found
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("save_every = 4 steps", ["as long as the stage"]),
+        ("save_every = 9 steps", ["past its end"]),
+        ("save_every = 3 steps", []),
+        ("save_every = 0", []),
+        (
+            "reward = watched\n  monitor { questions = 4, samples = 2, every = 4 steps }",
+            ["as long as the stage"],
+        ),
+        ("reward = watched\n  monitor { questions = 4, samples = 2, every = 3 steps }", []),
+    ],
+)
+def test_an_interval_that_the_stage_ends_before_is_told(
+    compiled: Callable[..., Compiled], line: str, texts: list[str]
+) -> None:
+    text = "reward watched { track usual = mean(len(z) for z in monitor)\n  correct(y) - len(y) / usual }\n"
+    text += f"experiment mine = small {{\n  steps = 4 steps\n  optim {{ warmup = 0 }}\n  {line}\n}}\n"
+    found = compiled(HEAD + PARENT % "" + text, target="mine").diagnostics
+    assert [each.labels[0].text for each in found if each.code == "W0523"] == texts
+
+
+def test_monitors_that_are_asked_once_are_one_work(compiled: Callable[..., Compiled]) -> None:
+    keys = set()
+    for every in (4, 5, 90):
+        text = (
+            "reward watched { track usual = mean(len(z) for z in monitor)\n  correct(y) - len(y) / usual }\n"
+        )
+        text += "experiment mine = small {\n  steps = 4 steps\n  reward = watched\n"
+        text += f"  monitor {{ questions = 4, samples = 2, every = {every} steps }}\n}}\n"
+        spec = compiled(HEAD + PARENT % "" + text, target="mine").spec
+        assert spec is not None
+        keys.add(tuple(digest(identity(each)) for each in lower(spec).tasks if each.kind == "train"))
+    assert len(keys) == 1
 
 
 STUDIED = """

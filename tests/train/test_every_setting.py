@@ -192,6 +192,18 @@ def test_a_setting_changes_what_is_trained(bench: Bench, path: str) -> None:
     assert weights(bench, stage) != weights(bench, put(stage, path, value))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", [{}, {"ppo.importance_cap": 1.0}, {"ppo.lag": 1, "loss.decoupled": True}])
+def test_bounds_of_ratios_change_nothing_where_a_step_has_one_update(
+    bench: Bench, beside: dict[str, Any]
+) -> None:
+    stage = base()
+    for path, value in {"ppo.minibatches": 1, "ppo.epochs": 1, **beside}.items():
+        stage = put(stage, path, value)
+    tight = put(put(stage, "ppo.clip_low", 0.001), "ppo.clip_high", 0.001)
+    assert weights(bench, stage) == weights(bench, tight)
+
+
 def test_every_setting_of_a_stage_is_tried_or_shown_elsewhere() -> None:
     fields = {f"{place}.{name}" for place, cls in PLACES.items() for name in cls.model_fields}
     named = [*POINTS, *(path for paths in UNSEEN.values() for path in paths)]

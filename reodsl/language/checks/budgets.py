@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, error, listed, warning
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
@@ -22,6 +22,7 @@ from reodsl.language.checks.data import check_vocabularies
 from reodsl.language.context import Context
 from reodsl.language.resolve import sort_grid, walk_ancestry
 from reodsl.language.reward.selection import find_questions
+from reodsl.language.suggest import MOST_SHOWN
 from reodsl.language.units import TOKENS, Quantity, format_quantity, write_quantity
 from reodsl.language.values import (
     DeclaredExperiment,
@@ -222,10 +223,10 @@ def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
             continue
         missed = find_unresolved(split.schedule.splits, grid, reg_to.number)
         if missed:
-            budgets = ", ".join(str(budget) for budget in split.schedule.budgets)
+            budgets = listed([str(budget) for budget in split.schedule.budgets], MOST_SHOWN)
             labels = [Label(split.span, f"budgets {budgets}"), case.evaluation["grid"].label("the grid")]
             what = f"{'a budget' if len(missed) == 1 else 'budgets'} that training rewards"
-            message = f"the evaluation is too coarse for {what}: {', '.join(map(str, missed))}"
+            message = f"the evaluation is too coarse for {what}: {listed([*map(str, missed)], MOST_SHOWN)}"
             helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`, or to its list"
             yield finding_at(warning, "W0403", message, labels, helps)
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, View, case_check, stage_check
+from reodsl.language.checks.cases import (
+    LIBRARY_PATH,
+    Case,
+    StageCase,
+    StudyCase,
+    View,
+    case_check,
+    stage_check,
+    study_check,
+)
 from reodsl.language.context import Context
-from reodsl.language.idle import Need, Surroundings, find_setting, list_idle
+from reodsl.language.idle import NEEDS, Need, Surroundings, find_setting, list_idle
 from reodsl.language.program import Program
 from reodsl.language.resolve import samples_on_gpus
-from reodsl.language.values import Record, Slot
+from reodsl.language.values import Record, Slot, list_records
 from reodsl.syntax import tree
 
 
@@ -22,6 +31,9 @@ def check_idle(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     yield from _tell_idle(case.ctx, case.record, around, "stage")
     if stage.pool is not None:
         yield from _tell_idle(case.ctx, case.record, Surroundings(stage.pool), "pool")
+    for path in ("forcing", "cluster"):
+        yield from _tell_idle_value(case.ctx, stage.record.sub(path))
+    yield from _tell_idle_traces(case.ctx, stage.record.sub("data"))
 
 
 @case_check
@@ -29,12 +41,34 @@ def check_idle_suite(case: Case) -> Iterator[Diagnostic]:
     """Report E0521, W0520: settings of a suite that nothing reads."""
     if case.suite is not None:
         yield from _tell_idle(case.ctx, case.suite, Surroundings(case.suite), "suite")
+        yield from _tell_idle_value(case.ctx, case.suite.sub("forcing"))
+
+
+@study_check
+def check_idle_cluster(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0521, W0520: settings of a study's cluster that nothing reads."""
+    yield from _tell_idle_value(case.ctx, case.study.sub("cluster"))
 
 
 def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
     """Report E0521, W0520: settings that nothing reads, of declarations that stages and suites only name."""
-    for record in program.list_kind("forcing").values():
-        yield from _tell_idle(program.context, record, Surroundings(record), "forcing")
+    for kind in ("forcing", "traces", "cluster"):
+        for record in program.list_kind(kind).values():
+            yield from _tell_idle(program.context, record, Surroundings(record), kind)
+    for record in program.list_kind("data").values():
+        yield from _tell_idle_traces(program.context, record)
+
+
+def _tell_idle_traces(ctx: Context, data: Record | None) -> Iterator[Diagnostic]:
+    """Yield findings of the traces that sources of data name."""
+    for source in list_records(data, "source"):
+        yield from _tell_idle_value(ctx, source.sub("traces"))
+
+
+def _tell_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic]:
+    """Yield findings of a record that is changed where it is used, as in `forcing = dynasor { … }`."""
+    if record is not None and record.owner is None:
+        yield from _tell_idle(ctx, record, Surroundings(record), record.kind)
 
 
 def _tell_idle(ctx: Context, owner: Record, around: Surroundings, kind: str) -> Iterator[Diagnostic]:
@@ -57,6 +91,8 @@ def _tell(
         yield error("E0521", message, idle.span, idle.text, others=others, help=helps)
         return
     chosen = [each for each in deciders if each.slot is not None and is_own(ctx, owner, each.slot)]
+    if need.is_spare and (chosen or any(each.slot is None for each in deciders)):
+        return
     labels = [label for each in chosen for label in each.setting_labels(f"`{name}` has no effect beside it")]
     if labels or not idle.span.path.startswith(LIBRARY_PATH):
         helps = f"begin with a recipe that has no `{name}`"
@@ -66,11 +102,19 @@ def _tell(
 
 
 def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
-    """Return whether a record's own declaration, or the command line, sets a setting, and not a parent."""
+    """Return whether a record's own declaration, or the command line, sets a setting, and not a parent.
+
+    A record that is changed where it is used, as in `forcing = dynasor { … }`, has its settings in another's declaration.
+    """
     if slot is None or slot.span is None:
         return False
     around = list_declarations(ctx, slot.span)
-    return slot.span.path.startswith("--") or any(each.name.span == record.span for each in around)
+    inline = record.owner is None and record.kind in NEEDS and bool(around)
+    return (
+        slot.span.path.startswith("--")
+        or any(each.name.span == record.span for each in around)
+        or (inline and all(each.kind_name != record.kind for each in around))
+    )
 
 
 def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:

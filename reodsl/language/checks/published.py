@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, listed, warning
 from reodsl.language.checks.cases import SettingView, View
 from reodsl.language.functions import read_curves
 from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
-from reodsl.language.suggest import list_names
+from reodsl.language.suggest import MOST_SHOWN, list_names
 from reodsl.language.values import (
     Compound,
     DeclaredArm,
@@ -89,7 +89,8 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
             if model.kind == "model"
             else error(
                 "E0433",
-                f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of {', '.join(names)}",
+                f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of"
+                f" {listed(names, MOST_SHOWN)}",
                 help='say it: `results("theirs.parquet", model: "mine", base: qwen3_4b)`',
             )
         )
@@ -149,7 +150,7 @@ def check_published(table: Compound) -> Iterator[Diagnostic]:
                     row,
                     name,
                     f"{len(given)} numbers for {len(benchmarks)} benchmarks",
-                    f"give one for each of {', '.join(benchmarks)}",
+                    f"give one for each of {listed(benchmarks, MOST_SHOWN)}",
                 )
         if row.get("reg_change") is not None and base is None:
             helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
@@ -204,7 +205,7 @@ def check_table_of(study: DeclaredStudy, table: Record) -> Iterator[Diagnostic]:
         yield view["published"].error(
             "E0613",
             f"none of the benchmarks of `{printed.name}` is evaluated here",
-            "has " + ", ".join(printed.data("benchmarks")),
+            f"has {listed(printed.data('benchmarks'), MOST_SHOWN)}",
             help=list_names(sorted(there), "evaluated are"),
         )
     yield from _check_baseline(study, table, printed)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, listed, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import Constant, ForcedAnswer, FunctionCall, Given, History
 from reodsl.ir.training import sum_rate_factors, warmup_steps
@@ -37,6 +37,7 @@ from reodsl.language.resolve import (
     sort_grid,
 )
 from reodsl.language.reward.body import type_measure
+from reodsl.language.suggest import MOST_SHOWN
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import (
     DeclaredArm,
@@ -759,7 +760,7 @@ def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
         unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(wanted))]
         if unequal:
             arm, shares = unequal[0]
-            others = ", ".join(f"`{each.name}`" for each, _ in unequal[1:])
+            others = [f"`{each.name}`" for each, _ in unequal[1:]]
             yield warning(
                 "W0608",
                 f"`{arm.name}` and `{first.name}` are compared, and train for unequal amounts",
@@ -768,7 +769,7 @@ def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
                     f"{name}: {here:.4g} against {there:.4g}" for name, (here, there) in shares.items()
                 ),
                 others=[Label(first.span, "what it is compared with")],
-                notes=[f"so are {others}"] if others else [],
+                notes=[f"so are {listed(others, MOST_SHOWN)}"] if others else [],
                 help='train both for as long, or say in the study why they differ: `unequal = "…"`',
             )
 
