@@ -115,7 +115,8 @@ class Need:
     """The condition under which some settings are read, the settings that decide it, what to write for it, and the reason.
 
     A required setting is told where it replaces that of a parent, since it cannot be left out. A spare one serves other
-    heirs of a recipe too: it is not told where one of them decides against it, and stays in the representation.
+    heirs of a recipe too: an inherited one is only told where one declaration has it and what decides against it, and it
+    stays in the representation.
     """
 
     paths: str

@@ -322,7 +322,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "wording.when": ("mean(len(z) for z in ref) > 30 tokens",),
     "python.function": ('"checks.py:other"',),
     "generated.task": ("chain_long",),
-    "generated.traces": ("chain_traces { error = 0 }",),
+    "generated.traces": ("chain_traces { error = 1% }",),
     "file.path": ('"r.jsonl"',),
     "file.columns": ('columns(question: "q")',),
     "hub.columns": ('columns(question: "q")',),

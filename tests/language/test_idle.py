@@ -136,7 +136,7 @@ experiment mine = parent { %s }
     ("parent", "child", "found"),
     [
         ("", "forcing = brief", {"E0521"}),
-        ("forcing = brief", "", {"W0520"}),
+        ("forcing = brief\n  reward = std.rewards.outcome", "", {"W0520"}),
         ("forcing = brief", "reward = std.rewards.outcome", set()),
         ("forcing = brief", "reward = reo(at: exp(from: 8 tokens, to: 64 tokens, n: 2))", set()),
     ],

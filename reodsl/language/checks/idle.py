@@ -91,7 +91,7 @@ def _tell(
         yield error("E0521", message, idle.span, idle.text, others=others, help=helps)
         return
     chosen = [each for each in deciders if each.slot is not None and is_own(ctx, owner, each.slot)]
-    if need.is_spare and (chosen or any(each.slot is None for each in deciders)):
+    if need.is_spare and any(_list_holders(ctx, each.slot) != _list_holders(ctx, slot) for each in deciders):
         return
     labels = [label for each in chosen for label in each.setting_labels(f"`{name}` has no effect beside it")]
     if labels or not idle.span.path.startswith(LIBRARY_PATH):
@@ -99,6 +99,11 @@ def _tell(
         helps = f"write `{need.remedy}`, or {helps}" if need.remedy else helps
         lead, *others = [*labels, idle]
         yield warning("W0520", message, lead.span, lead.text, others=others, help=helps)
+
+
+def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:
+    """Return the declarations around a setting, none for a default."""
+    return [] if slot is None or slot.span is None else list_declarations(ctx, slot.span)
 
 
 def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
@@ -109,12 +114,11 @@ def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
     if slot is None or slot.span is None:
         return False
     around = list_declarations(ctx, slot.span)
-    inline = record.owner is None and record.kind in NEEDS and bool(around)
-    return (
-        slot.span.path.startswith("--")
-        or any(each.name.span == record.span for each in around)
-        or (inline and all(each.kind_name != record.kind for each in around))
-    )
+    if slot.span.path.startswith("--"):
+        return True
+    if record.owner is None and record.kind in NEEDS:
+        return bool(around) and all(each.kind_name != record.kind for each in around)
+    return any(each.name.span == record.span for each in around)
 
 
 def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:
