@@ -85,7 +85,7 @@ def lay_block(
                     "E0313",
                     f"this stands in a reward, not in {article(kind.name)} {kind.name}",
                     item.span,
-                    help=_suggest_for_stray(item, before),
+                    help=_suggest_for_stray(ctx, item, before),
                 )
     if stages and isinstance(result, DeclaredExperiment):
         whole = [stage for stage in stages if stage is not None]
@@ -342,7 +342,7 @@ def _example_inside(target: str, parts: Mapping[str, Child], name: str | None = 
     return f"`--amend {target}.{name}.{setting}=…`"
 
 
-def _suggest_for_stray(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
+def _suggest_for_stray(ctx: Context, item: tree.BlockItem, before: tree.BlockItem | None) -> str:
     """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
     match before, item:
         case (
@@ -356,8 +356,12 @@ def _suggest_for_stray(item: tree.BlockItem, before: tree.BlockItem | None) -> s
             tree.ExprStatement(expr=tree.Number() as rest),
         ) if head.span.line == rest.span.line:
             return f"a list is written in brackets: `{setting.name} = [{head.text}, {rest.text}]`"
-        case _, tree.ExprStatement(expr=tree.Call(function=tree.Name(name))) if name in BLOCK_NAMES:
-            return f"write `{name} {{ NAME = VALUE }}`: it is a block, and no call"
+        case _, tree.ExprStatement(expr=tree.Call(function=tree.Name(name), args=args)) if (
+            name in BLOCK_NAMES
+        ):
+            named = all(arg.name is not None for arg in args)
+            settings = [re.sub(r"^(\w+)\s*:\s*", r"\1 = ", ctx.written(arg.span)) for arg in args if named]
+            return f"write `{name} {{ {', '.join(settings) or 'NAME = VALUE'} }}`: it is a block, and no call"
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
 
 

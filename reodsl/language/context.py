@@ -253,7 +253,7 @@ class Context:
                 Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
             ],
             notes=[drawn],
-            help=f"did you mean `{near}`?"
+            help=f"name another one in its value: `{near}`, for example"
             if near
             else "name another one in its value"
             if len(ring) == 1

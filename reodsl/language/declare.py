@@ -42,7 +42,7 @@ from reodsl.syntax import tree
 FROM_CHECKPOINT = ("checkpoint", "model")
 PARTS = {
     "traces": ("style", "one way to write a step", 'style plain { template = "{value} {op} {next} ." }'),
-    "frontier": ("curve", "accuracy on one benchmark", "curve aime24 { accuracy = [0.1, 0.4, 0.5] }"),
+    "frontier": ("curve", "an accuracy for each budget on one benchmark", "curve aime24 { accuracy = […] }"),
     "published": ("row", "the numbers of one arm", 'row vanilla { title = "Vanilla RL", accuracy = 46.9% }'),
 }
 """The declarations inside a kind's block: a word, a description, and an example."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from reodsl.diagnostics.dropped import refuse_dropped
-from reodsl.diagnostics.model import Label, Span
+from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
@@ -369,6 +369,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
             "a stage is named in brackets",
             expr.name.span,
             help=f"write `{record.name}.stages[{name}]`",
+            edits=[Edit(expr.span, f"{record.name}.stages[{name}]")],
         )
     setting = record.get(name)
     if setting is None:
@@ -385,6 +386,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
             help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
             if staged
             else suggest(name, known, "it has"),
+            edits=[Edit(expr.span, f"{record.name}.stages[{name}]")] if staged else [],
         )
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
 

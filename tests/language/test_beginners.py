@@ -198,7 +198,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "batch(prompts: 32)",
             None,
             "batch",
-            "write `batch { NAME = VALUE }`: it is a block, and no call",
+            "write `batch { prompts = 32 }`: it is a block, and no call",
         ),
         (
             "= 40 steps",

@@ -399,7 +399,7 @@ def test_a_declaration_made_from_itself_is_told_what_it_may_mean(
     errors: Callable[[str], list[Diagnostic]],
 ) -> None:
     (found,) = errors(HEAD + MINE.replace("mine = ppo", "pppo = pppo"))
-    assert (found.code, found.help) == ("E0209", "did you mean `ppo`?")
+    assert (found.code, found.help) == ("E0209", "name another one in its value: `ppo`, for example")
     (alone,) = errors(HEAD + MINE.replace("mine = ppo", "other = other"))
     assert (alone.code, alone.help) == ("E0209", "name another one in its value")
 

@@ -322,7 +322,7 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "E0511",
             "the reward reads the mode of a response, and all are asked alike",
             "uses `mode`",
-            help="add `wordings = [think, no_think]` to `rollout`",
+            help="add `rollout { wordings = [think, no_think] }`, after `from std.wordings import think, no_think`",
         )
     if "prefix" in uses and not any(wording.data("prefix") for wording in wordings):
         yield reward.error(

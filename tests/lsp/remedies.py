@@ -1,0 +1,174 @@
+"""Record which place of the compiler each help comes from, and try what it says on specs that get it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from reodsl.diagnostics.model import Diagnostic, Edit
+from reodsl.language.fitting import Misfit
+from reodsl.lsp.analysis import analyse
+from tests.lsp.advice import apply_edits, ways_out_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PATH = ROOT / "spec.reo"
+PACKAGES = ("language", "syntax")
+CODE = re.compile(r"`[^`]+`")
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """A call with `help=` in the compiler: its file, and its first and last line."""
+
+    file: str
+    first: int
+    last: int
+
+
+@lru_cache
+def list_sites() -> Mapping[str, tuple[tuple[Site, bool], ...]]:
+    """Return the sites of each file of the compiler, the narrowest first, and whether each can print code or an edit."""
+    sites = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / "reodsl" / package).rglob("*.py")):
+            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+            name = str(path.relative_to(ROOT))
+            found = [
+                (Site(name, call.lineno, call.end_lineno or call.lineno), _has_code(call))
+                for call in calls
+                if any(
+                    keyword.arg == "help" and not _is_passed_on(keyword.value) for keyword in call.keywords
+                )
+            ]
+            sites[str(path)] = tuple(sorted(found, key=lambda pair: pair[0].last - pair[0].first))
+    return sites
+
+
+def _is_passed_on(help_: ast.expr) -> bool:
+    """Return whether a help is handed on as another call made it."""
+    return (isinstance(help_, ast.Name) and help_.id == "help") or isinstance(help_, ast.Attribute)
+
+
+def _has_code(call: ast.Call) -> bool:
+    """Return whether a help may have code: a backtick in its words, words made elsewhere, or edits beside it."""
+    (help_,) = (keyword.value for keyword in call.keywords if keyword.arg == "help")
+    words = [
+        node.value
+        for node in ast.walk(help_)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    edits = any(keyword.arg == "edits" for keyword in call.keywords)
+    constant = isinstance(help_, ast.Constant) and help_.value is None
+    return not constant and (edits or not words or any("`" in word for word in words))
+
+
+def find_site() -> Site | None:
+    """Return the innermost site among the callers."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        for site, _ in list_sites().get(frame.f_code.co_filename, ()):
+            if site.first <= frame.f_lineno <= site.last:
+                return site
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+@dataclass
+class Tried:
+    """The sites whose help was printed, whose remedy worked in some spec, and the edits that mended nothing."""
+
+    reached: set[Site] = field(default_factory=set)
+    mended: set[Site] = field(default_factory=set)
+    failed: dict[Site, tuple[str, str]] = field(default_factory=dict)
+    wrong: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@contextmanager
+def noting_sites() -> Iterator[Mapping[str, set[Site]]]:
+    """Note for each help the sites that it came from while this is open."""
+    made: dict[str, set[Site]] = defaultdict(set)
+    originals = {kind: kind.__init__ for kind in (Diagnostic, Misfit)}
+
+    def noting(kind: type) -> None:
+        original = originals[kind]
+
+        def init(self: object, *values: object, **named: object) -> None:
+            original(self, *values, **named)
+            help_ = self.help or getattr(self, "otherwise", None)  # type: ignore[attr-defined]
+            site = find_site() if help_ else None
+            if site is not None:
+                made[help_].add(site)
+
+        kind.__init__ = init  # type: ignore[misc]
+
+    for kind in originals:
+        noting(kind)
+    try:
+        yield made
+    finally:
+        for kind, original in originals.items():
+            kind.__init__ = original  # type: ignore[method-assign]
+
+
+def _leads_on(text: str, finding: Diagnostic, edit: Edit, depth: int = 5) -> bool:
+    """Return whether an edit removes its finding, and the errors that come to light have edits that end in none.
+
+    What is wrong with the rest of a formula shows when its parts have types.
+    """
+    before = {(each.code, each.message) for each in analyse(PATH, {PATH: text}).findings}
+    before.discard((finding.code, finding.message))
+    mended = apply_edits(text, (edit,))
+    after = analyse(PATH, {PATH: mended}).findings
+    new = [
+        each
+        for each in after
+        if each.severity == finding.severity and (each.code, each.message) not in before
+    ]
+    if not new:
+        return True
+    if finding.code[1:] >= "04" or not depth:
+        return False
+    first = new[0]
+    if not first.edits:
+        # A text that could not be read hid what is wrong elsewhere.
+        return first.labels == () or first.labels[0].span.line not in range(
+            edit.span.line, edit.span.end_line + 1
+        )
+    return all(_leads_on(mended, first, each, depth - 1) for each in first.edits)
+
+
+def try_remedies(text: str, tried: Tried) -> None:
+    """Try the remedies of all findings of a spec whose sites have not been seen to work."""
+    with noting_sites() as made:
+        analysis = analyse(PATH, {PATH: text})
+        findings = analysis.findings
+        sources = {help_: set(sites) for help_, sites in made.items()}
+    here = str(PATH)
+    for finding in findings:
+        places = [label.span for label in finding.labels if label.span.path == here][:1]
+        sites = sources.get(finding.help or "", set())
+        if not places or not (finding.edits or CODE.search(finding.help or "")):
+            continue
+        tried.reached |= sites
+        for edit in finding.edits:
+            if edit.span.path == here and not _leads_on(text, finding, edit):
+                tried.wrong.append((finding.code, f"{finding.help} → {edit.text}", text))
+        if sites <= tried.mended:
+            continue
+        ways = [
+            way
+            for way in ways_out_of(finding, analysis, {PATH: text})
+            if apply_edits(text, way.edits) != text
+        ]
+        if ways:
+            tried.mended |= sites
+        else:
+            for site in sites:
+                tried.failed[site] = (f"{finding.code} {finding.message}: {finding.help}", text)
