@@ -12,7 +12,6 @@ from typing import Protocol
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.job import Event
-from reodsl.graph.payload import engine_of
 from reodsl.plan.registry import Execution, Machine, RunResults, load_registry
 from reodsl.plan.verdict import Item, Plan, Ready
 from reodsl.plan.worded import WordedQuestions, list_worded
@@ -29,7 +28,6 @@ from reodsl.store.consent import (
     is_changed,
     keyless,
     note_shown,
-    overwritten,
     read_all,
     report_unapproved,
 )
@@ -116,9 +114,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     if not findings and todo:
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
-        # In a rehearsal on a cluster stand-ins serve, and no server that runs already is touched.
-        engines = map(engine_of, todo) if machine.notes is None else ()
-        asked = (*destinations(task.payload for task in todo), *overwritten(engines))
+        asked = destinations(task.payload for task in todo)
         # Leave is for what was shown: a file that was changed since then is asked about again.
         doubted = tuple(code for code in mine if not machine.allow_python or is_changed(code))
         new = (*report_unapproved(doubted, () if machine.allow_served else asked),)

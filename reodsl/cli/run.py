@@ -62,11 +62,9 @@ Examples:
 )
 @click.option(
     "--allow-served",
-    "--allow-weights",
     "allow_served",
     is_flag=True,
-    help="Let questions and answers go to a served model whose address or key is new here, weights to servers of "
-    "$REODSL_SGLANG_ADDRESS, and remember it.",
+    help="Let questions and answers go to a served model whose address or key is new here, and remember it.",
 )
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")

@@ -15,6 +15,8 @@ DROPPED = MappingProxyType(
         "judge()": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
         "tools": "a response is one turn of the model; prime-rl and verl train models that call tools",
         "reply": "a response is one turn of the model, so no reply of a tool stands between two",
+        "reodsl run --allow-weights": "training starts servers of its own; "
+        '`served("MODEL", address: "…")` evaluates a model that a running server has',
         "final": 'write `answer = [boxed, after("answer is"), last_number]`, or `regex("…")` for the form that '
         "the responses have",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "

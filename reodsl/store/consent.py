@@ -245,18 +245,13 @@ def _unusable(where: str, why: str, help: str) -> Problem:
     return problem("E0743", f"Python that the spec names cannot be used: {why}", where=where, help=help)
 
 
-ADDRESS = "REODSL_SGLANG_ADDRESS"
-"""The environment variable with addresses of servers that run already, separated by commas."""
-
-
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address, its model, the variable with its key, if it has one, and its use: `served` or `weights`."""
+    """An address, its model, and the variable with its key, if it has one."""
 
     model: str
     address: str
     key: str | None
-    kind: str = "served"
 
 
 def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
@@ -268,17 +263,6 @@ def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
         if part.get("kind") == "served" and isinstance(part.get("address"), str)
     )
     return tuple(dict.fromkeys(models))
-
-
-def list_addresses() -> list[str]:
-    """Return the addresses of servers that run already and that the environment names."""
-    return [each.strip().rstrip("/") for each in os.environ.get(ADDRESS, "").split(",") if each.strip()]
-
-
-def overwritten(engines: Iterable[str]) -> tuple[Destination, ...]:
-    """Return the running servers that a run gives its weights, if it samples with SGLang and the environment names any."""
-    addresses = list_addresses() if "sglang" in engines else ()
-    return tuple(Destination("", address, None, "weights") for address in dict.fromkeys(addresses))
 
 
 def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
@@ -313,27 +297,16 @@ def report_unapproved(
             "--allow-python: it asks once for each content",
         )
     new = [each for each in models if not is_allowed(each)]
-    taken = ", ".join(f"`{each.address}`" for each in new if each.kind == "weights")
-    if taken:
-        yield error(
-            "E0749",
-            f"the run replaces the weights of servers that are new to this machine: {taken}",
-            where=f"${ADDRESS}",
-            notes=["whoever else asks one of them gets answers of this run's model from then on"],
-            help=f"unset ${ADDRESS}, and the run starts its own; if nobody else uses them, `reodsl run` takes "
-            "them with --allow-weights: it asks once for each address",
-        )
-    asked = [each for each in new if each.kind != "weights"]
-    if asked:
-        addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in asked))
+    if new:
+        addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in new))
         yield error(
             "E0749",
             f"the spec sends questions and answers to a server that is new to this machine: {addresses}",
-            where=asked[0].address,
+            where=new[0].address,
             notes=[
                 f"`{each.model}` is asked there, "
                 + (f"with the key in ${each.key}" if each.key else "without a key")
-                for each in asked
+                for each in new
             ],
             help="if they may go there, give the same command with --allow-served: it asks once for each address and key",
         )
@@ -371,8 +344,7 @@ def _place(item: FunctionCode | Destination) -> Path:
     if isinstance(item, FunctionCode):
         # Who allowed a file in its sandbox has not allowed it without.
         return consent_folder("python") / f"{item.checksum}{'.free' if item.free else ''}"
-    use = "\0weights" if item.kind == "weights" else ""
-    name = f"{item.address}\0{item.key or ''}{use}"
+    name = f"{item.address}\0{item.key or ''}"
     return consent_folder("addresses") / hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -36,7 +36,7 @@ def open_engine(
     of what is free.
 
     Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
-    engine, E0820 to E0830 where a server does not start.
+    engine, E0820 to E0829 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
@@ -78,7 +78,6 @@ def _sglang(
     from contextlib import suppress
 
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.given import list_given
     from runners.engine.sglang.hosts import colocated_settings, hosts
     from runners.engine.sglang.settings import Settings, patience
 
@@ -103,7 +102,7 @@ def _sglang(
         notes=resources.notes,
         caches=caches,
     )
-    if beside is not None and (settings.notes is not None or first is not None or not list_given()):
+    if beside is not None:
         settings = colocated_settings(settings, beside)
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))

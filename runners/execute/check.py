@@ -21,7 +21,7 @@ from reodsl.ir.training import Experiment, FromResults, Ppo
 from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
-from reodsl.store.consent import ADDRESS, LOSS, is_code, parts, read_all
+from reodsl.store.consent import LOSS, is_code, parts, read_all
 from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
 from reodsl.store.files import NotPlain, open_plain
 from runners.execute.placement import (
@@ -153,7 +153,7 @@ def _scorers(payload: Any) -> Iterator[str]:
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report SGLang, if a task needs it and it has to be on this machine, and servers that run already and do not fit."""
+    """Report SGLang, if a task needs it and it has to be on this machine."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or machine.notes is not None or not served:
         return
@@ -162,30 +162,6 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     lack = missing()
     if lack is not None:
         yield lack
-    if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
-        from runners.engine.sglang.given import Needs, refusals
-
-        methods = [(task.id, task.payload.get("stage", {}).get("method", {})) for task in served]
-        for name in ("caches", "teacher_on"):
-            for place, written in [(place, method[name]) for place, method in methods if name in method][:1]:
-                yield error(
-                    "E0830",
-                    f"`{name} = {written}` is of servers that the run starts, and {ADDRESS} names running ones",
-                    where=place,
-                    help=f"unset {ADDRESS}, or take `{name}` out",
-                )
-        wide = max(task.cluster.tensor_parallel if task.cluster is not None else 1 for task in served)
-        yield from refusals(Needs(max(map(_tokens, served)), wide))
-
-
-def _tokens(task: Task) -> int:
-    """Return the longest sequence that a task samples, in tokens, as far as it is known before the run.
-
-    The forcing text and, outside of training, the prompt are known as it runs.
-    """
-    said = task.payload.get("stage", {}).get("method") or task.payload.get("suite") or task.payload
-    forcing = said.get("forcing") or {}
-    return int(said.get("max_prompt", 0) + said["rollout"]["max_tokens"] + forcing.get("answer_tokens", 0))
 
 
 def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
@@ -227,7 +203,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             if lack is not None:
                 yield lack
     served = any(engine == "sglang" for kinds in places.values() for _, engine in kinds)
-    if served and machine.notes is None and not os.environ.get(ADDRESS) and (machine.address or gpus()):
+    if served and machine.notes is None and (machine.address or gpus()):
         yield from diagnose(ask_at(machine.address))
 
 

@@ -11,9 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem
 from reodsl.plan.registry import MachinePart
-from reodsl.store.consent import ADDRESS
 from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
 from runners.sandbox import lacking, landlock_version
@@ -89,9 +87,6 @@ def _ray() -> MachinePart:
 
 
 def _sglang() -> MachinePart:
-    address = os.environ.get(ADDRESS)
-    if address:
-        return _servers()
     python = find_interpreter()
     if python is None:
         return MachinePart(
@@ -110,31 +105,10 @@ def _sglang() -> MachinePart:
     return MachinePart("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {beside}", needed=False)
 
 
-def _servers() -> MachinePart:
-    """Report the servers that run at given addresses, asked one by one."""
-    if importlib.util.find_spec("httpx") is None:
-        return MachinePart(
-            "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
-        )
-    from runners.engine.sglang.given import Needs, list_given, settings_of
-
-    says: list[str] = []
-    for address in list_given():
-        try:
-            # The spec decides how many processes a server may have, and how long a sequence.
-            settings = settings_of(address, Needs(context=1, ranks=None))
-        except Problem as caught:
-            (wrong,) = caught.diagnostics
-            why = "; ".join((wrong.message, *wrong.notes))
-            return MachinePart("sglang", "broken", f"{address.url}: {why}", wrong.help, needed=False)
-        says.append(f"{settings.get('version', '')} at {address.url}")
-    return MachinePart("sglang", "ok", ", ".join(says), needed=False)
-
-
 def _memory_saver() -> tuple[MachinePart, ...]:
     """Report what lets servers give memory on GPUs back while a trainer uses them, if there are both."""
     python = find_interpreter()
-    if os.environ.get(ADDRESS) or python is None or not shown_gpus():
+    if python is None or not shown_gpus():
         return ()
     name = "torch_memory_saver"
     if saves_memory(python):

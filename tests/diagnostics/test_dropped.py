@@ -13,6 +13,7 @@ from tests.called import call
 
 COMMANDS = {
     "reodsl run --allow-judge": ("run", "x.reo", "--allow-judge"),
+    "reodsl run --allow-weights": ("run", "x.reo", "--allow-weights"),
     "reodsl report --compare": ("report", "quickstart", "--compare"),
     "reodsl plan --out": ("plan", "x.reo", "--out", "plan.json"),
     "reodsl push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),

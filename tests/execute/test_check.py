@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
@@ -20,8 +20,6 @@ from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Folder, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine, MachinePart
-from runners.engine.sglang import given
-from runners.engine.sglang.given import Needs
 from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.check import check
@@ -267,37 +265,8 @@ def test_sglang_is_wanted_here_where_servers_start_here(
     monkeypatch.setattr(instance, "answers", lambda address: None)
     assert found(spec, tmp_path) == ["E0820"]
     assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
-    # A server that runs already is asked, for as much as is known before the model is there.
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://10.0.0.7:30000")
-    wanted: list[Needs] = []
-    unfit = Diagnostic("E0830", "error", "it does not fit")
-
-    def refusals(needs: Needs) -> list[Diagnostic]:
-        wanted.append(needs)
-        return [unfit]
-
-    monkeypatch.setattr(given, "refusals", refusals)
-    assert found(spec, tmp_path) == ["E0830"]
-    assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
-    assert wanted == [Needs(25)]
-    monkeypatch.delenv("REODSL_SGLANG_ADDRESS")
     only = tuple(task for task in lower(spec).tasks if task.kind in ("model", "data"))
     assert check(only, spec, tmp_path, LOCAL) == ()
-
-
-@pytest.mark.parametrize("change", [{"caches": "fp8"}, {"kl": 1.0, "teacher_on": "servers"}])
-def test_some_settings_are_of_servers_that_the_run_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
-) -> None:
-    stage = make.ppo(make.outcome())
-    stage = stage.model_copy(update={"method": stage.method.model_copy(update=change)})
-    spec = make.spec(make.arm("a", make.trained("a", stage)))
-    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
-    monkeypatch.setattr("runners.engine.sglang.settings.missing", lambda: None)
-    monkeypatch.setattr(given, "refusals", lambda needs: [])
-    assert found(spec, tmp_path) == []
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://10.0.0.7:30000")
-    assert found(spec, tmp_path) == ["E0830"]
 
 
 def test_missing_data_and_packages_are_named_together(

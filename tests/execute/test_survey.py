@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.diagnostics import problem
 from reodsl.plan.registry import MachinePart
-from runners.engine.sglang import given
-from runners.engine.sglang.server import Address
 from runners.execute import survey as surveying
 from runners.execute.survey import survey
 from tests.engine.sglang.environments import python_with
@@ -23,7 +20,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def no_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", "/nowhere/bin/python")
-    monkeypatch.delenv("REODSL_SGLANG_ADDRESS", raising=False)
 
 
 def parts() -> dict[str, MachinePart]:
@@ -95,37 +91,6 @@ def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyt
     )
 
 
-def test_servers_that_run_already_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:30000, http://127.0.0.1:30001/")
-    asked: list[tuple[str, given.Needs]] = []
-
-    def ask(address: Address, needs: given.Needs) -> dict[str, str]:
-        asked.append((address.url, needs))
-        return {"version": "0.5.23"}
-
-    monkeypatch.setattr(given, "settings_of", ask)
-    found = surveying._sglang()
-    assert found.says == "0.5.23 at http://127.0.0.1:30000, 0.5.23 at http://127.0.0.1:30001"
-    # How many processes a server may have turns on the spec, and how long a sequence.
-    any_size = given.Needs(1, ranks=None)
-    assert asked == [("http://127.0.0.1:30000", any_size), ("http://127.0.0.1:30001", any_size)]
-
-    def refuse(address: Address, needs: given.Needs) -> dict[str, str]:
-        raise problem("E0830", "it does not fit", notes=["its caches are small"], help="start it again")
-
-    monkeypatch.setattr(given, "settings_of", refuse)
-    found = surveying._sglang()
-    assert (found.state, found.help) == ("broken", "start it again")
-    assert found.says == "http://127.0.0.1:30000: it does not fit; its caches are small"
-
-
-def test_a_server_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
-    found = surveying._sglang()
-    assert (found.state, found.needed) == ("broken", False)
-    assert found.says.startswith("http://127.0.0.1:9: no SGLang server can be used at this address")
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,8 +104,6 @@ def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     assert (found.state, found.needed) == ("ok" if there else "missing", False)
     assert (found.help is None) == there
     assert there or f"{python} -P -m pip install torch_memory_saver" in (found.help or "")
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
-    assert surveying._memory_saver() == ()
 
 
 def test_what_confines_answers_is_named_or_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 import reodsl
-from reodsl.diagnostics import Diagnostic
 from reodsl.graph.lower import lower
-from reodsl.plan.registry import Machine
-from reodsl.run import run
-from reodsl.store.consent import Destination, allow, is_allowed
 from reodsl.store.external import Fingerprints, resolve_sources
-from tests.bad_input.commands import SPEC, Place, refused
+from tests.bad_input.commands import Place, refused
 
 SERVED = """
 from std.miniature import chain_model, chain_suite, chain_train
@@ -68,42 +64,6 @@ def test_a_served_model_is_evaluated_with_leave_and_trained_never(
     assert keys() == before
     write(more='revision: "step-2"')
     assert keys() != before
-
-
-class Heard:
-    """A listener that ends a run once it has heard what is wrong."""
-
-    class Enough(Exception):
-        """The end of the run."""
-
-    codes: tuple[str, ...] = ()
-
-    def check(self, findings: tuple[Diagnostic, ...]) -> None:
-        self.codes = tuple(each.code for each in findings)
-        raise self.Enough
-
-
-def test_servers_that_run_already_take_weights_with_leave_alone(
-    place: Place, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9/, http://127.0.0.1:10")
-    place.write(SPEC)
-    assert "E0749" not in place.run().findings(), "the spec's engine is the embedded one"
-    place.write(SPEC.replace("= ppo {", "= ppo { engine = sglang,"))
-    told = place.run()
-    refusal("own/E0749-weights.txt", told.err.split("\n\n")[0] + "\n")
-    assert "E0749" not in place.run("--allow-weights").findings()
-    ready = reodsl.load("tiny.reo")._ready().for_run()
-    for notes, asks in ((None, True), (place.folder, False)):
-        heard = Heard()
-        with pytest.raises(Heard.Enough):
-            run(ready, ready.plan(), Machine(notes=notes), place.folder / "out", heard)
-        # Stand-ins serve in a rehearsal on a cluster, and no weights go to others.
-        assert ("E0749" in heard.codes) is asks
-    for address in ("http://127.0.0.1:9", "http://127.0.0.1:10"):
-        allow(Destination("", address, None, "weights"))
-        assert not is_allowed(Destination("", address, None)), "leave to be overwritten is none to ask"
-    assert "E0749" not in place.run().findings()
 
 
 ADDRESSES = {

@@ -141,7 +141,6 @@ async def works(address: Address) -> bool:
     """
     try:
         async with httpx.AsyncClient(headers=address.headers, trust_env=False, timeout=_ANSWER) as client:
-            # A proxy before a server at a given address may not know this path; it answers.
             return (await client.get(f"{address.url}/health_generate")).status_code < 500
     except httpx.TransportError:
         return False

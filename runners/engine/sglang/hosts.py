@@ -1,4 +1,4 @@
-"""Choose who keeps a server: a process of ours, an actor of Ray's, or someone else at a given address.
+"""Choose who keeps a server: a process of ours, or an actor of Ray's.
 
 Tasks that follow each other in one process share servers where their models differ in nothing but the weights, which each
 task brings along: starting a server takes far longer than that.
@@ -25,7 +25,6 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lost, Refused
-from runners.engine.sglang.given import GivenServer, list_given
 from runners.engine.sglang.server import Address, Host, Server
 from runners.engine.sglang.settings import Settings, fraction_beside, interpreter, saves_memory
 from runners.meeting import LOOPBACK
@@ -41,11 +40,9 @@ def hosts(
 ) -> list[Host]:
     """Return the hosts of a run's servers.
 
-    They are at given addresses; else actors in a task of Ray's; else processes here, kept from the task before if this
+    They are actors in a task of Ray's; else processes here, kept from the task before if this
     process keeps them. Those of a second model are on the devices of the `first` one's, one for each.
     """
-    if list_given() and settings.notes is None and first is None:
-        return [GivenServer(address, settings) for address in list_given()]
     if on_ray():
         beside: Sequence[Host | None] = first or [None] * resources.engines
         return [

@@ -290,5 +290,5 @@ def explain_refusal(reply: httpx.Response) -> Problem:
         "E0825",
         f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
         where=str(reply.request.url),
-        help="a key that it does not know (REODSL_SGLANG_KEY), or a sequence longer than its context",
+        help="its log says more; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested one",
     )

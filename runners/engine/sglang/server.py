@@ -154,7 +154,7 @@ class Address:
 
 
 class Host:
-    """A keeper of a server: a process of ours, an actor on another node, or whoever runs at a given address."""
+    """A keeper of a server: a process of ours, or an actor on another node."""
 
     def begin(self) -> None:
         """Let it come up, without waiting for it, where that can be done; `start` waits."""
@@ -174,17 +174,17 @@ class Host:
         return True
 
     def said(self) -> list[str]:
-        """Return the last lines of its log, as far as it is ours to read."""
+        """Return the last lines of its log."""
         return []
 
     def note(self, words: str) -> None:
-        """Add a line to its log, if it is ours to write."""
+        """Add a line to its log."""
 
     def kill(self) -> None:
-        """End the server at once, if it is ours, whatever state it is in. It may be started again."""
+        """End the server at once, whatever state it is in. It may be started again."""
 
     def stop(self) -> None:
-        """End it, if it is ours to end."""
+        """End it, or give it back."""
         self.kill()
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.job import Determinism
 from reodsl.price.machine import USABLE
-from reodsl.store.consent import ADDRESS
 from runners.seats import nccl_settings
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
@@ -49,10 +48,8 @@ def interpreter() -> Path:
 
 
 def missing() -> Diagnostic | None:
-    """Report E0820 if servers have to be started from here and there is nothing to start them with."""
-    if os.environ.get(ADDRESS) or find_interpreter() is not None:
-        return None
-    return _absent()
+    """Report E0820 if there is nothing to start servers with."""
+    return None if find_interpreter() is not None else _absent()
 
 
 def _absent() -> Diagnostic:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,8 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.given import GivenServer
-from runners.engine.sglang.server import Address, Server, free_port, port_taken
-from runners.engine.sglang.settings import ADDRESS, KEY, LAUNCHER, Settings
+from runners.engine.sglang.server import Address, Host, Server, free_port, port_taken
+from runners.engine.sglang.settings import KEY, LAUNCHER, Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -64,14 +63,21 @@ def test_a_server_that_the_system_is_slow_to_end_is_left_to_it(
 
 
 def test_an_engine_without_a_place_leaves_none(
-    model: Path, place: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+    model: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ADDRESS, "http://127.0.0.1:1")
-    with pytest.raises(Problem) as caught:
+    class Fails(Host):
+        def start(self) -> Address:
+            raise ConnectionError
+
+    class Starts(Host):
+        def start(self) -> Address:
+            return Address("http://127.0.0.1:1", "")
+
+    monkeypatch.setattr("runners.engine.sglang.hosts.hosts", lambda *_: [Fails()])
+    with pytest.raises(ConnectionError):
         open_engine(model, Resources(engine="sglang"), 64)
-    refusal("engine/E0828.txt", caught.value)
     assert not list(place.iterdir())
-    monkeypatch.setattr(GivenServer, "start", lambda host: host.address)
+    monkeypatch.setattr("runners.engine.sglang.hosts.hosts", lambda *_: [Starts()])
     engine = open_engine(model, Resources(engine="sglang"), 64)
     (own,) = place.iterdir()
     (own / "sglang-0.log").touch()
@@ -96,7 +102,7 @@ def test_the_log_that_a_problem_names_stays(
 def test_a_host_that_cannot_be_ended_keeps_no_other_one(model: Path, tmp_path: Path) -> None:
     ended: list[int] = []
 
-    class Stuck(GivenServer):
+    class Stuck(Host):
         def __init__(self, number: int) -> None:
             self.number = number
 

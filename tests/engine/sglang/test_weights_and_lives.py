@@ -17,14 +17,11 @@ import psutil
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.job import Resources
 from reodsl.store.manifest import DETERMINISM, WEIGHTS, count_lost, read_record
-from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
 from runners.engine.sglang import control, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
-from runners.engine.sglang.settings import KEY
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -180,28 +177,6 @@ def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_h
     assert greedy(engine) == greedy(engine_of(other))
     assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (31,)
     engine.load_weights(served_model.state_dict(), 32)
-
-
-def test_a_server_at_an_address_is_used_and_left_alone(
-    engine: SGLangEngine, server: Server, folder: Path, served_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = engine.fleet.servers[0]
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", address.url)
-    monkeypatch.setenv(KEY, address.key)
-    guest = open_engine(folder, Resources(engine="sglang"), 100)
-    assert greedy(guest) == greedy(engine_of(served_model))
-    guest.close()
-    assert server.alive
-    assert greedy(engine) == greedy(engine_of(served_model))
-    with pytest.raises(Problem) as caught:
-        open_engine(folder, Resources(engine="sglang"), engine.settings.context + 1)
-    (found,) = caught.value.diagnostics
-    assert (found.code, len(found.notes)) == ("E0830", 1)
-    assert f"--context-length {engine.settings.context + 9}" in (found.help or "")
-    monkeypatch.setenv(KEY, "another")
-    with pytest.raises(Problem) as caught:
-        open_engine(folder, Resources(engine="sglang"), 100)
-    assert caught.value.diagnostics[0].code == "E0828"
 
 
 def test_requests_need_the_key_and_come_from_this_machine_alone(engine: SGLangEngine, server: Server) -> None:
