@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tables import KEPT as TABLES
 from benchmarks.tables import ROOT, markdown, rewrite
-from reodsl.numbers.curves import Curve
-from reodsl.numbers.intervals import ArmScores, Interval, score_arms
+from reodsl.numbers.intervals import ArmScores, Interval, compare_arms, score_arms
 from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "SCIENCE.md"
@@ -236,25 +235,25 @@ def outcomes(scenario: Scenario, number: int) -> dict[str, list[float]]:
 
 
 def stars(scenario: Scenario, number: int) -> dict[str, list[float]]:
-    """The outcome of one study of equal arms: whether intervals hold the truth, and whether anything has a star."""
+    """The outcome of one study of equal arms: whether intervals hold the truth, and whether any comparison has a star.
+
+    A star of the table on a single benchmark needs one on the mean, so there is none without a comparison that has it.
+    """
     scores, curves = study(scenario, number)
-    areas = curves @ weights()
-    top = {b: Curve(GRID, (1.0,) * len(GRID)) for b in BENCHMARKS}
-    seeds = tuple(range(scenario.seeds))
-    rows = [
-        row
-        for row in score_arms(scores, GRID, top, seeds=seeds, grid=GRID, relative_to="arm0")
-        if row.seed is None and row.model != "arm0"
-    ]
-    changes = [each for row in rows for each in (row.difference, row.accuracy_change) if each is not None]
-    of_mean = [row.difference for row in rows if row.benchmark == "mean" and row.difference is not None]
-    contained = [holds(each, areas[0] - area) for each, area in zip(of_mean, areas[1:], strict=True)]
+    areas = dict(zip(scores, curves @ weights(), strict=True))
+    pairs = compare_arms(scores, GRID, seeds=scenario.seeds, grid=GRID, against="arm0")
+    held = {
+        frozenset((one, two)): float(holds(each, areas[two] - areas[one]))
+        for (one, two), each in pairs.reg.items()
+    }
+    of_first = [held[frozenset(("arm0", name))] for name in scores if name != "arm0"]
+    every = [*pairs.reg.values(), *pairs.accuracy.values()]
     return {
-        "held": [*map(float, contained)],
-        "first": [float(contained[0])],
-        "last": [float(contained[-1])],
-        "raw": [float(any(each.apart for each in changes))],
-        "starred": [float(any(each.significant for each in changes))],
+        "held": of_first,
+        "first": of_first[:1],
+        "last": of_first[-1:],
+        "raw": [float(any(each.apart for each in every))],
+        "starred": [float(any(each.significant for each in every))],
     }
 
 

@@ -160,16 +160,9 @@ def compare_all(measure: Numbers) -> dict[tuple[str, str], Interval]:
 def arms_table(study: str) -> str:
     """Return a row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
     gap = numbers(study, "reg")
-    starred = {
-        other if arm == "vanilla" else arm
-        for (arm, other), each in compare_all(gap).items()
-        if each.significant and "vanilla" in (arm, other)
-    }
 
     def versus_vanilla(arm: str) -> str:
-        if arm == "vanilla":
-            return ""
-        return signed(compare(gap[arm], gap["vanilla"])) + ("*" if arm in starred else "")
+        return "" if arm == "vanilla" else signed(compare(gap[arm], gap["vanilla"]))
 
     parts = [name for name in dict.fromkeys(row["benchmark"] for row in read_rows(study)) if name != "mean"]
     by_part = [(numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts]
@@ -193,10 +186,10 @@ def counted(measure: Numbers) -> str:
 
 
 def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
-    """Return how many pairs of trained arms differ significantly in REG, and which arms each one is below."""
+    """Return how many pairs of trained arms differ in REG by a test of the seeds, and which arms each one is below."""
     every = compare_all(numbers(study, "reg"))
     if all(each.p is None for each in every.values()):
-        return "One seed does not say how much trainings vary, so no difference is significant."
+        return "One seed does not say how much trainings vary, so nothing is tested."
     trained = {pair: each for pair, each in every.items() if not set(pair) & set(left_out)}
     beaten: dict[str, list[str]] = {}
     for (low, high), each in trained.items():
@@ -204,8 +197,9 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
             beaten.setdefault(low, []).append(high)
     listed = "".join(f"\n- {low} is below {', '.join(highs)}." for low, highs in beaten.items())
     summary = (
-        f"{sum(map(len, beaten.values()))} of {len(trained)} pairs of trained arms differ significantly in REG. "
-        f"Stars and this count are corrected for all {len(every)} pairs of the table (Holm)."
+        f"{sum(map(len, beaten.values()))} of {len(trained)} pairs of trained arms differ in REG by Student's test over the "
+        f"seeds alone, corrected for all {len(every)} pairs of the table (Holm). The table has no stars, because those of a "
+        "report count questions too, which these numbers lack."
     )
     return f"{summary}\n{listed}" if listed else summary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import polars as pl
 import pytest
 
 from benchmarks import pictures, study, tables
+from reodsl.numbers.reg import holm
+from reodsl.numbers.verdict import from_json
 from reodsl.report import export
 from reodsl.report.material import read
 from reodsl.report.verdict_words import sentences
@@ -60,6 +63,29 @@ def table_of(run: Path) -> str:
 def test_the_readmes_table_is_written_from_the_kept_numbers() -> None:
     page = study.README.read_text()
     assert tables.place(page, {"study": study.text()}) == page
+
+
+@pytest.mark.parametrize("uncertain", [0.17, 0.45, 0.89])
+def test_the_kept_study_is_corrected_as_one_family(uncertain: float) -> None:
+    """Holm's steps over REG of all pairs and accuracy; the three accuracies that are as good as equal change no step."""
+    data = json.loads((tables.KEPT / "study_verdict.json").read_text())
+    verdict = from_json(data)
+    assert list(sentences(verdict)) == data["sentences"]
+    rows = {row["arm"]: row for row in tables.read_rows("study")}
+    accuracy = {"base": 19, "shrink_64": 9}
+    own = [float(rows[arm]["accuracy_change_p"]) / left for arm, left in accuracy.items()]
+    corrected = holm([*(pair.p or 0.0 for pair in verdict.pairs), *own, *[uncertain] * 3])
+    assert len(corrected) == verdict.comparisons == 20
+    assert corrected[:15] == pytest.approx([pair.p_holm for pair in verdict.pairs])
+    assert [p <= 0.05 for p in corrected[:15]] == [pair.significant for pair in verdict.pairs]
+    assert [round(p, 6) for p in corrected[15:17]] == [
+        float(rows[arm]["accuracy_change_p"]) for arm in accuracy
+    ]
+    for pair in verdict.against_baseline:
+        row = rows[pair.one]
+        assert float(row["difference_p"]) == pytest.approx(pair.p_holm, abs=1e-6)
+        assert (row["difference_star"] == "true") == pair.significant
+        assert float(row["difference"]) == pytest.approx(pair.value, abs=1e-6)
 
 
 def test_a_star_is_the_tables_whatever_the_interval(run: Path) -> None:

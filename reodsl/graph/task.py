@@ -154,8 +154,8 @@ VERSIONS: dict[Kind, int] = {
     "results": 1,
     "frontier": 1,
     "budgets": 2,
-    "score": 7,
-    "measure": 2,
+    "score": 8,
+    "measure": 3,
     "report": 7,
 }
 

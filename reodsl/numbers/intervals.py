@@ -114,6 +114,9 @@ STARRED = ("difference", "accuracy_change")
 MOST_PAIRED = 32
 """Arms of a study of which every two are compared: those of the least REG."""
 
+ONE_TAIL = 0.9
+"""The share of an interval's doubt that one tail has near an end of the range; the rest is for what is only estimated."""
+
 EQUIVALENCE_ERROR = 0.05
 """The rate at which any pair of a study may be called the same within a margin that its difference exceeds."""
 
@@ -466,14 +469,14 @@ def scores(
 
     area = change("area")
     accuracy = {b: arm.accuracy[b] for b in places}
+    spread = spread_of(accuracy)
+    around = interval_of(accuracy, spread, confidence)
     return Scores(
         model,
         title,
         None,
-        bound_interval(interval(accuracy, confidence), 0.0, 1.0, count_questions(accuracy), confidence),
-        bound_interval(
-            interval({b: arm.length[b] for b in places}, confidence), 0.0, math.inf, None, confidence
-        ),
+        bound_interval(around, 0.0, 1.0, confidence, spread, count_questions(accuracy)),
+        bound_interval(interval({b: arm.length[b] for b in places}, confidence), 0.0, math.inf, confidence),
         None,
         None,
         None if area is None else negate_interval(area),
@@ -640,27 +643,61 @@ def negate_interval(positive: Interval) -> Interval:
 
 
 def bound_interval(
-    around: Interval, low: float, high: float, questions: float | None, confidence: float
+    around: Interval,
+    low: float,
+    high: float,
+    confidence: float,
+    spread: Spread | None = None,
+    questions: float | None = None,
 ) -> Interval:
     """Return an interval of a number that lies from `low` to `high`.
 
-    That of a mean over so many `questions`, each within this range, is Wilson's (1927) for a share whose error is the
-    measured one. Where no question differs from another, the error is that of as many independent questions. Other
+    That of a mean over so many `questions`, each within this range, is Wilson's (1927) for a share whose error is that of
+    the `spread`. Where no question differs from another, the error is that of as many independent questions. Other
     intervals are cut off at the range.
     """
     if around.low is None or around.high is None:
         return around
-    if questions is None or questions < 2 or not math.isfinite(high - low):
+    if spread is None or questions is None or questions < 2 or not math.isfinite(high - low):
         return Interval(around.value, max(around.low, low), min(around.high, high))
     share = min(max((around.value - low) / (high - low), 0.0), 1.0)
-    variance, reach = share * (1 - share), (around.high - around.low) / 2 / (high - low)
-    # The squared quantile over the number of independent questions that have the measured error.
-    alike = reach == 0 or variance == 0
-    worth = t_quantile((1 + confidence) / 2, questions - 1) ** 2 / questions if alike else reach**2 / variance
-    middle = (share + worth / 2) / (1 + worth)
-    half = math.sqrt(worth * variance + worth**2 / 4) / (1 + worth)
-    first, last = (low + (high - low) * end for end in (max(middle - half, 0.0), min(middle + half, 1.0)))
-    return Interval(around.value, min(first, around.value), max(last, around.value))
+    first, last = share_ends(share, spread, high - low, questions, confidence)
+    return Interval(
+        around.value,
+        min(low + (high - low) * first, around.value),
+        max(low + (high - low) * last, around.value),
+    )
+
+
+def share_ends(
+    share: float, spread: Spread, scale: float, questions: float, confidence: float
+) -> tuple[float, float]:
+    """Return the ends of a share's interval; the `spread` is that of the share times `scale`.
+
+    Near 1 an interval can hardly miss the truth from above: where all questions are right with at least the probability
+    of a tail, no test of this tail rejects. There the doubt is almost all below the truth, and so the upper end is that of
+    one tail. The same holds for the lower end near 0. One seed measures no noise, and has both tails everywhere.
+    """
+    variance = share * (1 - share)
+
+    def wilson(probability: float) -> tuple[float, float, float]:
+        reach = spread.half_width(probability) / scale
+        # The squared quantile over the number of independent questions that have the measured error.
+        alike = reach == 0 or variance == 0
+        worth = t_quantile(probability, questions - 1) ** 2 / questions if alike else reach**2 / variance
+        middle = (share + worth / 2) / (1 + worth)
+        half = math.sqrt(worth * variance + worth**2 / 4) / (1 + worth)
+        return max(middle - half, 0.0), min(middle + half, 1.0), worth
+
+    tail = (1 - confidence) / 2
+    first, last, _ = wilson(1 - tail)
+    if spread.rest == 0:
+        return first, last
+    near = 1 - ONE_TAIL * (1 - confidence)
+    lower, upper, worth = wilson(near)
+    # From this share on, as many independent questions are all right with the probability of a tail, or a higher one.
+    full = tail ** (worth / NormalDist().inv_cdf(near) ** 2)
+    return max(first, min(lower, 1 - full)), min(last, max(upper, full))
 
 
 def subtract_intervals(one: Interval, two: Interval, correlation: float) -> Interval:

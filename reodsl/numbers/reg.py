@@ -37,14 +37,17 @@ def t_quantile(probability: float, df: float) -> float:
         return NormalDist().inv_cdf(probability)
     if probability < 0.5:
         return -t_quantile(1 - probability, df)
-    # Newton's steps rise to the quantile and never pass it: the normal one is below, and the density falls.
-    t = NormalDist().inv_cdf(probability)
+    # Cornish and Fisher's expansion is close for many degrees of freedom. A first step of Newton's from above ends below the
+    # quantile, because the density falls; all others rise to it and never pass it.
+    normal = NormalDist().inv_cdf(probability)
+    terms = (normal**3 + normal) / 4, (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96
+    t = normal + terms[0] / df + terms[1] / df**2
     front = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
-    for _ in range(_STEPS):
+    for number in range(_STEPS):
         density = front * math.exp(-(df + 1) / 2 * math.log1p(t * t / df))
         step = (probability - t_probability(t, df)) / density
-        t += max(step, 0.0)
-        if step <= 1e-14 * t:
+        t = max(t + (step if number == 0 else max(step, 0.0)), normal)
+        if number > 0 and step <= 1e-14 * t:
             break
     return t
 

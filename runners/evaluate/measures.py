@@ -335,12 +335,13 @@ def _around(
 ) -> tuple[Interval, Spread | None]:
     """Return a measure on some benchmarks with its interval within its range, and the spread of its cells."""
     pseudo = {name: each.cells for name, each in cells.items()}
+    spread = spread_of(pseudo)
     around = _centre(interval(pseudo, confidence), float(np.mean([each.value for each in cells.values()])))
     low = -math.inf if rule.low is None else rule.low
     high = math.inf if rule.high is None else rule.high
     questions = len(cells) ** 2 / sum(1 / max(each.questions, 1) for each in cells.values())
-    bound = bound_interval(around, low, high, questions if _is_share(rule) else None, confidence)
-    return bound, spread_of(pseudo)
+    of_share = (spread, questions) if _is_share(rule) else (None, None)
+    return bound_interval(around, low, high, confidence, *of_share), spread
 
 
 def _correlation(one: Spread | None, two: Spread | None, both: Spread | None) -> float:
