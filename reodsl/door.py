@@ -11,6 +11,7 @@ run.curves("easy")              # an Altair chart
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from reodsl.ir import Spec
     from reodsl.plan.verdict import Keys, Plan, Ready
     from reodsl.report.material import Material
+    from reodsl.store.consent import FunctionCode
     from reodsl.store.store import Store
     from reodsl.track.trackers import Trackers
 
@@ -189,6 +191,14 @@ class _Notebook:
         for each in findings:
             # Told of the notebook's own line, which called `run` in its context.
             warnings.warn(f"{each.code}: {each.message}", stacklevel=5)
+
+    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
+        """Name code that may run on stderr if leave is `given`, and return whether it is: nobody is asked."""
+        from reodsl.store.consent import name_allowed
+
+        for line in name_allowed(codes) if given else ():
+            print(f"allowed  {line}", file=sys.stderr)
+        return given
 
     def begin(self) -> None:
         """Start the trackers."""

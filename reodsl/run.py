@@ -5,7 +5,7 @@ The command line and the Python door both call `run`. They differ in how they sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +25,7 @@ from reodsl.store.consent import (
     FunctionCode,
     allow,
     destinations,
+    is_allowed,
     is_changed,
     keyless,
     note_shown,
@@ -39,6 +40,9 @@ class Listener(Protocol):
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Hear what is wrong or doubtful before anything starts. Where something is wrong, the run ends after this."""
+
+    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
+        """Name the code that a run may run as leave is `given`, or ask for leave, and return whether it may run."""
 
     def begin(self) -> None:
         """Everything is in order; nothing is written yet."""
@@ -55,10 +59,11 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The outcome of a run: its results, and the report's page, which is None if no report was made."""
+    """The outcome of a run: its results, its report's page or None, and checksums of Python that it was let run, by name."""
 
     results: RunResults
     page: Path | None
+    python: Mapping[str, str]
 
 
 def prices_of(ready: Ready) -> Prices:
@@ -115,16 +120,20 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
         asked = destinations(task.payload for task in todo)
-        # Leave is for what was shown: a file that was changed since then is asked about again.
-        doubted = tuple(code for code in mine if not machine.allow_python or is_changed(code))
-        new = (*report_unapproved(doubted, () if machine.allow_served else asked),)
-        for code in doubted:
-            note_shown(code)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.
         lacking = () if machine.address else keyless(asked)
-        findings = (*wrong, *new, *lacking)
+        served = report_unapproved((), () if machine.allow_served else asked)
+        findings = (*wrong, *served, *lacking)
         findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
+        # Leave is for what was shown: a file that was changed since then is asked about again.
+        given = machine.allow_python
+        doubted = tuple(code for code in mine if (is_changed(code) if given else not is_allowed(code)))
+        lost = given or any(each.severity == "error" for each in findings)
+        if doubted and (lost or not listener.allow(doubted, False)):
+            findings = (*report_unapproved(doubted), *findings)
+        for code in doubted:
+            note_shown(code)
         if not any(each.severity == "error" for each in findings):
             # A question that lacks a number ends the run before anything starts.
             find_worded(ready, plan)
@@ -132,13 +141,17 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     if any(each.severity == "error" for each in findings):
         raise Problem(*findings)
     require_place(out, ready.store)
+    if mine and machine.allow_python:
+        listener.allow(mine, True)
     for code in mine:
         allow(code)
+        note_shown(code)
     for destination in asked:
         allow(destination)
     listener.begin()
     store = ready.store.open()
-    record = runs.begin(store, ready.spec, plan.digest)
+    python = {code.name: code.checksum for code in mine}
+    record = runs.begin(store, ready.spec, plan.digest, python)
     writer = runs.Writer(store, record)
     writer.begin(len(ready.graph.tasks))
     status: runs.Status = "interrupted"
@@ -175,4 +188,4 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         raise
     finally:
         runs.end(store, record, status)
-    return RunOutcome(results, page)
+    return RunOutcome(results, page, python)

@@ -83,8 +83,8 @@ def trust_options(command: Command) -> Command:
         click.option(
             "--allow-python",
             is_flag=True,
-            help="Let the Python that the spec names run where it is new to this machine, and remember its content."
-            " It is confined, but for a loss.",
+            help="Let the Python that the spec names run where it is new to this machine, name each file with its"
+            " checksum, and remember it. A file that changed is refused once. Python is confined, but for a loss.",
         ),
         click.option(
             "--without-sandbox",

@@ -21,6 +21,7 @@ from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
 from reodsl.plan.verdict import Plan, Ready
 from reodsl.run import RunOutcome, run
+from reodsl.store.consent import FunctionCode, name_allowed
 from reodsl.store.layout import run_folder
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
 
@@ -145,6 +146,14 @@ class Watcher:
         if has_error(findings):
             raise SystemExit(1)
 
+    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
+        """Name code, quiet or not, ask a terminal where no leave is `given`, and return whether it may run."""
+        if not (given or (sys.stdin.isatty() and sys.stderr.isatty())):
+            return False
+        for line in name_allowed(codes):
+            click.echo(f"{'allowed' if given else 'new':<9}{line}", err=True)
+        return given or click.confirm("Have you read it, and may it run?", err=True)
+
     def begin(self) -> None:
         """Begin the display, where results can be written."""
         folder_to_fill(self.out)
@@ -186,7 +195,7 @@ def _tell(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json
     results, page = outcome.results, outcome.page
     everything = gather_findings(locate_failures(ready.spec, ready.graph, results.failed))
     if as_json:
-        print_json(_json(ready, plan, results, page, doubts))
+        print_json(_json(ready, plan, outcome, doubts))
     show(everything, ready.spec.sources)
     if as_json:
         return
@@ -214,9 +223,10 @@ def _print_table(folder: Path) -> None:
     console.print(report_summary(folder, average_only=True, width=console.width))
 
 
-def _json(ready: Ready, plan: Plan, results: RunResults, page: Path | None, doubts: Doubts) -> dict[str, Any]:
+def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:
     from reodsl.report.verdict_words import read_verdict
 
+    results, page = outcome.results, outcome.page
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
     tasks = []
     for task in ready.graph.tasks:
@@ -235,6 +245,7 @@ def _json(ready: Ready, plan: Plan, results: RunResults, page: Path | None, doub
         "report": str(page) if page else None,
         "verdict": read_verdict(page.parent) if page else None,
         "store": str(ready.store.root),
+        "python": dict(outcome.python),
         "tasks": tasks,
         "diagnostics": to_json(
             [

@@ -11,6 +11,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +29,7 @@ from reodsl.store.files import read_plain, write_atomic
 GROUP = "reodsl.python"
 LOSS = "loss"
 """The setting whose function runs where training does, because it needs gradients."""
+_CHECKSUM = re.compile("[0-9a-f]{64}")
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
 MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
@@ -290,6 +292,7 @@ def report_unapproved(
             notes=[
                 f"{each.path}{f', with {each.others} more of its package,' if each.others else ''} has the content "
                 f"sha256:{each.checksum}"
+                + (f"; before, it had sha256:{_shown(each)}" if is_changed(each) else "")
                 + ("; it is a loss, and runs unconfined: it may do what you may" if each.free else "")
                 for each in code
             ],
@@ -312,8 +315,17 @@ def report_unapproved(
         )
 
 
+def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
+    """Return a line for each file or module that may run: its spelling in the spec, its checksum, and whether it is free."""
+    free = {code.file for code in codes if code.free}
+    return [
+        f"{file}  sha256:{checksum}{'  a loss, unconfined' if file in free else ''}"
+        for file, checksum in {code.file: code.checksum for code in codes}.items()
+    ]
+
+
 def note_shown(code: FunctionCode) -> None:
-    """Remember the content of which a refusal showed the checksum, so that leave is given for that content alone."""
+    """Remember the content whose checksum a refusal or a run named, so that leave is given for that content alone."""
     place = _shown_place(code)
     with suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -321,12 +333,17 @@ def note_shown(code: FunctionCode) -> None:
 
 
 def is_changed(code: FunctionCode) -> bool:
-    """Return whether new code is other than what a refusal showed of its file."""
+    """Return whether new code is other than what a refusal or a run last named of its file."""
+    return not is_allowed(code) and _shown(code) not in ("", code.checksum)
+
+
+def _shown(code: FunctionCode) -> str:
+    """Return the checksum that was last named of a file, or nothing."""
     try:
-        shown = read_plain(_shown_place(code), 1 << 10)
+        text = read_plain(_shown_place(code), 1 << 10).decode("ascii", "replace")
     except OSError:
-        return False
-    return not is_allowed(code) and shown != code.checksum.encode()
+        return ""
+    return text if _CHECKSUM.fullmatch(text) else ""
 
 
 def _shown_place(code: FunctionCode) -> Path:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -42,7 +42,8 @@ class RunRecord:
 
     While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What happened
     to tasks is in `runs/<name>.events`, a line of JSON each, which stays. `store` is the store's folder at the time of
-    the run; records of earlier versions have none.
+    the run; records of earlier versions have none. `python` has the checksum of each function's code that the run was let
+    run, by its spelling in the spec.
     """
 
     name: str
@@ -57,6 +58,7 @@ class RunRecord:
     ended: str | None = None
     report: str | None = None
     store: str = ""
+    python: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, str] = field(default_factory=dict)
 
 
@@ -70,7 +72,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
-def begin(store: Store, spec: Spec, spec_digest: str) -> RunRecord:
+def begin(store: Store, spec: Spec, spec_digest: str, python: Mapping[str, str] | None = None) -> RunRecord:
     """Write the record of a run that starts now; remove what killed runs left if no other is going."""
     now = datetime.now(UTC)
     study = slug(spec.study.name)
@@ -84,6 +86,7 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> RunRecord:
         started=now.isoformat(timespec="seconds"),
         process=os.getpid(),
         store=os.path.realpath(store.root),
+        python=dict(python or {}),
     )
     try:
         with store.turn("runs"), storing(store.root):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +70,8 @@ def test_run_asks_for_new_content_and_says_what_to_type(place: Place, refusal: C
     assert not (place.folder / ".reodsl").exists()
     refusal("own/E0746.txt", place.run().err)
     file.write_text(GOOD + "\n")
-    assert checksum not in place.run().err
+    changed = read_code("mine/checks.py:check", place.folder).checksum
+    assert f"has the content sha256:{changed}; before, it had sha256:{checksum}" in place.run().err
 
 
 @confined
@@ -215,13 +217,73 @@ def test_leave_is_for_the_content_that_was_shown(place: Place) -> None:
     assert shown in place.run().err
     file.write_text(GOOD + "\n")
     changed = read_code("mine/checks.py:check", place.folder).checksum
-    refused(place.run("--allow-python"), "E0746", str(Path("mine/checks.py")), f"sha256:{changed}")
+    both = (f"has the content sha256:{changed}; before, it had sha256:{shown}", "--allow-python")
+    refused(place.run("--allow-python"), "E0746", str(Path("mine/checks.py")), *both)
     assert not (place.folder / ".reodsl").exists()
     file.write_text(GOOD)
     refused(place.run("--allow-python"), "E0746", str(Path("mine/checks.py")), f"sha256:{shown}")
     code = read_code("mine/checks.py:check", place.folder)
     assert not is_changed(code)
     assert not is_allowed(code)
+
+
+@pytest.fixture
+def begun(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """What the records of runs say of Python; the runs end there."""
+    python: list[dict[str, str]] = []
+
+    def begin(store: object, spec: object, digest: str, codes: dict[str, str]) -> None:
+        python.append(codes)
+        raise SystemExit(3)
+
+    monkeypatch.setattr("reodsl.store.runs.begin", begin)
+    place.write(REWARDED)
+    place.write(GOOD, "mine/checks.py")
+    place.write(SCORE, "style.py")
+    return python
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    return {name: read_code(name, folder).checksum for name in ("mine/checks.py:check", "style.py:score")}
+
+
+def test_each_run_with_the_option_names_what_it_allows(place: Place, begun: list[dict[str, str]]) -> None:
+    """A file that nobody showed runs named; one that changed since it ran is refused, and named the next time."""
+    for option in ("--quiet", "--json", "--quiet"):
+        told = place.call("run", "tiny.reo", "--local", option, "--allow-python")
+        assert told.code == 3, told.err
+        for name, checksum in checksums(place.folder).items():
+            assert f"allowed  {name.partition(':')[0]}  sha256:{checksum}\n" in told.err
+        assert begun.pop() == checksums(place.folder)
+    before = checksums(place.folder)["style.py:score"]
+    place.write(f"{SCORE}\n", "style.py")
+    after = checksums(place.folder)["style.py:score"]
+    both = f"style.py has the content sha256:{after}; before, it had sha256:{before}"
+    told = place.run("--allow-python")
+    refused(told, "E0746", "style.py", both)
+    assert "mine/checks.py" not in told.err
+    assert not begun
+    assert f"style.py  sha256:{after}" in place.run("--allow-python").err
+    assert "allowed" not in place.run().err
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_a_terminal_is_asked_about_new_and_changed_files(
+    place: Place, begun: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    asked: list[str] = []
+    monkeypatch.setattr("click.confirm", lambda text, err: bool(asked.append(text)) or answer == "y")
+    for text in (SCORE, f"{SCORE}\n"):
+        place.write(text, "style.py")
+        told = place.run()
+        assert f"new      style.py  sha256:{checksums(place.folder)['style.py:score']}\n" in told.err
+        assert (told.code, len(begun)) == ((3, 1) if answer == "y" else (1, 0))
+        assert ("E0746" in told.err) == (answer != "y")
+        assert len(asked) == 1
+        begun.clear()
+        asked.clear()
 
 
 @pytest.mark.parametrize("words", BAD)
@@ -348,6 +410,7 @@ def test_the_spec_with_code_of_its_own_runs_and_runs_again_where_that_changes(pl
         (Path(__file__).resolve().parents[2] / "specs" / "own" / "checks.py").read_bytes(), "checks.py"
     )
     place.write("def score(response):\n    while True:\n        pass\n", "style.py")
+    refused(place.call(*run, "--allow-python"), "E0746", "style.py")
     told = place.call(*run, "--allow-python")
     refused(told, "E0744", "style.py:", "more than its 0.05 s", 'python("style.py:score", y, batch: 32')
 
