@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from reodsl.diagnostics import problem
 from reodsl.graph.payload import (
-    Known,
     Payload,
     budgets_payload,
     data_payload,
@@ -60,10 +57,6 @@ class _Lowering:
         self.identities: dict[str, str] = {}
         self.done: dict[tuple[object, ...], str] = {}
         self.open: list[str] = []
-        # Payloads that many arms share, and digests of what they identify, by the identity of the dictionary.
-        self.payloads: dict[tuple[object, ...], Payload] = {}
-        self.digests: dict[int, str] = {}
-        self.known: Known = {}
 
     def run(self, spec: Spec) -> Graph:
         report: dict[str, str] = {}
@@ -96,10 +89,8 @@ class _Lowering:
         It runs on `cluster`, or else on the study's.
         """
         base = f"{name}.s{seed}" if seed is not None else name
-        content = self.digests.get(id(payload))
-        if content is None:
-            payload = sampled_by(self.study.engine, kind, payload)
-            content = digest(identity(Task(base, kind, payload, inputs)))
+        payload = sampled_by(self.study.engine, kind, payload)
+        content = digest(identity(Task(base, kind, payload, inputs)))
         sources = {role: self.identities[source] for role, source in inputs.items()}
         mark = digest({"kind": kind, "payload": content, "inputs": sources})
         if mark in self.by_identity:
@@ -118,28 +109,12 @@ class _Lowering:
             unique = f"{base}~{count}"
         return unique
 
-    def payload_once(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
-        """Return a payload that is made and digested once for all its tasks.
-
-        `key` identifies it, and outlives this pass.
-        """
-        if key not in self.payloads:
-            whole = self.payloads[key] = sampled_by(self.study.engine, kind, payload())
-            self.digests[id(whole)] = digest(identity(Task("", kind, whole, {})))
-        return self.payloads[key]
-
     def model(self, model: Model, seed: int) -> str:
-        key = ("model", id(model), seed)
-        if key not in self.done:
-            payload = model_payload(model, seed)
-            self.done[key] = self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
-        return self.done[key]
+        payload = model_payload(model, seed)
+        return self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
 
     def data(self, data: Data) -> str:
-        key = ("data", id(data))
-        if key not in self.done:
-            self.done[key] = self.add(f"{data.name}.data", "data", data_payload(data), {})
-        return self.done[key]
+        return self.add(f"{data.name}.data", "data", data_payload(data), {})
 
     def start(self, start: Start, seed: int) -> str:
         if isinstance(start, FromModel):
@@ -162,7 +137,7 @@ class _Lowering:
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
             inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)
         name = _name_stage(experiment, "train", index)
-        payload = train_payload(stage, experiment.model, seed, index, self.known)
+        payload = train_payload(stage, experiment.model, seed, index)
         self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
 
@@ -224,12 +199,7 @@ class _Lowering:
             task_seed = self._seed(start, seed)
             # A model that no seed changes is asked in the words that the reference of each seed decides.
             task_seed = task_seed if task_seed is not None else self._seed_of(references)
-            model = start.model
-            payload = self.payload_once(
-                ("evaluate", id(suite), id(model), task_seed, id(given)),
-                "evaluate",
-                lambda: evaluate_payload(suite, model, task_seed, given),
-            )
+            payload = evaluate_payload(suite, start.model, task_seed, given)
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]
 

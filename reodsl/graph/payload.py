@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
-from reodsl.ir.base import Node, dumped, names_of
+from reodsl.ir.base import PLAIN, Node, dumped, names_of
 from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.expression import list_sampled
 from reodsl.ir.model import Architecture, Model, Served
@@ -32,33 +32,22 @@ Payload = dict[str, Any]
 _NO_SOURCE = {"kind": "folder", "path": ""}
 
 
-Known = dict[int, tuple[Any, Any]]
-"""Values, kept so that no others get their numbers, and their payloads, which arms by the thousand share."""
-
-
-def anonymous(value: Any, known: Known | None = None) -> Any:
-    """Return `value` as JSON data in which every presentation field is an empty string.
-
-    With `known`, the data of an earlier value is returned again: it is to be read, not changed.
-    """
-    names = names_of(type(value))
-    if names is not None:
-        if known is not None and id(value) in known:
-            return known[id(value)][1]
-        blank = canonical(value) if isinstance(value, Node) else _blank(value, known)
-        if known is not None:
-            known[id(value)] = value, blank
-        return blank
+def anonymous(value: Any) -> Any:
+    """Return `value` as JSON data in which every presentation field is an empty string."""
+    if type(value) in PLAIN:
+        return value
+    if names_of(type(value)) is not None:
+        return canonical(value) if isinstance(value, Node) else _blank(value)
     if isinstance(value, (list, tuple)):
-        return [anonymous(item, known) for item in value]
+        return [anonymous(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): anonymous(item, known) for key, item in value.items()}
+        return {str(key): anonymous(item) for key, item in value.items()}
     return value
 
 
-def _blank(value: IR, known: Known | None, but: frozenset[str] = frozenset()) -> Payload:
+def _blank(value: IR, but: frozenset[str] = frozenset()) -> Payload:
     return {
-        name: "" if name in value.presentation else anonymous(getattr(value, name), known)
+        name: "" if name in value.presentation else anonymous(getattr(value, name))
         for name in value.dumped_fields
         if name not in but and not (name in value.presentation and name in value.later)
     }
@@ -76,13 +65,12 @@ def data_payload(data: Data) -> Payload:
     return {"data": anonymous(ungraded) | anonymous(Grading())}
 
 
-def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Known | None = None) -> Payload:
+def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
     """Return `{"stage", "model", "seed", "index"}`; found budgets and a teacher come as inputs."""
     if isinstance(stage.method, Ppo) and stage.method.teacher is not None:
         method = stage.method.model_copy(update={"teacher": None})
         stage = stage.model_copy(update={"method": method})
-    # Where the data come from and what is selected of them is in the way of a study of thousands of arms.
-    blank = _blank(stage, known, _APART)
+    blank = _blank(stage, _APART)
     blank["data"] = _questions(stage.data)
     blank["selected"] = None
     method = blank["method"]
@@ -91,7 +79,7 @@ def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Know
     if dense and lasting:
         split = dense["split"] | lasting
         blank["method"] = method | {"reward": method["reward"] | {"dense": dense | {"split": split}}}
-    return {"stage": blank, "model": _reader(model, known), "seed": seed, "index": index}
+    return {"stage": blank, "model": _reader(model), "seed": seed, "index": index}
 
 
 _APART = frozenset({"data", "selected"})
@@ -240,12 +228,12 @@ def _questions(data: Data) -> dict[str, Any]:
     return {"name": "", "sources": [], **anonymous(data.grading), "duplicates": "error"}
 
 
-def _reader(model: Model, known: Known | None = None) -> dict[str, Any]:
+def _reader(model: Model) -> dict[str, Any]:
     """Return the model as a task depends on it that reads its weights from a checkpoint, or its tokenizer and asks it."""
     source = dict(_NO_SOURCE)
     if isinstance(model.source, Served):
         source = anonymous(model.source) | {"tokenizer": source}
-    return anonymous(model, known) | {"source": source, "dimensions": None}  # type: ignore[no-any-return]
+    return anonymous(model) | {"source": source, "dimensions": None}  # type: ignore[no-any-return]
 
 
 def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:

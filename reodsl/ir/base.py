@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from json.encoder import encode_basestring_ascii
-from math import isfinite
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -108,36 +106,14 @@ def values_of(value: IR | Node, kind: type[T]) -> list[T]:
 
 
 def dumped(value: IR) -> dict[str, Any]:
-    """Return the result of `model_dump(mode="json")`, to be read and not changed.
-
-    A value that several parts share is dumped once, and its dump is shared too.
-    """
-    dump: dict[str, Any] = _dumped(value, {})
-    return dump
-
-
-def _dumped(value: Any, known: dict[int, Any]) -> Any:
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    names = names_of(kind)
-    if names is not None:
-        dump = known.get(id(value))
-        if dump is None:
-            shown = value.dumped_fields if isinstance(value, IR) else names
-            dump = known[id(value)] = {name: _dumped(getattr(value, name), known) for name in shown}
-        return dump
-    if isinstance(value, dict):
-        return {key: _dumped(item, known) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_dumped(item, known) for item in value]
-    raise TypeError(f"{kind.__name__} has no dump")
+    """Return the JSON data of a value."""
+    return value.model_dump(mode="json")
 
 
 def canonical(value: Any) -> Any:
     """Return plain JSON data without presentation fields; tuples become lists, keys are strings."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     if names_of(kind) is not None:
         return {name: canonical(getattr(value, name)) for name in identifying(value)}
@@ -182,40 +158,14 @@ def _counted(kind: type[IR]) -> tuple[str, ...]:
     return tuple(name for name in kind.model_fields if name not in kind.presentation)
 
 
-# Characters of a part's text that is kept while a whole is written.
-_LONGEST_KEPT = 1 << 16
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Classes of values that JSON writes as they are."""
 # Plain data is written as it is, by the encoder's own loop; only other values are asked for their canonical form.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=canonical)
 
 
 def canonical_json(value: Any) -> str:
     """Return the one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
-    return _text(value, {}) if isinstance(value, IR) else _ENCODER.encode(value)
-
-
-def _text(value: Any, known: dict[int, str]) -> str:
-    """Return the text of a value. A value that many parts of a spec share is written once, into `known`."""
-    kind = type(value)
-    # As the encoder writes them, without the start of a loop for each of a spec's hundred thousand.
-    if kind is str:
-        return encode_basestring_ascii(value)
-    if kind is int:
-        return int.__repr__(value)
-    if kind is float and isfinite(value):
-        return float.__repr__(value)
-    if kind in _PLAIN:
-        return _ENCODER.encode(value)
-    if isinstance(value, IR):
-        text = known.get(id(value))
-        if text is None:
-            names = sorted(identifying(value))
-            text = "{" + ",".join(f'"{name}":{_text(getattr(value, name), known)}' for name in names) + "}"
-            if len(text) < _LONGEST_KEPT:
-                known[id(value)] = text
-        return text
-    if isinstance(value, (tuple, list)):
-        return "[" + ",".join([_text(item, known) for item in value]) + "]"
     return _ENCODER.encode(value)
 
 

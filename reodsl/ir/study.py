@@ -382,7 +382,7 @@ class Study(IR):
                 if id(each) not in met:
                     met[id(each)] = each
                     waiting += [other for stage in each.stages for other in stage.others]
-        return tuple({id(start.model): start.model for start in waiting}.values())
+        return tuple(dict.fromkeys(start.model for start in waiting))
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -8,10 +8,10 @@ from typing import Literal
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 
 MOST_STEPS = 1_000_000
-"""About two microseconds each. Two thousand arms take nine tenths of them."""
+"""About two microseconds each."""
 MOST_ERRORS = 100
 """Errors after which no more is looked for: as many are shown."""
-MOST_ARMS = 2_500
+MOST_ARMS = 400
 MOST_SEEDS = 256
 MOST_CANDIDATES = 2**24
 """Budgets that all greedy schedules of a spec try, those that are picked and those that are not."""

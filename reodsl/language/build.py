@@ -82,36 +82,6 @@ class Lowering:
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
-    built: dict[int, tuple[Record, Any]] = field(default_factory=dict)
-    equal: dict[tuple[object, ...], tuple[object, Any]] = field(default_factory=dict)
-
-    def once(self, record: Record, make: Callable[[Record], T]) -> T:
-        """Build a record once: arms by the hundred share their model, their data and their suite."""
-        if id(record) not in self.built:
-            # The record is kept, so that no other gets its number.
-            self.built[id(record)] = record, make(record)
-        value: T = self.built[id(record)][1]
-        return value
-
-    def alike(self, cls: type[T], record: Record, **special: Any) -> T:
-        """Build once for records with the very same values: arms by the hundred have those of one parent."""
-        places = ((name, place) for name, place in written_fields(cls) if name not in special)
-        values = [record.get(name if isinstance(place, type) else place) for name, place in places]
-        parts = tuple(id(each) if isinstance(each, IR) else each for each in special.values())
-        key = cls, record.name, parts, tuple(map(id, values))
-        if key not in self.equal:
-            # The values are kept, so that no others get their numbers.
-            self.equal[key] = (values, special), build(cls, record, **special)
-        value: T = self.equal[key][1]
-        return value
-
-    def reward(self, typed: TypedReward, record: values.Definition, max_tokens: int) -> Reward:
-        """Build a reward of the representation, once for all that name it without changes."""
-        key = Reward, record.name, id(typed), max_tokens
-        if key not in self.equal:
-            self.equal[key] = typed, _reward(self, typed, record, max_tokens)
-        built: Reward = self.equal[key][1]
-        return built
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
@@ -136,9 +106,12 @@ def build(cls: type[T], record: Record, **special: Any) -> T:
 
 def _built(value: Value) -> Any:
     """Return the value of a setting as the representation has it."""
-    if isinstance(value.data, Items):
-        return tuple(_built(each) for each in value.data.values)
-    return BUILDERS[value.data.kind](value.data) if isinstance(value.data, Record) else plain(value)
+    match value.data:
+        case Items(values=items):
+            return tuple(_built(item) for item in items)
+        case Record(kind=kind):
+            return BUILDERS[kind](value.data)
+    return plain(value)
 
 
 def wording(record: Record) -> Wording:
@@ -254,7 +227,7 @@ def start(low: Lowering, record: Record) -> Start:
                 experiment=trained, stage=len(trained.stages) - 1 if number is None else number
             )
         if source.kind == "model":
-            return FromModel(model=low.once(source, lambda each: build(Model, each)))
+            return FromModel(model=build(Model, source))
     raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
 
 
@@ -297,8 +270,8 @@ def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> S
         record,
         name=part.name if part is not None else "",
         method=method(low, record),
-        optim=low.once(record.part("optim"), optimizer),
-        data=low.once(given if pool is None else pool.part("data"), data),
+        optim=optimizer(record.part("optim")),
+        data=data(given if pool is None else pool.part("data")),
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
         selected=build_selected(low, given.part("selection"), pool) if pool is not None else None,
     )
@@ -350,14 +323,14 @@ def method(low: Lowering, record: Record) -> Method:
     if sequences is not None:
         return build(sequences, record, batch=batch.data("prompts"))
     rollout, earned, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
-    sampling = low.once(rollout, lambda each: build(Sampling, each))
-    return low.alike(
+    sampling = build(Sampling, rollout)
+    return build(
         Ppo,
         record,
         rollout=sampling,
-        batch=low.once(batch, lambda each: build(Batch, each)),
+        batch=build(Batch, batch),
         reward=NOTHING if earned is None else reward(low, earned, sampling.max_tokens),
-        advantage=low.alike(Advantage, record.part("advantage"), credit=record.data("credit")),
+        advantage=build(Advantage, record.part("advantage"), credit=record.data("credit")),
         teacher=None if teacher is None else start(low, teacher),
         importance_cap=cap_importance(record, low.on_gpus),
     )
@@ -368,10 +341,6 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
-    return low.reward(typed, record, max_tokens)
-
-
-def _reward(low: Lowering, typed: TypedReward, record: values.Definition, max_tokens: int) -> Reward:
     places = split(low, typed.split, max_tokens) if typed.split is not None else None
     dense = None
     if typed.dense is not None and places is not None:

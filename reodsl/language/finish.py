@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
@@ -105,14 +104,9 @@ def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
 
 
 def has_broken(ctx: Context, record: Record) -> bool:
-    """Return whether a setting of the record or of a block in it is wrong.
-
-    Stages by the thousand have the blocks of one experiment, so the answer for each block is kept.
-    """
-    if record.broken:
-        return True
-    blocks = [data for slot in record.fields.values() if isinstance(data := slot.value.data, Section)]
-    return any(ctx.compute_once("has broken", each, partial(has_broken, ctx, each)) for each in blocks)
+    """Return whether a setting of the record or of a block in it is wrong."""
+    blocks = (data for slot in record.fields.values() if isinstance(data := slot.value.data, Section))
+    return bool(record.broken) or any(has_broken(ctx, each) for each in blocks)
 
 
 def _lacks_broken(record: Record) -> bool:
@@ -124,21 +118,6 @@ def _lacks_broken(record: Record) -> bool:
     )
 
 
-def _fill_section(
-    ctx: Context, section: Record, kind: Kind, method: str | None, blocks: tuple[str, ...]
-) -> tuple[Record, list[_Missing]]:
-    """Return a block with its defaults, and the settings that it lacks.
-
-    Experiments by the hundred have the blocks of one parent, so each is filled once.
-    """
-
-    def fill() -> tuple[Record, list[_Missing]]:
-        missing: list[_Missing] = []
-        return _fill(ctx, section, kind, method, missing, blocks), missing
-
-    return ctx.compute_once(f"filled {method} {blocks}", section, fill)
-
-
 def _fill(
     ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
 ) -> R:
@@ -147,7 +126,7 @@ def _fill(
     if isinstance(until, Until):
         # `until = … or steps(400)` says how many steps there are at most.
         fields["steps"] = replace(fields["until"], value=until.steps)
-    defaults = _find_defaults(ctx, record, kind)
+    at = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
@@ -157,10 +136,9 @@ def _fill(
             if inner is None and (
                 field.required or name in list_needed_blocks(kind, method) or _has_all_defaults(inner_kind)
             ):
-                inner = defaults.block(name, inner_kind)
+                inner = Section(inner_kind.name, {}, record.span, name)
             if inner is not None and inner_kind.form == "block" and name != "report":
-                filled, lacked = _fill_section(ctx, inner, inner_kind, method, (*blocks, name))
-                missing += lacked
+                filled = _fill(ctx, inner, inner_kind, method, missing, (*blocks, name))
                 slot = fields.get(name)
                 fields[name] = Slot(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
@@ -171,35 +149,8 @@ def _fill(
         if field.required and not any(other in fields or other in record.broken for other in field.unless):
             missing.append(_Missing(blocks, name, field))
         elif field.default is not None:
-            fields[name] = defaults.slot(name, field)
+            fields[name] = Slot(make_default(field, at), None, field.doc)
     return replace(record, fields=fields)
-
-
-class _Defaults:
-    """Default slots and blocks of the records at one place, such as the stages of an experiment, created once."""
-
-    def __init__(self, name: str, span: Span) -> None:
-        self._at = tree.Ident(name, span)
-        self._slots: dict[str, Slot] = {}
-        self._blocks: dict[str, Section] = {}
-
-    def slot(self, name: str, field: Setting) -> Slot:
-        """Return the default of a setting."""
-        if name not in self._slots:
-            self._slots[name] = Slot(make_default(field, self._at), None, field.doc)
-        return self._slots[name]
-
-    def block(self, name: str, kind: Kind) -> Section:
-        """Return a block without a setting."""
-        if name not in self._blocks:
-            self._blocks[name] = Section(kind.name, {}, self._at.span, name)
-        return self._blocks[name]
-
-
-def _find_defaults(ctx: Context, record: Record, kind: Kind) -> _Defaults:
-    span = record.span
-    place = f"defaults of {record.name} at {span.path}:{span.line}:{span.column}:{span.end_line}:{span.end_column}"
-    return ctx.compute_once(place, kind, lambda: _Defaults(record.name, span))
 
 
 def list_needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Span, error
-from reodsl.ir.base import names_of
+from reodsl.ir.base import PLAIN, names_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.study import (
     Arm,
@@ -97,9 +96,7 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         asked = find_arm_suite(record, arm)
         if asked is None:
             raise LookupError(f"arm `{arm.name}` has no suite")
-        arms.append(
-            Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=low.once(asked, partial(suite, low)))
-        )
+        arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=suite(low, asked)))
     names = tuple(arm.name for arm in arms)
     frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")
@@ -465,7 +462,7 @@ def _measure(top: object) -> tuple[int, int]:
     while open_:
         value, parts = open_[-1]
         waiting = [
-            (part, _parts(part)) for part in parts if type(part) not in _SINGLE and id(part) not in extents
+            (part, _parts(part)) for part in parts if type(part) not in PLAIN and id(part) not in extents
         ]
         if waiting:
             open_ += waiting
@@ -473,18 +470,14 @@ def _measure(top: object) -> tuple[int, int]:
         open_.pop()
         values, deepest = 1, 0
         for part in parts:
-            if type(part) in _SINGLE:
-                count, depth = 1 + (len(part) // CHARACTERS_PER_VALUE if isinstance(part, str) else 0), 1
+            if type(part) in PLAIN:
+                count, depth = 1 + (len(part) // CHARACTERS_PER_VALUE if type(part) is str else 0), 1
             else:
                 count, depth = extents[id(part)]
             values += count
             deepest = max(deepest, depth)
         extents[id(value)] = values, deepest + 1
     return extents[id(top)]
-
-
-_SINGLE = frozenset({str, int, float, bool, type(None)})
-"""Classes of values that hold no others."""
 
 
 def _parts(value: object) -> list[object]:

@@ -371,15 +371,15 @@ class StagesOver:
 
 def plain(value: Value) -> Any:
     """Return the bare data in a value: numbers in base units, words as texts, lists and bounds as tuples."""
-    data = value.data
-    if isinstance(data, Quantity):
-        return data.number
-    if isinstance(data, Symbol):
-        return data.name
-    if isinstance(data, Items):
-        return data.plain
-    if isinstance(data, Bounds):
-        return plain(data.low), plain(data.high)
+    match data := value.data:
+        case Quantity():
+            return data.number
+        case Symbol():
+            return data.name
+        case Items():
+            return data.plain
+        case Bounds():
+            return plain(data.low), plain(data.high)
     return data
 
 

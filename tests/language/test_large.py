@@ -138,7 +138,7 @@ def test_more_tasks_than_anybody_runs(tmp_path: Path) -> None:
 
 def test_more_arms_than_anybody_compares(tmp_path: Path) -> None:
     arms = "".join(f"  arm a{n} = x\n" for n in range(MOST_ARMS + 1))
-    assert "2,500 arms, and this one has 2,501" in refused(spec(tmp_path, f"study s {{\n{arms}}}\n"))
+    assert "400 arms, and this one has 401" in refused(spec(tmp_path, f"study s {{\n{arms}}}\n"))
 
 
 def test_more_words_than_anybody_writes(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.diff.compare import changes
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec, digest
 from reodsl.language import compile_file
@@ -139,16 +138,3 @@ def test_a_change_is_shown_at_the_line_that_makes_it(bench: Bench, kind: str) ->
 
 def test_nothing_changes_where_nothing_did(bench: Bench) -> None:
     assert {item.verdict for item in planned(bench, SPEC)} == {"reuse"}
-
-
-@pytest.mark.parametrize(
-    "kind", ["suite", "forcing", "a suite's grid", "experiment", "a suite changed in place"]
-)
-def test_what_moved_under_a_saved_plan_is_told_with_that_line(tmp_path: Path, kind: str) -> None:
-    old, new = CHANGES[kind]
-    line = SPEC[: SPEC.index(old) + next(i for i in range(len(old)) if old[i] != new[i])].count("\n") + 1
-    for study in STUDIES:
-        before = compiled(tmp_path, SPEC, study).study
-        told = changes(before, compiled(tmp_path, SPEC.replace(old, new, 1), study))
-        assert all(each.endswith(f"every.reo:{line})") for each in told), told
-        assert told or study != "apart"
