@@ -54,7 +54,7 @@ def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> N
     before = keys()
     monkeypatch.setattr(reodsl, "__version__", "9.9.9")
     assert keys() == before
-    # The command says it, the language server does, a model card does, and what made a result is noted beside it.
+    # The command says it, the language server does, and what made a result is noted beside it.
     readers = {
         str(path.relative_to(ROOT))
         for package in ("reodsl", "runners")
@@ -63,7 +63,6 @@ def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert readers == {
         "reodsl/cli/main.py",
-        "reodsl/cli/share.py",
         "reodsl/lsp/server.py",
         "runners/execute/perform.py",
     }

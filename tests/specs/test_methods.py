@@ -34,10 +34,9 @@ wording think { prefix = "hmm" }
 wording brief { prefix = "</think>" }
 wording within { question = "{question}", budget = [8 tokens] }
 
-experiment it = ppo {
+recipe frame = ppo {
   base       = checkpoint(overthinker)
   data       = chain_train
-  reward     = CALL
   forcing    = chain_forcing
   rollout    { max_tokens = 128 tokens, wordings = WORDINGS }
   max_prompt = 32 tokens
@@ -45,6 +44,8 @@ experiment it = ppo {
   steps      = 1 steps
   eval       = chain_suite
 }
+
+experiment it = frame { reward = CALL }
 """
 
 
