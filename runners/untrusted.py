@@ -7,6 +7,7 @@ is refused in one way, whatever is wrong with it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from typing import Any
@@ -98,3 +99,14 @@ def _require_short(text: str) -> None:
 
 _QUOTE = ord('"')
 _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_decimal, object_pairs_hook=_record)
+
+
+SPELLINGS = frozenset({"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "inf", "-inf", "+inf"})
+"""Texts that programs write for a missing value, or for a number that is none."""
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a field of a file holds no value: null, NaN, an infinity, white space, or a word for one of these."""
+    if isinstance(value, str):
+        return value.strip() in SPELLINGS
+    return value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.products import computes_bfloat16, pad_rows, round_up
+from runners.engine.embedded.model import computes_bfloat16, pad_rows, round_up
 
 
 @given(st.integers(0, 1 << 20))

@@ -21,7 +21,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import Columns
-from runners.missing import SPELLINGS, is_missing
+from runners.untrusted import SPELLINGS, is_missing
 from runners.verify import SEPARATOR
 
 SHOWN = 5

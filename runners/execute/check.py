@@ -253,7 +253,7 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
         return False
     if importlib.util.find_spec("torch") is None:
         return True
-    from runners.products import computes_bfloat16
+    from runners.engine.embedded.model import computes_bfloat16
 
     return computes_bfloat16()
 

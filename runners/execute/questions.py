@@ -43,7 +43,7 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
 def _missing_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagnostic]:
     """Report E0922 at the place that reads a number which questions in files here lack."""
     from runners.data.load import at_hand, load_data
-    from runners.rollout.numbers import find_missing_number, list_choosers, list_readers, read_facts
+    from runners.rollout.questions import find_missing_number, list_choosers, list_readers, read_facts
 
     readers = [
         reader

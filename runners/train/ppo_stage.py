@@ -32,7 +32,6 @@ from runners.own.function import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
-from runners.rollout.numbers import list_readers
 from runners.rollout.phases import Phases
 from runners.rollout.questions import (
     AskedQuestion,
@@ -40,6 +39,7 @@ from runners.rollout.questions import (
     Wordings,
     choose_wording,
     fitting_questions,
+    list_readers,
     longest_prefix,
     read_references,
     read_table,

@@ -16,10 +16,9 @@ from itertools import product
 from math import prod
 
 from runners.verify.final import LABELS, final_answer
-from runners.verify.kinds import read_kind, same_kind
+from runners.verify.kinds import opposed, read_kind, same_kind, without_sides
 from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import MeasuredQuantity, quantity, quantity_in_words, same_quantity, unit_of
-from runners.verify.sides import opposed, without_sides
 
 MOST_ITEMS = 24
 """Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""

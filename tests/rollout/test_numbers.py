@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runners.rollout.numbers import find_missing_number, read_facts, read_numbers
+from runners.rollout.questions import find_missing_number, read_facts, read_numbers
 
 
 def test_numbers_in_records_are_read_by_their_paths() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.verify import Claim, ExactVerifier, PooledVerifier, kinds, numerals, sides
+from runners.verify import Claim, ExactVerifier, PooledVerifier, kinds, numerals
 from runners.verify.judge import judge
 from runners.verify.kinds import READERS, read_kind, roman_value, same_kind
 from tests.verify.recorded import recorded
@@ -72,7 +72,7 @@ def test_the_page_counts_each_kind(math: PooledVerifier, request: pytest.Fixture
 
 
 def test_what_reads_kinds_imports_nothing_of_the_project() -> None:
-    for module in (kinds, sides, numerals):
+    for module in (kinds, numerals):
         tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         names += [

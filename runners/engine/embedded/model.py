@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
 from runners.models.bounds import TOGETHER
-from runners.products import computes_bfloat16, pad_rows
 
 _HALF = torch.bfloat16
 _SHARE = 3
@@ -356,3 +356,28 @@ class Decoder:
             gate, up = layer.gate_up(rows).chunk(2, -1)
             x = x + layer.down(functional.silu(gate).mul_(up))
         return weights.head(functional.rms_norm(x, size, weights.norm, shape.norm_eps))[:count]
+
+
+_BITS = 4
+"""The bits of a number of rows that may differ after the leading one: 16 numbers for each doubling."""
+
+
+def round_up(rows: int) -> int:
+    """Return the least number that is not below `rows` and has at most five significant bits."""
+    step = 1 << max(rows.bit_length() - 1 - _BITS, 0)
+    return -(-rows // step) * step
+
+
+def pad_rows(x: Tensor) -> Tensor:
+    """Return `x` [rows, ...] on CPU with zeros up to [round_up(rows), ...], and itself on other devices.
+
+    oneDNN prepares a product anew for each shape that it meets, which takes longer than a product of a small model: with a
+    number of rows that changes from step to step, decoding spent half of its products' time so.
+    """
+    extra = round_up(len(x)) - len(x) if x.device.type == "cpu" else 0
+    return functional.pad(x, (0, 0) * (x.dim() - 1) + (0, extra)) if extra else x
+
+
+def computes_bfloat16() -> bool:
+    """Return whether oneDNN multiplies in bfloat16 here, which `ONEDNN_MAX_CPU_ISA` may forbid."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
