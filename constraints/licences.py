@@ -62,8 +62,6 @@ EXCEPTIONS = {
     r"reodsl": "this project",
     r"axe-playwright-python": "MIT by the file in it, which its metadata does not name; axe itself is MPL-2.0",
     r"openai-harmony|sentencepiece": "Apache-2.0 by the file in it or in its repository, which its metadata does not name",
-    r"prime-pydantic-config": "Apache-2.0 by the file LICENCE in it, which its metadata does not name",
-    r"protobuf-py-ext": "Apache-2.0 by the notice in its files, as protobuf-py is, whose compiled part it is",
     r"blobfile": "in the public domain",
     r"easydict|pycountry": "LGPL: SGLang imports it as it is; the user installs it from the index, and we pass nothing on",
     r"zss": "BSD-3-Clause by the file in it, which its metadata does not name",

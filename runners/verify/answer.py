@@ -23,8 +23,7 @@ class Claim:
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
     `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
-    reads the `question`. `which` says which answer to its question this
-    is; equal answers are equal whichever they are.
+    reads the `question`. `which` numbers the answers to a question; equal answers are equal whatever their numbers.
     """
 
     text: str

@@ -42,7 +42,6 @@ def test_without_a_spec_the_only_store_below_is_meant(capsys: pytest.CaptureFixt
         ["ls", "--store", ""],
         ["report", "mine", "--out", ""],
         ["run", "mine.reo", "--out", ""],
-        ["plan", "mine.reo", "--out", ""],
         ["frontier", "curves.json", "--out", ""],
     ],
 )

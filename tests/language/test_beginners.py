@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.language import check_file
 
-SPEC = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+SPEC = """from std.miniature import overthinker, chain_train, chain_suite
 from std.recipes import ppo
 
 reward cheap(cost: number in 0..1) {
@@ -19,7 +19,6 @@ experiment mine = ppo {
   base = checkpoint(overthinker)
   data = chain_train
   reward = cheap(cost: 0.5)
-  forcing = chain_forcing
   batch { prompts = 32, rollouts = 8 }
   rollout { max_tokens = 128 tokens }
   max_prompt = 32 tokens
@@ -56,7 +55,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ("replicate = [1]", "seed = 1", "E0203", "seed", "did you mean `replicate`?"),
         ("replicate = [1]", "budget = 1 gpu_hours", "E0203", "budget", "did you mean `limit`?"),
         # A name that a wrong import was to bring is not an error of its own.
-        ("chain_suite,", "chain_suit,", "E0205", "chain_suit", "did you mean `chain_suite`?"),
+        ("chain_train,", "chain_trian,", "E0205", "chain_trian", "did you mean `chain_train`?"),
         ("std.recipes", "std.recipe", "E0204", "std.recipe", "did you mean `std.recipes`?"),
         (EXPLAINED, "correct(y) - len(y)", "E0302", "correct(y)", SUM),
         (EXPLAINED, "len(y) + 5", "E0302", "len(y)", "give the number its unit: `5 tokens`"),
@@ -116,11 +115,11 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ),
         # A name that the library has is imported, whatever else is spelt like it.
         (
-            ", chain_forcing",
+            ", chain_train",
             "",
             "E0201",
-            "chain_forcing",
-            "import it: `from std.miniature import chain_forcing`",
+            "chain_train",
+            "import it: `from std.miniature import chain_train`",
         ),
         ("import ppo", "import ppo as p", "E0201", "ppo", "this file imports it as `p`"),
         # What Python and YAML write.
@@ -370,7 +369,7 @@ def test_a_stage_that_replaces_its_parents_says_so_where_it_lacks_something(tmp_
     )
     first, second = check_file(path).diagnostics
     assert first.message.startswith("stage `one` of `mine` needs `steps`")
-    assert [label.span.line for label in first.labels] == [28, 16]
+    assert [label.span.line for label in first.labels] == [27, 15]
     assert second.message.startswith("stage `two` of `mine` needs `steps`")
     assert len(second.labels) == 1
 

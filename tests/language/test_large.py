@@ -13,14 +13,13 @@ from reodsl.language.evaluate import MOST_STAGES
 from reodsl.syntax.scanner import MOST_TOKENS
 from reodsl.syntax.source import MAX_BYTES
 
-HEAD = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+HEAD = """from std.miniature import overthinker, chain_train, chain_suite
 from std.recipes import ppo, sft
 from std.rewards import outcome
 
 experiment x = ppo {
   base = checkpoint(overthinker)
   data = chain_train
-  forcing = chain_forcing
   reward = outcome
   batch { prompts = 32, rollouts = 8 }
   rollout { max_tokens = 128 tokens }

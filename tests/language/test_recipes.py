@@ -640,7 +640,7 @@ def test_a_reference_that_no_wording_of_a_suite_reads_is_told_of(
 ) -> None:
     above = f"{WORDED}{LEVELLED}wording known = short {{ when = x.level > 3 }}"
     found = compiled(changed(f"eval = own_suite {{ {suite} }}", above=above), target="other").diagnostics
-    assert {each.code for each in found if not each.code.startswith("W02")} == {"W0520"}
+    assert {each.code for each in found if not each.code.startswith("W02")} == {"E0521"}
 
 
 @pytest.mark.parametrize("line", ["eval = math_reg { wording = easy }", "kl = 1\n teacher_wording = easy"])

@@ -15,7 +15,7 @@ from reodsl.ir.training import Dpo, FromTraining, Ipo, Ppo, Stage
 from reodsl.language import Compiled
 
 HEAD = """
-from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+from std.miniature import overthinker, chain_train, chain_suite
 from std.recipes import ppo, sft, simpo
 from std.rewards import outcome
 
@@ -72,7 +72,6 @@ experiment it = ppo {{
   base       = checkpoint(overthinker)
   data       = chain_train
   reward     = {reward}
-  forcing    = chain_forcing
   batch      {{ prompts = 4, rollouts = 4 }}
   rollout    {{ max_tokens = 128 tokens, {rollout} }}
   max_prompt = 32 tokens

@@ -12,7 +12,7 @@ from reodsl.language import Compiled
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
-TEXT = """from std.miniature import chain_forcing, chain_suite, chain_train, overthinker
+TEXT = """from std.miniature import chain_suite, chain_train, overthinker
 from std.recipes import ppo
 from std.rewards import outcome
 
@@ -24,7 +24,6 @@ experiment mine = ppo {
   base = checkpoint(overthinker)
   data = chain_train
   reward = outcome
-  forcing = chain_forcing
   batch { prompts = 32, rollouts = 8 }
   rollout { max_tokens = 128 tokens }
   max_prompt = 32 tokens

@@ -20,7 +20,7 @@ def test_half_of_the_wrong_answers_count_and_it_is_the_same_half_each_time() -> 
 
 
 def test_it_does_not_matter_what_is_graded_together() -> None:
-    answers = [Claim("wrong", "2", "", "a question", "", str(n)) for n in range(60)]
+    answers = [Claim("wrong", "2", "", "a question", str(n)) for n in range(60)]
     verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources())
     together = [verdict.correct for verdict in verifier.grade(answers)]
     assert 10 < sum(together) < 50
