@@ -135,7 +135,7 @@ experiment mine = parent { %s }
 @pytest.mark.parametrize(
     ("parent", "child", "found"),
     [
-        ("", "forcing = brief", {"E0521"}),
+        ("", "forcing = brief", {"W0520"}),
         ("forcing = brief\n  reward = std.rewards.outcome", "", {"W0520"}),
         ("forcing = brief", "reward = std.rewards.outcome", set()),
         ("forcing = brief", "reward = reo(at: exp(from: 8 tokens, to: 64 tokens, n: 2))", set()),
@@ -233,7 +233,7 @@ def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
     compiled: Callable[..., Compiled],
 ) -> None:
     for text, found in (
-        ('traces own = plain { filler = ["well"] }', ["E0521"]),
+        ('traces own = plain { filler = ["well"] }', ["W0520"]),
         ('traces own = plain { filler = ["well"], filler_probability = 5% }', []),
         ('traces near = plain { filler = ["well"], filler_probability = 5% }\n'
          "traces own = near { filler_probability = 0 }", []),

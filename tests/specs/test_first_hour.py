@@ -36,7 +36,6 @@ experiment trained = ppo {
   max_prompt = 32 tokens
   steps      = 20 steps
   optim      { lr = 5e-5 }
-  forcing    = chain_forcing
   eval       = own_suite
 }
 

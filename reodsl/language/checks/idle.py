@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.checks.cases import (
@@ -82,13 +83,17 @@ def _tell_idle(ctx: Context, owner: Record, around: Surroundings, kind: str) -> 
 def _tell(
     ctx: Context, owner: Record, view: View, path: str, slot: Slot, need: Need, own: bool
 ) -> Iterator[Diagnostic]:
-    """Yield an error at a setting of the declaration itself, or a warning at what makes an inherited one idle."""
+    """Yield an error at a setting of the declaration itself, or a warning at what makes an inherited one idle.
+
+    A spare setting of the declaration itself is a warning too, since another declaration may inherit and read it.
+    """
     name, deciders = path.rpartition(".")[2], [view[each] for each in need.deciders.split()]
     message, idle = f"`{name}` {need.reason}", Label(slot.value.span, "has no effect")
     if own:
         others = [label for each in deciders for label in each.setting_labels("decides that")]
         helps = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
-        yield error("E0521", message, idle.span, idle.text, others=others, help=helps)
+        tell = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
+        yield tell(message, idle.span, idle.text, others=others, help=helps)
         return
     chosen = [each for each in deciders if each.slot is not None and is_own(ctx, owner, each.slot)]
     if need.is_spare and any(_list_holders(ctx, each.slot) != _list_holders(ctx, slot) for each in deciders):
@@ -129,7 +134,7 @@ def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:
         for module in filter(None, ctx.modules.loaded.values())
         if module.path == place.path
         for item in module.items.values()
-        if _holds(item.span, start)
+        if item.span.line <= place.line <= item.span.end_line
         for each in tree.walk(item)
         if isinstance(each, tree.Decl) and _holds(each.span, start)
     ]
