@@ -47,7 +47,11 @@ def anonymous(value: Any) -> Any:
 
 def _blank(value: IR, but: frozenset[str] = frozenset()) -> Payload:
     return {
-        name: "" if name in value.presentation else anonymous(getattr(value, name))
+        name: ""
+        if name in value.presentation
+        else part
+        if type(part := getattr(value, name)) in PLAIN
+        else anonymous(part)
         for name in value.dumped_fields
         if name not in but and not (name in value.presentation and name in value.later)
     }

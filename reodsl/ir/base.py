@@ -77,7 +77,7 @@ def parts_of(value: IR | Node) -> Iterator[IR | Node]:
     """Yield the values directly inside one, in the order of its fields; items of tuples count as directly inside."""
     for name in names_of(type(value)) or ():
         part = getattr(value, name)
-        for item in part if isinstance(part, tuple) else (part,):
+        for item in part if type(part) is tuple else (part,):
             if names_of(type(item)) is not None:
                 yield item
 
@@ -116,7 +116,11 @@ def canonical(value: Any) -> Any:
     if kind in PLAIN:
         return value
     if names_of(kind) is not None:
-        return {name: canonical(getattr(value, name)) for name in identifying(value)}
+        # Most parts are plain, and asking for the form of each would be most of the calls of a plan.
+        return {
+            name: part if type(part := getattr(value, name)) in PLAIN else canonical(part)
+            for name in identifying(value)
+        }
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

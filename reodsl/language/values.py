@@ -123,9 +123,9 @@ class Record:
 
     def at(self, path: str) -> Slot | None:
         """Return the slot at a dotted path, such as `optim.lr`."""
+        if "." not in path:
+            return self.fields.get(path)
         folder, _, name = path.rpartition(".")
-        if not folder:
-            return self.fields.get(name)
         slot = self.at(folder)
         inner = slot.value.data if slot is not None else None
         return inner.fields.get(name) if isinstance(inner, Record) else None

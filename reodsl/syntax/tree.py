@@ -418,7 +418,7 @@ def children(node: Node) -> Iterator[Node]:
     """Yield the nodes directly below a node, in source order."""
     for name in _BELOW[type(node)]:
         value: Any = getattr(node, name)
-        if isinstance(value, tuple):
+        if type(value) is tuple:
             yield from value
         elif hasattr(value, "span"):
             yield value
