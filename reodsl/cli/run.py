@@ -12,7 +12,7 @@ import click
 from reodsl.cli.options import Place, complete_files, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.place import prepare
-from reodsl.cli.watch import LiveTable, Plain, display
+from reodsl.cli.watch import Display, display
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.job import Event
@@ -135,7 +135,7 @@ class Watcher:
         self.title = f"{ready.spec.study.name} {plan.digest[:8]}"
         self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
         self.silent = quiet or as_json
-        self.display: LiveTable | Plain | None = None
+        self.display: Display | None = None
         self.doubts = Doubts(ready, self.silent)
         self.wanted = trackers
         self.trackers: Trackers | None = None

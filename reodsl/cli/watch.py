@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,159 +14,207 @@ import click
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
-from reodsl.graph.job import Event, Progress
+from reodsl.graph.job import Event
 from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
-from reodsl.watch import (
-    Ended,
-    Going,
-    Pace,
-    State,
-    TaskRow,
-    at,
-    draw,
-    numbers,
-    read_state,
-    span,
-    to_json,
-    wrap_pieces,
-)
+from reodsl.watch import RunningTask, RunState, draw_curve, named_numbers, numbers, read_state, span, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-
 _PLAIN_EVERY = 15.0
+_LABELS = {
+    "started": "start",
+    "progress": "at",
+    "waiting": "waiting",
+    "finished": "done",
+    "failed": "failed",
+    "blocked": "skipped",
+    "stopped": "stopped",
+    "rebuilding": "damaged",
+}
 
 
 @dataclass(slots=True)
 class Board:
-    """The state of all tasks at a moment."""
+    """The running tasks of a run, how far each was when its progress was first seen, and how many have ended."""
 
-    total: int
+    title: str
+    total: int | None
     clock: Callable[[], float] = time.monotonic
+    began: float | None = None
     ended: int = 0
-    running: dict[str, Pace] = field(default_factory=dict)
-    last: dict[str, Progress] = field(default_factory=dict)
+    running: dict[str, RunningTask] = field(default_factory=dict)
+    first: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def hear(self, event: Event) -> None:
-        """Take in an event."""
-        now = self.clock()
+    def hear(self, event: Event) -> RunningTask | None:
+        """Take in an event, and return the task if it was running before."""
+        known = self.running.get(event.task)
+        task = known or RunningTask(event.task, self.clock())
         match event.kind:
             case "started":
-                self.running[event.task] = Pace(now)
+                self.take(RunningTask(event.task, self.clock()))
             case "progress" if event.progress is not None:
-                pace = self.running.setdefault(event.task, Pace(now))
-                pace.advance(event.progress, now)
-                pace.steps.append(event.progress.numbers)
-                self.last[event.task] = event.progress
+                steps = (*task.steps, event.progress.numbers)
+                self.take(replace(task, progress=event.progress, steps=steps))
             case "waiting":
-                self.running.setdefault(event.task, Pace(now)).waiting = True
+                self.take(replace(task, waiting=True))
             case "reused" | "finished" | "failed" | "blocked":
                 self.running.pop(event.task, None)
                 self.ended += 1
             case "rebuilding":
                 self.ended -= 1
+        return known
+
+    def take(self, task: RunningTask) -> None:
+        """Take in the present state of a running task."""
+        self.running[task.task] = task
+        if task.progress is not None:
+            self.first.setdefault(task.task, (self.clock(), task.progress.done))
+
+    def left(self, task: RunningTask) -> float | None:
+        """Return the seconds to go at the pace since progress was first seen; None while there is no pace."""
+        began, done = self.first.get(task.task, (0.0, 0))
+        if task.progress is None or task.progress.done <= done or task.task not in self.first:
+            return None
+        pace = (self.clock() - began) / (task.progress.done - done)
+        return pace * (task.progress.total - task.progress.done)
+
+    def rest(self, task: RunningTask) -> str:
+        """Format the time that is left, or else has passed, and the way of weights that are slower than they could be."""
+        left = self.left(task)
+        rest = f"{span(left)} left" if left is not None and left >= 0 else span(self.clock() - task.began)
+        return f"{rest}, weights {task.weights}" if task.weights else rest
 
 
-def ending(event: Event, last: Progress | None) -> str | None:
-    """Return the line that stays on the screen for an event, if one does."""
-    match event.kind:
-        case "finished":
-            took = "made by another run" if event.seconds is None else span(event.seconds)
-            return f"done     {event.task}  {took}  {numbers(last)}".rstrip()
-        case "failed":
-            return (
-                f"failed   {event.task}  {event.diagnostics[0].message if event.diagnostics else ''}".rstrip()
-            )
-        case "blocked":
-            return f"skipped  {event.task}"
-        case "waiting":
-            return f"waiting  {event.task}  {event.why}"
-        case "rebuilding":
-            return f"damaged  {event.task}  it is made anew"
-    return None
+def draw(board: Board, console: Console) -> Group:
+    """Return the head and a line for each running task, or three if a line is too long.
+
+    Tasks beyond the height of the terminal are counted.
+    """
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.measure import Measurement
+    from rich.padding import Padding
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    count = f"{board.ended} of {board.total} tasks" if board.total is not None else f"{board.ended} results"
+    since = "" if board.began is None else f"  {span(board.clock() - board.began)}"
+    wide, tall = Table.grid(padding=(0, 2, 0, 0)), []
+    # Another thread may begin and end tasks.
+    tasks = list(board.running.values())
+    for task in tasks:
+        done = task.progress
+        bar = ProgressBar(done.total, done.done, width=20) if done is not None and done.total else ""
+        metrics = [*named_numbers(done.numbers if done else {}), *filter(None, [draw_curve(task.steps)])]
+        cells = (bar, format_steps(task), Text(board.rest(task), "dim"))
+        wide.add_row(Text(task.task), *cells, Text("  ".join(metrics)))
+        far = Table.grid(padding=(0, 2, 0, 0))
+        far.add_row(*cells)
+        name = Text(task.task, "bold", overflow="fold")
+        tall.append(Group(name, Padding(Group(far, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
+    head = Text(f"{board.title}  {count}{since}", "bold")
+    unbounded = console.options.update(width=10_000)
+    fits = Measurement.get(console, unbounded, wide).maximum <= console.width
+    if fits and len(tasks) + 2 <= console.height:
+        return Group(head, wide)
+    room = max(1, console.height // 3 - 1)
+    more = [Text(f"and {len(tall) - room} more", "dim")] if len(tall) > room else []
+    return Group(head, *tall[:room], *more)
 
 
-class Plain:
-    """Lines for logs and pipes: starts, ends, and progress now and then."""
-
-    def __init__(self, board: Board) -> None:
-        """Lines go to stderr."""
-        self.board = board
-        self.printed: dict[str, float] = {}
-
-    def hear(self, event: Event) -> None:
-        """Write a line where there is something to say."""
-        self.board.hear(event)
-        now = self.board.clock()
-        count = f"[{self.board.ended}/{self.board.total}]"
-        if event.kind == "started":
-            click.echo(f"{count} start    {event.task}", err=True)
-        elif event.kind == "progress" and event.progress is not None:
-            if now - self.printed.setdefault(event.task, now) >= _PLAIN_EVERY:
-                self.printed[event.task] = now
-                left = self.board.running[event.task].left(now)
-                rest = f"  {span(left)} left" if left is not None else ""
-                at = f"{event.progress.done}/{event.progress.total}"
-                click.echo(f"{count} at       {event.task}  {at}  {numbers(event.progress)}{rest}", err=True)
-        else:
-            line = ending(event, self.board.last.get(event.task))
-            if line:
-                click.echo(f"{count} {line}", err=True)
-
-    def close(self) -> None:
-        """Begin with nothing open."""
+def format_steps(task: RunningTask) -> str:
+    """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result, or for nodes."""
+    if task.progress is None:
+        return "waiting" if task.waiting else ""
+    return f"{task.progress.done}/{task.progress.total}" if task.progress.total else f"{task.progress.done}"
 
 
-class LiveTable:
-    """A live table of the running tasks under a list of the ended ones, for terminals.
+class Display:
+    """The ends of tasks, and below them the running ones: a live table on a terminal, lines now and then elsewhere.
 
-    It begins once something is done: though nothing is planned, a damaged result may be made anew.
+    The table begins once something is done: though nothing is planned, a damaged result may be made anew.
     """
 
-    def __init__(self, board: Board, title: str) -> None:
-        """Prepare a table that is drawn on stderr a few times a second."""
-        from rich.console import Console
+    def __init__(self, board: Board, console: Console, live: bool) -> None:
+        """Prepare a display that is not seen yet."""
         from rich.live import Live
 
-        self.board, self.title = board, title
-        self.began, self.shown = board.clock(), False
-        self.console = Console(stderr=True, highlight=False)
-        self.live = Live(
-            console=self.console, refresh_per_second=4, transient=True, get_renderable=self._draw
+        self.board, self.console = board, console
+        self.printed: dict[str, float] = {}
+        self.live = (
+            Live(console=console, transient=True, get_renderable=lambda: draw(board, console))
+            if live
+            else None
         )
 
     def hear(self, event: Event) -> None:
         """Take in an event; the end of a task stays on the screen."""
-        if not self.shown and event.kind != "reused":
-            self.shown = True
+        if event.kind != "reused":
+            self.open()
+        before = self.board.hear(event)
+        match event.kind:
+            case "started" if self.live is None:
+                self.say("started", event.task)
+            case "progress":
+                self.tell_progress(event.task)
+            case "finished":
+                took = "made by another run" if event.seconds is None else span(event.seconds)
+                self.say("finished", event.task, took, numbers(before.progress if before else None))
+            case "failed":
+                self.say("failed", event.task, *(each.message for each in event.diagnostics[:1]))
+            case "blocked":
+                self.say("blocked", event.task)
+            case "waiting":
+                self.say("waiting", event.task, event.why)
+            case "rebuilding":
+                self.say("rebuilding", event.task, "it is made anew")
+
+    def open(self) -> None:
+        """Begin the table."""
+        if self.live is not None:
             self.live.start()
-        self.board.hear(event)
-        line = ending(event, self.board.last.get(event.task))
-        if line:
-            _print_end(self.console, event.kind, line[:9], line[9:].split("  "))
 
     def close(self) -> None:
         """Take the table away."""
-        self.live.stop()
+        if self.live is not None:
+            self.live.stop()
 
-    def _draw(self) -> Group:
-        now = self.board.clock()
-        rows = [pace.row(task, now) for task, pace in list(self.board.running.items())]
-        count = f"{self.board.ended} of {self.board.total} tasks"
-        head = [(self.title, "bold"), (count, "bold"), (span(now - self.began), "bold")]
-        return draw(head, rows, self.console.width, self.console.height)
+    def say(self, kind: str, *words: str) -> None:
+        """Print a line that stays: in a terminal its words wrap beside the label."""
+        from rich.table import Table
+        from rich.text import Text
+
+        label, line = f"{_LABELS[kind]:<9}", "  ".join(filter(None, words))
+        if self.live is None:
+            count = f"[{self.board.ended}/{self.board.total}] "
+            self.console.print(Text(count + label + line), soft_wrap=True)
+            return
+        style = {"finished": "", "failed": "red"}.get(kind, "dim")
+        grid = Table.grid()
+        grid.add_row(Text(label, style), Text(line, style, overflow="fold"))
+        self.console.print(grid)
+
+    def tell_progress(self, name: str) -> None:
+        """Print how far a task is, now and then, if no table shows it."""
+        now, task = self.board.clock(), self.board.running[name]
+        if self.live is None and now - self.printed.setdefault(name, now) >= _PLAIN_EVERY:
+            self.printed[name] = now
+            self.say("progress", name, format_steps(task), numbers(task.progress), self.board.rest(task))
 
 
-def display(total: int, title: str, quiet: bool, terminal: bool) -> LiveTable | Plain | None:
+def display(total: int, title: str, quiet: bool, terminal: bool) -> Display | None:
     """Return the display that suits: none, a live table on a terminal, or plain lines."""
-    if quiet:
-        return None
-    return LiveTable(Board(total), title) if terminal else Plain(Board(total))
+    from rich.console import Console
 
-
-_ENDS = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     ", "stopped": "stopped  "}
+    board = Board(title, total, began=time.monotonic())
+    return (
+        None
+        if quiet
+        else Display(board, Console(stderr=True, highlight=False, force_jupyter=False), terminal)
+    )
 
 
 @click.command(
@@ -200,17 +248,15 @@ def watch_command(run: str | None, store_dir: Path | None, once: bool, every: fl
     store = existing_store(store_dir)
     name = _choose_run(store, run).name
 
-    def look() -> State:
+    def look() -> RunState:
         return read_state(store, pick(records(store), name))
 
     state = look()
     if as_json:
         print_json(to_json(state))
-    elif once or state.over:
-        _show_once(state)
     else:
         try:
-            state = _follow(look, state, every)
+            state = _follow(look, state, 0 if once else every)
         except KeyboardInterrupt:
             click.echo("the run goes on; look again with `reodsl watch`", err=True)
             raise SystemExit(0) from None
@@ -227,103 +273,49 @@ def _choose_run(store: Store, run: str | None) -> RunRecord:
     return next((each for each in reversed(runs) if alive(store, each)), runs[-1])
 
 
-def _show_once(state: State) -> None:
+def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunState:
+    """Show a run until it ends, or once if `every` is 0, and return its last state."""
     from rich.console import Console
 
+    live, following = sys.stdout.isatty(), every and not state.over
     # A pipe has no width: what is printed there stays on one line a task.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    for each in state.ended:
-        if each.kind != "finished":
-            _print_ended(console, each)
-    console.print(draw_state(state, {}, console.width, 10_000))
-    if state.over:
-        console.print(f"{state.status} {state.record.ended or ''}".rstrip())
-        if state.record.report:
-            console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
-
-
-def _follow(look: Callable[[], State], state: State, every: float) -> State:
-    """Show a run until it ends: a live table on a terminal, lines elsewhere; its last state."""
-    from rich.console import Console
-
-    paces: dict[str, Pace] = {}
+    width, height = None if live else 200, None if live and following else 10_000
+    console = Console(highlight=False, width=width, height=height)
+    began = None if state.over else state.began
+    board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
+    shown = Display(board, console, live)
     seen = {each.task for each in state.ended if each.kind == "finished"}
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    printed: dict[str, float] = {}
-    if sys.stdout.isatty():
-        from rich.live import Live
-
-        current = [state]
-        with Live(
-            console=console,
-            transient=True,
-            refresh_per_second=2,
-            get_renderable=lambda: draw_state(current[0], paces, console.width, console.height),
-        ):
-            while not current[0].over:
-                _tell_ends(console, current[0], seen)
-                time.sleep(every)
-                current[0] = look()
-        state = current[0]
+    _show(shown, state, seen)
+    if live and following:
+        shown.open()
     else:
-        console.print(draw_state(state, paces, console.width, 10_000))
-        while not state.over:
-            _tell_ends(console, state, seen)
-            _tell_progress(state, paces, printed)
+        console.print(draw(board, console))
+    try:
+        while following and not state.over:
             time.sleep(every)
             state = look()
-    _tell_ends(console, state, seen)
-    console.print(f"{state.status}: {state.done} of {state.total or state.done} tasks")
-    if state.record.report:
+            _show(shown, state, seen)
+    finally:
+        shown.close()
+    if state.over:
+        ended = (
+            f": {state.done} of {state.total or state.done} tasks"
+            if following
+            else f" {state.record.ended or ''}"
+        )
+        console.print(f"{state.status}{ended}".rstrip())
+    if state.over and state.record.report:
         console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
     return state
 
 
-def draw_state(state: State, paces: dict[str, Pace], width: int, height: int) -> Group:
-    """Return the state as lines; `paces` remembers how far tasks were, for the time that is left."""
-    now = time.time()
-    rows = [_row(each, paces, now) for each in state.going]
-    total = f"{state.done} of {state.total} tasks" if state.total is not None else f"{state.done} results"
-    head = [(f"{state.record.study} {state.record.spec[:8]}", "bold"), (total, "bold")]
-    if state.began is not None and not state.over:
-        head.append((span(now - state.began), "bold"))
-    return draw(head, rows, width, height)
-
-
-def _row(each: Going, paces: dict[str, Pace], now: float) -> TaskRow:
-
-    pace = paces.setdefault(each.task, Pace(each.began))
-    pace.waiting, pace.steps = each.waiting, list(each.steps)
-    if each.progress is not None:
-        pace.advance(each.progress, now)
-    row = pace.row(each.task, now)
-    return replace(row, rest=f"{row.rest}, weights {each.weights}") if each.weights else row
-
-
-def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
+def _show(shown: Display, state: RunState, seen: set[str]) -> None:
+    """Show tasks that ended since the last look, and how far the running ones are."""
+    shown.board.ended, shown.board.running = state.done, {task.task: task for task in state.going}
     for each in state.ended:
         if each.task not in seen:
             seen.add(each.task)
-            _print_ended(console, each)
-
-
-def _print_end(console: Console, kind: str, label: str, words: Sequence[str]) -> None:
-    style = {"finished": "", "failed": "red"}.get(kind, "dim")
-    pieces = [(word.strip(), style) for word in words if word.strip()]
-    for line in wrap_pieces(label, pieces, console.width):
-        console.print(line)
-
-
-def _print_ended(console: Console, each: Ended) -> None:
-    seconds = "" if each.seconds is None else span(each.seconds)
-    _print_end(console, each.kind, _ENDS[each.kind], (each.task, seconds, each.said))
-
-
-def _tell_progress(state: State, paces: dict[str, Pace], printed: dict[str, float]) -> None:
-
-    now = time.time()
-    for each in state.going:
-        row = _row(each, paces, now)
-        if each.progress is not None and now - printed.setdefault(each.task, now) >= _PLAIN_EVERY:
-            printed[each.task] = now
-            click.echo(f"at       {each.task}  {at(row)}  {numbers(each.progress)}  {row.rest}")
+            shown.say(each.kind, each.task, "" if each.seconds is None else span(each.seconds), each.said)
+    for task in state.going:
+        shown.board.take(task)
+        shown.tell_progress(task.task)

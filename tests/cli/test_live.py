@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
-from reodsl.cli.watch import Board, LiveTable, Plain, display, ending, numbers, span
+from reodsl.cli.watch import Board, Display, display, draw
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
+from reodsl.watch import numbers, span
 
 
 class Clock:
@@ -27,21 +30,21 @@ def progress(done: int, **values: float) -> Event:
 
 def test_time_left_follows_the_pace_since_progress_was_first_heard_of() -> None:
     clock = Clock()
-    board = Board(5, clock)
+    board = Board("study", 5, clock)
     board.hear(Event("started", "reo.train.s1"))
     clock.now = 100  # loading; then it goes on from step 4, where an earlier attempt stopped
     board.hear(progress(4))
-    assert board.running["reo.train.s1"].left(clock.now) is None
+    assert board.left(board.running["reo.train.s1"]) is None
     clock.now = 106
     board.hear(progress(7))
-    assert board.running["reo.train.s1"].left(clock.now) == pytest.approx(6)
+    assert board.left(board.running["reo.train.s1"]) == pytest.approx(6)
     board.hear(Event("finished", "reo.train.s1", seconds=110))
     assert board.running == {}
     assert board.ended == 1
 
 
 def test_a_rebuilt_task_counts_once() -> None:
-    board = Board(2)
+    board = Board("study", 2)
     for kind in ("reused", "rebuilding", "started", "finished"):
         board.hear(Event(kind, "a"))  # type: ignore[arg-type]
     assert board.ended == 1
@@ -63,7 +66,7 @@ def test_spans(seconds: float, text: str) -> None:
 
 def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    plain = Plain(Board(3, clock))
+    plain = Display(Board("study", 3, clock), Console(stderr=True), live=False)
     plain.hear(Event("started", "reo.train.s1"))
     for step in range(1, 10):
         clock.now += 6
@@ -83,20 +86,19 @@ def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.C
     ]
 
 
-def test_the_table_shows_running_tasks_and_leaves_what_ended() -> None:
-    from rich.console import Console
-
-    table = LiveTable(Board(2), "mini 0123abcd")
-    table.shown = True
-    table.console = Console(file=io.StringIO(), width=140)
+def test_the_table_shows_running_tasks_and_leaves_what_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Live, "start", lambda self: None)
+    board = Board("mini 0123abcd", 2)
+    console = Console(file=io.StringIO(), width=140)
+    table = Display(board, console, live=True)
     table.hear(Event("started", "reo.train.s1"))
     table.hear(progress(5, reward=0.5))
     table.hear(progress(6, reward=0.75))
-    table.console.print(table._draw())
+    console.print(draw(board, console))
     table.hear(Event("waiting", "[bold]x"))
     table.hear(Event("finished", "reo.train.s1", seconds=3))
     table.close()
-    text = table.console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "mini 0123abcd  0 of 2 tasks" in text
     assert "6/10" in text
     assert "reward 0.75" in text
@@ -108,5 +110,8 @@ def test_the_table_shows_running_tasks_and_leaves_what_ended() -> None:
 
 def test_the_display_suits_where_it_is_shown() -> None:
     assert display(1, "t", quiet=True, terminal=True) is None
-    assert isinstance(display(1, "t", quiet=False, terminal=False), Plain)
-    assert ending(Event("started", "a"), None) is None
+    plain, table = (display(1, "t", quiet=False, terminal=each) for each in (False, True))
+    assert plain is not None
+    assert plain.live is None
+    assert table is not None
+    assert table.live is not None
