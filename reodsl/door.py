@@ -72,7 +72,7 @@ def load(
 
     A value is a number, a truth value, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'` with
     quotes of its own where a text is wanted. Raises `Problem` with every error of the spec. Results are kept in `store`,
-    by default `.reodsl` beside the spec.
+    by default in `.reodsl` beside the spec, or the nearest in a folder above.
     """
     from reodsl.language import compile_file
     from reodsl.plan.verdict import prepare_study

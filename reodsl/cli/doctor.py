@@ -24,7 +24,7 @@ from reodsl.price.machine import Measures, measure
 from reodsl.price.memory import process_bytes
 from reodsl.price.show import memory, refusals, size
 from reodsl.price.value import Prices, add_prices
-from reodsl.store.store import Store
+from reodsl.store.store import Store, find_store
 
 _SHOWN = 3
 _SPECS = Path("specs")
@@ -242,7 +242,7 @@ def fit(
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
     graph = lower_placed(spec)
     prices = price(graph, spec, None, sizes_at_hand(spec, folder))
-    store = Store(store_dir or path.resolve().parent / ".reodsl")
+    store = Store(store_dir or find_store(path.resolve().parent))
     try:
         store.recognise()
         tasks = _without_questions(graph, store, folder)

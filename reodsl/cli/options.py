@@ -62,8 +62,8 @@ def _store(otherwise: str) -> Callable[[Command], Command]:
     )
 
 
-store_option = _store("beside the spec")
-known_store_option = _store("in this folder, or in the only one below it that has results")
+store_option = _store("beside the spec, or the nearest in a folder above it")
+known_store_option = _store("in this folder, the nearest above it, or the only one below it that has results")
 """The option for commands that are given no spec."""
 target_option = click.option(
     "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
@@ -159,17 +159,14 @@ def token_grid(option: str, text: str) -> tuple[int, ...]:
 
 
 def existing_store(store_dir: Path | None) -> Store:
-    """Return the store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
-    if store_dir is not None:
-        folders = [store_dir]
-    elif (Path(".reodsl") / "format").is_file():
-        folders = [Path(".reodsl")]
-    else:
+    """Return the store where no spec is named: the option's, that of specs here, or the only one a folder below."""
+    from reodsl.store.store import Store, find_store
+
+    folders = [store_dir or find_store(Path().resolve())]
+    if store_dir is None and not (folders[0] / "format").is_file():
         folders = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
     if len(folders) != 1 or not (folders[0] / "format").is_file():
         raise no_store(folders)
-    from reodsl.store.store import Store
-
     store = Store(folders[0])
     store.recognise()
     return store

@@ -17,7 +17,7 @@ from reodsl.store.external import MOST_READ, Fingerprints, absent, is_unread, re
 from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
 from reodsl.store.runs import RunRecord, previous, records
-from reodsl.store.store import Store, acceptances, add_acceptances, adopt
+from reodsl.store.store import Store, acceptances, add_acceptances, adopt, find_store
 
 
 class Keys:
@@ -252,9 +252,9 @@ class Ready:
 
 
 def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
-    """Prepare the spec compiled from the file at `path`; results are in `store`, or in `.reodsl` beside it."""
+    """Prepare the spec compiled from the file at `path`; results are in `store`, or where `find_store` says."""
     beside = path.resolve().parent
-    place = Store(store or beside / ".reodsl")
+    place = Store(store or find_store(beside))
     folder = Path(spec.folder) if spec.folder else beside
     return Ready(spec, lower_placed(spec), place, Keys(place, folder))
 

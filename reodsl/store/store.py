@@ -38,6 +38,18 @@ WEIGHTS = ("checkpoint/", "optimizer/")
 """The starts of the paths of a result's largest files."""
 
 
+def find_store(folder: Path) -> Path:
+    """Return where results of specs in `folder` are kept: the nearest `.reodsl` of this user there or above, else there."""
+    places = [parent / ".reodsl" for parent in (folder, *folder.parents)]
+    return next(filter(_is_mine, places), places[0])
+
+
+def _is_mine(place: Path) -> bool:
+    # A shared folder above, such as /tmp, may hold what somebody else has put there.
+    mark = place / "format"
+    return mark.is_file() and mark.stat().st_uid == os.getuid()
+
+
 class Store:
     """A folder of results.
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.store.store import Store
+from reodsl.cli.place import prepare
+from reodsl.store.store import Store, find_store
 from tests.called import call
 
 
@@ -52,3 +53,26 @@ def test_a_variable_that_is_not_set_is_not_this_folder(
     assert call(*arguments) == 1
     assert "an empty name is not a place; this folder is `.`" in capsys.readouterr().err
     assert call("ls", "--store", ".") == 0
+
+
+def test_specs_of_a_project_share_the_nearest_store_above_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("project/specs/mine").resolve()
+    folder.mkdir(parents=True)
+    assert find_store(folder) == folder / ".reodsl"
+    above = Store(folder.parents[1] / ".reodsl").open()
+    assert find_store(folder) == above.root
+    for name in (folder / "one.reo", folder.parents[1] / "two.reo"):
+        assert call("new", "--quickstart", str(name)) == 0
+        assert prepare(str(name), (), (), None, None).store.root == above.root
+    monkeypatch.chdir(folder)
+    assert call("ls") == 0
+    beside = Store(folder / ".reodsl").open()
+    assert find_store(folder) == beside.root
+
+
+def test_a_store_of_somebody_else_above_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("shared/mine").resolve()
+    folder.mkdir(parents=True)
+    Store(folder.parent / ".reodsl").open()
+    monkeypatch.setattr("os.getuid", lambda: -1)
+    assert find_store(folder) == folder / ".reodsl"
