@@ -212,9 +212,8 @@ Examples:
   reodsl import answers.csv --column question=problem_id --column correct=passed -o theirs.parquet
 \b
 FILES are logs of inspect (.eval, .json), details of lighteval (.parquet), samples of lm-eval, dumps of the Qwen2.5-Math
-family, verl, AReaL and evalchemy, reviews and predictions of evalscope, or CSV, JSONL and Parquet with the columns model,
-benchmark, question, sample, tokens, correct, and where there are any response, gold, finish and correct@512 (a forced
-answer's). docs/IMPORT.md says what each gives.
+family, verl and AReaL, or CSV, JSONL and Parquet with the columns model, benchmark, question, sample, tokens, correct, and
+where there are any response, gold, finish and correct@512 (a forced answer's). docs/IMPORT.md says what each gives.
 """,
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")

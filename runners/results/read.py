@@ -98,29 +98,6 @@ FORMS = (
             correct: reward"""),
     ),
     ResultForm(
-        "evalchemy",
-        ("model_outputs", "expected_answer"),
-        _columns("""
-            benchmark: head.key, question: id, text: problem, gold: expected_answer, response: model_outputs[],
-            answer: model_answers[]"""),
-        rows="results.*.examples",
-    ),
-    ResultForm(
-        "evalscope",
-        ("index", "sample_score.score.value"),
-        _columns("""
-            benchmark: file, question: sample_score.group_id, sample: sample_score.generation_index, gold: target,
-            answer: sample_score.score.extracted_prediction, join: index,
-            correct: sample_score.score.value.{sample_score.score.main_score_name}"""),
-    ),
-    ResultForm(
-        "evalscope",
-        ("index", "model_output.choices"),
-        _columns("""
-            benchmark: file, response: model_output.choices.0.message.content, join: index,
-            tokens: model_output.usage.output_tokens, finish: model_output.choices.0.stop_reason"""),
-    ),
-    ResultForm(
         "RL-Wall",
         ("problem", "responses", "corrects_verl_batched_responses"),
         _columns("""
@@ -292,13 +269,7 @@ def _inside(value: Any) -> Iterator[tuple[Any, list[Any]]]:
         yield None, value
         return
     for path in {form.rows: None for form in FORMS if form.rows}:
-        outer, star, inner = path.partition(".*.")
-        below = find(value, outer)
-        if star and isinstance(below, Mapping):
-            for key, each in below.items():
-                if isinstance(rows := find(each, inner), list):
-                    yield {"key": key}, rows
-        elif isinstance(below, list):
+        if isinstance(below := find(value, path), list):
             yield {name: each for name, each in value.items() if name != path}, below
             return
     if isinstance(value, Mapping) and not isinstance(find(value, "results"), Mapping):

@@ -37,7 +37,6 @@ SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
     "form": pl.String,
     "counted": pl.Boolean,
     "graded": pl.Boolean,
-    "join": pl.String,
 }
 _FINISH = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "length": "length", "max_tokens": "length", "model_length": "length",
@@ -59,7 +58,7 @@ def import_results(asked: ResultFiles) -> tuple[Found, ...]:
     aside = Path(tempfile.mkdtemp(prefix=f".{asked.out.name}.", dir=asked.out.parent))
     try:
         parts = _write_parts(asked, aside)
-        frame = _joined(pl.scan_parquet(parts, glob=False))
+        frame = pl.scan_parquet(parts, glob=False)
         if asked.common:
             frame = _common(frame)
         if asked.ended:
@@ -124,7 +123,7 @@ def _responses(asked: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterato
                 response["model"] = _text(model or response["model"] or path.stem, {})
                 response["benchmark"] = asked.benchmark or response["benchmark"] or "all"
                 response["form"] = label
-                if response["sample"] is None and response["join"] is None:
+                if response["sample"] is None:
                     key = tuple(response[name] for name in KEYS[:-1])
                     response["sample"] = numbers[key]
                     numbers[key] += 1
@@ -218,13 +217,13 @@ def _response(
     }
     out: dict[str, Any] = dict.fromkeys(SCHEMA) | {
         name: _text(values.get(name), row)
-        for name in ("model", "benchmark", "question", "text", "response", "answer", "join")
+        for name in ("model", "benchmark", "question", "text", "response", "answer")
     }
     gold = values.get("gold")
     if isinstance(gold, list):
         gold = SEPARATOR.join(_text(each, row) or "" for each in gold if not is_missing(each)) or None
     out["gold"] = _text(gold, row)
-    if values.get("question") is None and out["join"] is None:
+    if values.get("question") is None:
         raise unreadable(place, "this row names no question", "name the field: `--column question=NAME`")
     for name in ("seed", "sample", "tokens"):
         value = values.get(name)
@@ -367,17 +366,6 @@ def _grade(lot: Sequence[dict[str, Any]], verifier: Verifier) -> None:
         row |= {"answer": answer.text, "correct": verdict.correct, "graded": True}
 
 
-def _joined(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows with those that come from two files as one."""
-    halves = frame.filter(pl.col("join").is_not_null())
-    if halves.head(1).collect().is_empty():
-        return frame
-    whole = halves.group_by("model", "benchmark", "join").agg(
-        pl.exclude("model", "benchmark", "join").drop_nulls().first()
-    )
-    return pl.concat([frame.filter(pl.col("join").is_null()), whole.select(list(SCHEMA))])
-
-
 def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Return the rows of the questions that all models have."""
     models = frame.select(pl.col("model").n_unique()).collect().item()
@@ -393,7 +381,6 @@ def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
     lacks = {
         "tokens": "have no number of tokens: add `--tokenizer MODEL`, by which they are counted from the text",
         "correct": "have no score, nor a reference to grade them by: name a field, `--column correct=NAME`",
-        "question": "have no question: give the reviews with the predictions",
     }
     if keys.is_empty():
         raise unreadable("the table", "no response is left", "check the files, and `--common`")

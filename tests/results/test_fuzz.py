@@ -59,7 +59,7 @@ ODD: tuple[Any, ...] = (
     {"*": 1}, [[[[[[]]]]]],
 )  # fmt: skip
 NAMES = (
-    "correct@", "correct@²", "correct@9" + "9" * 90, "corrects_forced@8toks", "at", "join", "head", "file", "",
+    "correct@", "correct@²", "correct@9" + "9" * 90, "corrects_forced@8toks", "at", "head", "file", "",
     "\ud800", "finish",
 )  # fmt: skip
 PIECES = (

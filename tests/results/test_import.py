@@ -113,7 +113,6 @@ def _every(data: bytes, mark: bytes, start: int, further: int) -> Iterator[int]:
 def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody_did(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    example = {"id": "7", "problem": "1+2?", "expected_answer": "3"}
     three = ["a </think> " + BOX % 3, BOX % 4]
     lm_eval = {
         "doc_id": 7, "target": "3", "arguments": {"gen_args_0": {"arg_0": "1+2?"}}, "resps": [three],
@@ -132,10 +131,6 @@ def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody
             *({"input": "1+2?", "output": text, "gts": "3", "score": -1.0 * k, "acc": not k, "step": 4}
               for k, text in enumerate(three)),
         ),
-        "evalchemy": whole(
-            "results_x.json",
-            {"results": {"sums": {"examples": [example | {"model_outputs": three, "model_answers": ["3", "4"]}]}}},
-        ),
     }  # fmt: skip
     for form, file in files.items():
         rows = brought(file, "--model", "mine", "--tokenizer", words())
@@ -145,7 +140,7 @@ def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody
             ("mine", 1, 6, False),
         ], form
         told = capsys.readouterr().out.splitlines()[0]
-        graded = "2 graded here  " if form in ("lm-eval, filter strict", "evalchemy") else ""
+        graded = "2 graded here  " if form == "lm-eval, filter strict" else ""
         assert told == f"mine  {form}  1 question × 2  tokens of 2 counted from text  {graded}gives: ended"
     assert brought(files["lm-eval, filter strict"], "--tokenizer", words())[0]["benchmark"] == "sums"
     shortened = Tokenizer.from_file(words())
@@ -169,22 +164,6 @@ def test_forms_with_tokens_need_nothing_else() -> None:
     assert of(brought(lines("a.jsonl", areal)), "model", "question", "tokens", "correct") == [
         ("a", "7", 41, True)
     ]
-    score = {"value": {"acc": 1.0}, "main_score_name": "acc", "extracted_prediction": "2"}
-    review = {
-        "index": 5,
-        "target": "2",
-        "sample_score": {"score": score, "group_id": 3, "generation_index": 1},
-    }
-    choices = [{"message": {"content": "\\boxed{2}"}, "stop_reason": "stop"}]
-    prediction = {
-        "index": 5,
-        "model": "m",
-        "model_output": {"choices": choices, "usage": {"output_tokens": 9}},
-    }
-    both = (lines("reviews/sums_main.jsonl", review), lines("predictions/sums_main.jsonl", prediction))
-    rows = brought(*both, "--model", "m")
-    names = ("benchmark", "question", "sample", "tokens", "correct", "response")
-    assert of(rows, *names) == [("sums_main", "3", 1, 9, True, "\\boxed{2}")]
     pl.DataFrame({
         "doc": [{"id": "0", "query": "1+1?", "choices": ["2"], "task_name": "sums"}],
         "model_response": [{"text": ["\\boxed{2}", "\\boxed{3}"], "output_tokens": [[1, 2, 3], [1]]}],
