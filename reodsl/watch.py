@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from reodsl.graph.job import Progress
 from reodsl.numbers.shares import in_percent
+from reodsl.numbers.unsettled import COUNTS, Reasons, count_reasons, list_tables
 from reodsl.store.live import Live, read_live, read_steps
 from reodsl.store.manifest import PLACE, WEIGHTS, read_record
 from reodsl.store.runs import RunRecord, alive, events
@@ -30,7 +31,8 @@ class RunningTask:
     """A task that has begun and not ended.
 
     `began` is in seconds of some clock; `waiting` says that it waits for another run or for nodes. `steps` are the
-    metrics of a training, a row a step. `weights` says how servers get new ones, if it is not the fastest way.
+    metrics of a training, a row a step. `weights` says how servers get new ones, if it is not the fastest way; `failing`
+    is why code failed at responses so far.
     """
 
     task: str
@@ -41,6 +43,7 @@ class RunningTask:
     key: str = ""
     node: str = ""
     weights: str = ""
+    failing: Reasons = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class FinishedTask:
     """A task that ended: `kind` as of its event, when (epoch seconds), how long it took and why it failed.
 
     One that its run left unfinished is `stopped`: it has the time at which it began, and `said` is how far it was.
+    `failing` is why code failed at responses.
     """
 
     task: str
@@ -55,6 +59,7 @@ class FinishedTask:
     at: float
     seconds: float | None = None
     said: str = ""
+    failing: Reasons = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class RunState:
 
 
 def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunState:
-    """Read the present state of a run; without `steps` the metrics of trainings are not read."""
+    """Read the present state of a run; without `steps` neither metrics nor reasons of failures are read."""
     status: Status = record.status
     if status == "running" and not alive(store, record):
         status = "stopped"
@@ -99,7 +104,9 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
             ended.pop(task, None)
         elif kind in ENDS:
             flying.pop(task, None)
-            ended[task] = FinishedTask(task, kind, event["at"], event.get("seconds"), event.get("said", ""))
+            took, said, key = event.get("seconds"), event.get("said", ""), record.tasks.get(task)
+            failing = _read_reasons(store.path(key)) if steps and key is not None else ()
+            ended[task] = FinishedTask(task, kind, event["at"], took, said, failing)
     going = [
         _read_task(store.root, task, event, task in waiting, steps)
         for task, event in flying.items()
@@ -107,7 +114,7 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
     ]
     if status != "running":
         ended |= {
-            each.task: FinishedTask(each.task, "stopped", each.began, said=_format_far(each))
+            each.task: FinishedTask(each.task, "stopped", each.began, None, _format_far(each), each.failing)
             for each in going
         }
         going = []
@@ -127,16 +134,29 @@ def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, s
     live = read_live(root, key) if key else None
     work = root / "work" / key
     rows = tuple(read_steps(work)) if key and steps else ()
+    progress = _progress(live, rows)
+    failed = steps and progress is not None and any(progress.numbers.get(name) for name in COUNTS)
     return RunningTask(
         task=task,
         key=key,
         began=event["at"],
-        progress=_progress(live, rows),
+        progress=progress,
         node=live.node if live is not None else "",
         waiting=waiting,
         steps=rows,
         weights=" and ".join(read_record(work / PLACE).get(WEIGHTS, ())) if key else "",
+        failing=_read_reasons(work) if failed else (),
     )
+
+
+def _read_reasons(folder: Path) -> Reasons:
+    """Return why code failed at responses; nothing where its tables cannot be read."""
+    from polars.exceptions import PolarsError
+
+    try:
+        return count_reasons(list_tables(folder))
+    except (OSError, ValueError, PolarsError):
+        return ()
 
 
 def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
@@ -168,6 +188,7 @@ def to_json(state: RunState) -> dict[str, Any]:
                 "status": each.kind,
                 "seconds": each.seconds,
                 "said": each.said or None,
+                "failing": [{"why": why, "times": times} for why, times in each.failing],
             }
             for each in state.ended
         ],
@@ -187,6 +208,7 @@ def going_json(each: RunningTask) -> dict[str, Any]:
         "steps": progress.total or None if progress else None,
         "numbers": finite(progress.numbers) if progress else {},
         "weights": each.weights or None,
+        "failing": [{"why": why, "times": times} for why, times in each.failing],
     }
 
 

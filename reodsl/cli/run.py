@@ -286,10 +286,10 @@ class Doubts:
         without answers.
         """
         kind = self.ready.graph[task_id].kind
-        if self.quiet or kind not in ("data", "evaluate", "train"):
+        if self.quiet or kind not in ("data", "evaluate", "train", "sample"):
             return
         self._tell(self._failing({task_id: self.ready.store.path(key)}))
-        if kind == "train":
+        if kind in ("train", "sample"):
             return
         if kind == "evaluate":
             self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
@@ -306,7 +306,7 @@ class Doubts:
 
     def hear(self, event: Event) -> None:
         """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
-        if self.quiet or event.progress is None or self.ready.graph[event.task].kind not in ("train", "data"):
+        if self.quiet or event.progress is None:
             return
         from reodsl.doubts import report_left_out, warn_failing, warn_unanswered_step
         from reodsl.numbers.unsettled import COUNTS
@@ -316,7 +316,8 @@ class Doubts:
         if ANSWERED in numbers and task.id not in self.silent:
             self.silent.add(task.id)
             doubts.append(warn_unanswered_step(task, numbers[ANSWERED]))
-        if task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
+        ends = event.progress.done >= event.progress.total
+        if not ends and task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
             self.failing.add(task.id)
             doubts.append(warn_failing(task, numbers, ()))
         self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])

@@ -15,9 +15,20 @@ from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Event
+from reodsl.numbers.unsettled import say_failing
 from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
-from reodsl.watch import RunningTask, RunState, draw_curve, named_numbers, numbers, read_state, span, to_json
+from reodsl.watch import (
+    FinishedTask,
+    RunningTask,
+    RunState,
+    draw_curve,
+    named_numbers,
+    numbers,
+    read_state,
+    span,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -32,6 +43,7 @@ _LABELS = {
     "blocked": "skipped",
     "stopped": "stopped",
     "rebuilding": "damaged",
+    "": "",
 }
 
 
@@ -117,12 +129,17 @@ def draw(board: Board, console: Console) -> Group:
         tall.append(Group(name, Padding(Group(far, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
     head = Text(f"{board.title}  {count}{since}", "bold")
     unbounded = console.options.update(width=10_000)
+    failing = [
+        Text(f"{task.task}: {'; '.join(lines)}", "yellow")
+        for task in tasks
+        if (lines := say_failing(task.failing))
+    ]
     fits = Measurement.get(console, unbounded, wide).maximum <= console.width
     if fits and len(tasks) + 2 <= console.height:
-        return Group(head, wide)
+        return Group(head, wide, *failing)
     room = max(1, console.height // 3 - 1)
     more = [Text(f"and {len(tall) - room} more", "dim")] if len(tall) > room else []
-    return Group(head, *tall[:room], *more)
+    return Group(head, *tall[:room], *more, *failing)
 
 
 def format_steps(task: RunningTask) -> str:
@@ -192,7 +209,7 @@ class Display:
             count = f"[{self.board.ended}/{self.board.total}] "
             self.console.print(Text(count + label + line), soft_wrap=True)
             return
-        style = {"finished": "", "failed": "red"}.get(kind, "dim")
+        style = {"finished": "", "failed": "red", "": "yellow"}.get(kind, "dim")
         grid = Table.grid()
         grid.add_row(Text(label, style), Text(line, style, overflow="fold"))
         self.console.print(grid)
@@ -284,7 +301,7 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     began = None if state.over else state.began
     board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
     shown = Display(board, console, live)
-    seen = {each.task for each in state.ended if each.kind == "finished"}
+    seen = {each.task for each in state.ended if each.kind == "finished" and not each.failing}
     _show(shown, state, seen)
     if live and following:
         shown.open()
@@ -310,12 +327,19 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
 
 
 def _show(shown: Display, state: RunState, seen: set[str]) -> None:
-    """Show tasks that ended since the last look, and how far the running ones are."""
+    """Show tasks that ended since the last look, those that failed for one reason together, and how far running ones are."""
     shown.board.ended, shown.board.running = state.done, {task.task: task for task in state.going}
+    ended: dict[object, list[FinishedTask]] = {}
     for each in state.ended:
         if each.task not in seen:
-            seen.add(each.task)
-            shown.say(each.kind, each.task, "" if each.seconds is None else span(each.seconds), each.said)
+            ended.setdefault(each.said if each.kind == "failed" else each.task, []).append(each)
+    for first, *others in ended.values():
+        names = [each.task for each in (first, *others)]
+        seen.update(names)
+        seconds = "" if first.seconds is None else span(first.seconds)
+        shown.say(first.kind, ", ".join(names), seconds, first.said)
+        for line in say_failing(first.failing):
+            shown.say("", line)
     for task in state.going:
         shown.board.take(task)
         shown.tell_progress(task.task)

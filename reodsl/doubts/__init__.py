@@ -25,7 +25,14 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import Grading, normal_question
 from reodsl.numbers.shares import in_percent
-from reodsl.numbers.unsettled import COUNTS, REWARD, count_reasons, say_counted, say_failed
+from reodsl.numbers.unsettled import (
+    count_kinds,
+    count_reasons,
+    list_tables,
+    say_counted,
+    say_failed,
+    say_reasons,
+)
 
 Findings = dict[str, list[Diagnostic]]
 """Diagnostics by the id of the task that they are about."""
@@ -128,8 +135,6 @@ def list_left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
     return findings_of(graph, folders, "train data", read)
 
 
-_TABLES = {"train": ("rollouts.parquet",), "evaluate": ("samples.parquet", "forced.parquet")}
-_KIND = {REWARD: "reward_failures", "timeout": "verifier_timeouts"}
 _CAUSES = 3
 """Reasons of failures that are shown, the commonest first."""
 
@@ -139,28 +144,23 @@ def warn_failing(task: Task, counts: Mapping[str, float], reasons: Sequence[tupl
 
     `reasons` are the causes with how often each was met; none are known before the task ends.
     """
-    notes = [f"{count:,} times: {why}" for why, count in reasons[:_CAUSES]]
-    more = sum(count for _, count in reasons[_CAUSES:])
     return warning(
         "W0810",
         f"{say_failed(counts)}{'' if reasons else ' so far'}",
         where=task.id,
-        notes=[*notes, *([f"{more:,} times: other reasons"] if more else []), say_counted(counts)],
+        notes=[*say_reasons(reasons, _CAUSES), say_counted(counts)],
         help="mend the function at these responses, which the column `unsettled` of the task's table names",
     )
 
 
 def find_failing(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Warn of each training and evaluation at whose responses a verifier or the reward's Python failed."""
+    """Warn of each task at whose responses a verifier or the reward's Python failed."""
 
     def read(task: Task, folder: Path) -> list[Diagnostic]:
-        reasons = count_reasons(folder / name for name in _TABLES[task.kind])
-        counts = dict.fromkeys(COUNTS, 0)
-        for why, count in reasons:
-            counts[_KIND.get(why.partition(":")[0], "verifier_failures")] += count
-        return [warn_failing(task, counts, reasons)] if reasons else []
+        reasons = count_reasons(list_tables(folder))
+        return [warn_failing(task, count_kinds(reasons), reasons)] if reasons else []
 
-    return findings_of(graph, folders, " ".join(_TABLES), read)
+    return findings_of(graph, folders, "train sample evaluate", read)
 
 
 LEAST_GRADIENT = 1e-3

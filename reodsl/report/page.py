@@ -11,7 +11,16 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.study import Table
-from reodsl.numbers.unsettled import COUNTS, count_reasons, say_counted, say_failed
+from reodsl.numbers.unsettled import (
+    COUNTS,
+    count_kinds,
+    count_reasons,
+    group_reasons,
+    list_tables,
+    say_counted,
+    say_failed,
+    say_reasons,
+)
 from reodsl.numbers.verdict import StudyVerdict
 from reodsl.report import (
     all_responses,
@@ -348,7 +357,8 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     shown: list[Child] = (
         [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     )
-    return shown + trained_amounts.section(material) + trained_amounts.data_section(material)
+    shown += [*trained_amounts.section(material), *filter(None, [note_pools(material)])]
+    return shown + trained_amounts.data_section(material)
 
 
 def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
@@ -381,17 +391,31 @@ def note_evaluations(material: Material) -> Markup | None:
         return None
     worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
     arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
-    names = ("samples.parquet", "forced.parquet")
-    files = [folder / name for folder in material.evaluations.values() for name in names]
+    files = [table for folder in material.evaluations.values() for table in list_tables(folder)]
     return _draw_note(f"{words}, whole or forced, most of {arm}'s; they count as wrong.", files)
 
 
 def note_trainings(material: Material) -> Markup | None:
     """Return the same of trainings, and how many responses made the reward's Python fail."""
-    counts = _sum_counts(material.metrics)
+    # Metrics have no responses to a monitor set.
+    monitored = [folder / "monitor.parquet" for folder in material.trainings.values()]
+    known = _sum_counts(material.metrics)
+    with reading(monitored[0].parent if monitored else Path()):
+        counts = {
+            name: known.get(name, 0) + more for name, more in count_kinds(count_reasons(monitored)).items()
+        }
     words = say_failed(counts)
-    files = [folder / "rollouts.parquet" for folder in material.trainings.values()]
+    files = [table for folder in material.trainings.values() for table in list_tables(folder)]
     return _draw_note(f"{words} while training; {say_counted(counts)}.", files) if words else None
+
+
+def note_pools(material: Material) -> Markup | None:
+    """Return the same of the pools that selections chose of."""
+    reasons = group_reasons(material.unsettled)
+    words = say_failed(count_kinds(reasons))
+    return (
+        _draw_reasons(f"{words} in the pools of selections; they count as wrong.", reasons) if words else None
+    )
 
 
 def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:
@@ -401,8 +425,9 @@ def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:
 def _draw_note(words: str, files: Iterable[Path]) -> Markup:
     files = list(files)
     with reading(files[0].parent if files else Path()):
-        reasons = count_reasons(files)
-    lines = [tag("li", f"{count:,} × {why}") for why, count in reasons[:SHOWN]]
-    more = sum(count for _, count in reasons[SHOWN:])
-    lines += [tag("li", f"{more:,} for other reasons")] if more else []
+        return _draw_reasons(words, count_reasons(files))
+
+
+def _draw_reasons(words: str, reasons: Sequence[tuple[str, int]]) -> Markup:
+    lines = [tag("li", line) for line in say_reasons(reasons, SHOWN)]
     return tag("div", tag("p", words), tag("ul", lines) if lines else None, class_="about warn")

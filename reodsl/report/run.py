@@ -63,11 +63,15 @@ class Redrawn:
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """The results at hand by their roles, the tasks whose results are not there, and trainings under way by their step."""
+    """The results at hand by their roles, the tasks whose results are not there, and trainings under way by their step.
+
+    `failed` has the tasks of the run that failed for a reason.
+    """
 
     inputs: dict[str, Path]
     missing: tuple[str, ...]
     under_way: dict[str, int]
+    failed: dict[str, list[str]]
 
 
 def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> Redrawn:
@@ -124,7 +128,12 @@ def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
 
 
 def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathered:
-    begun = {each["task"]: str(each["key"]) for each in events(store, record) if each["kind"] == "started"}
+    told = events(store, record)
+    begun = {each["task"]: str(each["key"]) for each in told if each["kind"] == "started"}
+    failed: dict[str, list[str]] = {}
+    for each in told:
+        if each["kind"] == "failed" and each["task"] not in record.tasks:
+            failed.setdefault(str(each.get("said", "")), []).append(each["task"])
     inputs: dict[str, Path] = {}
     missing: dict[str, None] = {}
     under_way: dict[str, int] = {}
@@ -141,7 +150,7 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathe
             if steps:
                 inputs[role] = work
                 under_way[name] = int(steps[-1]["step"])
-    return _Gathered(inputs, tuple(missing), under_way)
+    return _Gathered(inputs, tuple(missing), under_way, failed)
 
 
 def _read(
@@ -170,6 +179,7 @@ def _findings(
     warnings = []
     if gathered.missing:
         notes = [f"left out: {listed(gathered.missing, _NAMED)}"]
+        notes += [f"failed: {listed(names, _NAMED)}: {why}" for why, names in gathered.failed.items()]
         if gathered.under_way:
             steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
             notes.append(f"drawn as far as it is trained: {listed(steps, _NAMED)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 import pytest
 
 from reodsl.cli.main import cli, main
@@ -246,7 +247,12 @@ def _begin_a_run() -> runs.RunRecord:
     writer.note(Event("started", "score", key="0" * 64))
     writer.note(Event("finished", "tiny.train.s1", seconds=1.5))
     writer.note(Event("failed", "tiny.eval.s1", diagnostics=(error("E0960", "it broke"),)))
-    Teller(store.root, "0" * 64, "score").tell(Progress(1, 1, {"reward": 0.5}))
+    Teller(store.root, "0" * 64, "score").tell(Progress(1, 1, {"reward": 0.5, "verifier_failures": 1.0}))
+    folder = store.path(first.tasks["tiny.train.s1"])
+    folder.chmod(0o755)
+    for place in (store.root / "work" / ("0" * 64) / "rollouts" / "1.parquet", folder / "monitor.parquet"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame({"unsettled": [["failed: it broke"]]}).write_parquet(place)
     return record
 
 

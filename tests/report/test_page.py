@@ -23,7 +23,7 @@ from reodsl.report.figures import Gallery, training_groups
 from reodsl.report.main_table import rows
 from reodsl.report.markup import render
 from reodsl.report.material import Material, read
-from reodsl.report.page import note_evaluations, note_trainings
+from reodsl.report.page import note_evaluations, note_pools, note_trainings
 from reodsl.report.page import page as page_of
 from reodsl.report.provenance import versions
 from reodsl.report.results import summary_table
@@ -257,26 +257,36 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         None,
     ]
     pl.DataFrame({"unsettled": said}).write_parquet(tmp_path / "samples.parquet")
-    pl.DataFrame({"unsettled": [None, ["reward: late"] * 2]}).write_parquet(tmp_path / "rollouts.parquet")
-    old = tmp_path / "old"
+    old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
+    new.mkdir()
+    pl.DataFrame({"unsettled": [None, ["reward: late"] * 2]}).write_parquet(new / "rollouts.parquet")
     pl.DataFrame({"correct": [True]}).write_parquet(old / "rollouts.parquet")
+    pl.DataFrame({"unsettled": [["timeout"], None]}).write_parquet(old / "monitor.parquet")
     metrics = material.metrics.with_columns(reward_failures=pl.when(pl.col("at") == 1).then(2.0))
     changed = replace(
         material,
         summary=counted,
         metrics=metrics,
         evaluations={("vanilla", 1): tmp_path},
-        trainings={("vanilla", 1, 0): tmp_path, ("vanilla", 1, 1): old},
+        trainings={("vanilla", 1, 0): new, ("vanilla", 1, 1): old},
+        unsettled={"failed: `a.py:f` said '1'": 1, "failed: `a.py:f` said '2'": 2},
     )
-    results, training = note_evaluations(changed), note_trainings(changed)
+    results, training, pools = note_evaluations(changed), note_trainings(changed), note_pools(changed)
     assert results is not None
     assert training is not None
-    assert "<li>3 × failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
-    assert "<li>3 for other reasons</li>" in render(results)
-    assert "<li>2 × reward: late</li>" in render(training)
+    assert "<li>3 times: failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
+    assert "<li>3 times: other reasons</li>" in render(results)
+    assert "<li>2 times: reward: late</li>" in render(training)
     assert "Python fail while training" in render(training)
+    assert "1 answer took the verifier more than its time and 12 responses made" in render(training)
     assert note_trainings(material) is None
+    assert pools is not None
+    assert "3 answers made the verifier fail in the pools of selections; they count as wrong." in render(
+        pools
+    )
+    assert "<li>3 times: failed: `a.py:f` said &#x27;2&#x27;</li>" in render(pools)
+    assert note_pools(material) is None
 
 
 def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:
