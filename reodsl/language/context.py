@@ -21,6 +21,11 @@ DEEPEST = 60
 MOST_PLACES = 4
 """Places at which a missing name is shown."""
 _NAMED = re.compile("`([^`]+)`")
+_IMPORT = re.compile(r"import (?:it|them): `from (\S+) import ([\w, ]+)`")
+NAMES = frozenset({"E0201", "E0213"})
+VALUES = frozenset({"E0301", "E0302", "E0303"})
+AT_ONE_PLACE = frozenset({"E0309", "E0501"})
+"""Errors of which a place has one, that which says most."""
 FOLLOWING = frozenset(
     {"E0201", "E0212", "E0213", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
 )
@@ -29,6 +34,39 @@ FOLLOWING = frozenset(
 
 class Failed(Exception):
     """The end of a piece of a spec that has no value. What is wrong with it was reported."""
+
+
+def _join(told: Diagnostic, other: Diagnostic) -> Diagnostic | None:
+    """Return one error for two of one mistake: names of one import, a declaration that does not fit where it is named."""
+    if told.code != other.code or not told.labels or not other.labels:
+        return None
+    first, at = told.labels[0], other.labels[0]
+    if first.span.path != at.span.path:
+        return None
+    if first.span == at.span and told.code in AT_ONE_PLACE:
+        return max(told, other, key=lambda each: (len(each.labels), len(each.message), each.message))
+    known, more = (_IMPORT.fullmatch(each.help or "") for each in (told, other))
+    if told.code in NAMES and known and more and known[1] == more[1] and more[2] not in known[2].split(", "):
+        names = f"{known[2]}, {more[2]}"
+        message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
+        told = replace(told, message=message, help=f"import them: `from {known[1]} import {names}`")
+    elif told.code in NAMES:
+        # A name that is missing is missing wherever it stands.
+        if told.message != other.message and not (known and more and known[1] == more[1]):
+            return None
+    elif (
+        told.help != other.help
+        or told.code not in VALUES
+        or not (
+            first.text == at.text
+            if at.text.startswith("the ")
+            else other.labels[1:] and other.labels[1:] == told.labels[1 : len(other.labels)]
+        )
+    ):
+        return None
+    if len(told.labels) < MOST_PLACES and at.span not in [label.span for label in told.labels]:
+        told = replace(told, labels=(*told.labels, Label(at.span, "here too")))
+    return told
 
 
 def return_value(value: T) -> Callable[[], T]:
@@ -100,19 +138,10 @@ class Context:
             finding.code == "E0201" and self.lost & set(_NAMED.findall(finding.message))
         ):
             return
-        if finding.code in ("E0201", "E0213") and place is not None:
-            # A name that is missing is missing wherever it stands.
-            for known, other in self._reported.items():
-                if (finding.code, finding.message, place.path) == (
-                    known[0],
-                    known[2],
-                    other.labels[0].span.path,
-                ):
-                    if len(other.labels) < MOST_PLACES:
-                        self._reported[known] = replace(
-                            other, labels=(*other.labels, Label(place, "here too"))
-                        )
-                    return
+        for known, told in self._reported.items():
+            if finding.severity == "error" and (joined := _join(told, finding)) is not None:
+                self._reported[known] = joined
+                return
         self._reported[key] = finding
         self.errors += finding.severity == "error"
         if self.errors >= MOST_ERRORS and not self.trying:

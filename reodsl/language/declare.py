@@ -241,7 +241,7 @@ def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
     """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
     child, what, example = PARTS[start.kind]
     parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
-    if not start.children:
+    if not start.children and UNKNOWN not in start.broken:
         ctx.error(
             "E0304",
             f"`{start.name}` needs a {child}: {what}",

@@ -625,43 +625,35 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     """Return the arguments of a call by name, each in its type, with defaults filled in. Raises `Failed`."""
     bound: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
-    nameless = False
     positional = list(kind.positional)
 
     def take(arg: tree.Arg) -> None:
-        nonlocal nameless
         written = _read_argument(ctx, arg, f"`{kind.name}`")
-        name = attempt(lambda: _name_argument(ctx, expr, arg, kind, positional))
-        if name is None:
-            nameless = True
-            raise Failed
+        name = _name_argument(ctx, expr, arg, kind, positional)
         if name in places:
             ctx.refuse(describe_duplicate(name, arg.span, places[name].span, "give it once"))
         places[name] = arg
         field = kind.fields[name]
         bound[name] = Slot(evaluate_as(ctx, written, scope, field.type, name, field.example), arg.span)
 
-    good = attempt(lambda: try_all(take, expr.args)) is not None
-    for name, field in kind.fields.items():
-        if name in places or name in bound:
-            continue
-        if field.required:
-            good = False
-            # An argument of an unknown name was most likely meant to be this one, and has been reported.
-            if nameless:
-                continue
-            ctx.error(
-                "E0310",
-                f"`{kind.name}` needs `{name}`, {describe_type(field.type)}: {field.doc}",
-                expr.span,
-                f"no `{name}`",
-                help=f"write `{field.example}`" if field.example else None,
-            )
-        elif field.default is not None:
-            bound[name] = Slot(make_default(field, expr), None)
-    if not good:
-        raise Failed
-    return bound
+    # What one argument lacks may stand in another that is wrong, and has been reported.
+    try_all(take, expr.args)
+    absent = {name: field for name, field in kind.fields.items() if name not in bound}
+    lacking = [(f"`{name}`", field) for name, field in absent.items() if field.required]
+    if lacking:
+        names, last = [name for name, _ in lacking[:-1]], lacking[-1][0]
+        needs = [f"{name}, {describe_type(field.type)}: {field.doc}" for name, field in lacking]
+        examples = ", ".join(field.example for _, field in lacking if field.example)
+        ctx.fail(
+            "E0310",
+            f"`{kind.name}` needs " + (f"{', '.join(names)} and {last}" if names else needs[0]),
+            expr.span,
+            f"lacks {len(needs)} arguments" if names else f"no {last}",
+            notes=needs if names else (),
+            help=f"write `{examples}`" if examples else None,
+        )
+    defaults = {name: field for name, field in absent.items() if field.default is not None}
+    return bound | {name: Slot(make_default(field, expr), None) for name, field in defaults.items()}
 
 
 def _read_argument(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:

@@ -238,7 +238,7 @@ def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
         return f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
     if data.kind in ("arm", "experiment") and "frontier" in kinds and data.name:
         return f"a frontier is over arms: `frontier NAME = envelope(of: [{data.name}], to: …)`"
-    if data.kind == "experiment" and kinds == ("arm",) and data.name:
+    if data.kind in ("experiment", "recipe", "model") and kinds == ("arm",) and data.name:
         return f"make it an arm: `arm {data.name} = {data.name}`"
     return None
 

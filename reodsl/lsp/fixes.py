@@ -10,7 +10,7 @@ from reodsl.diagnostics.model import Diagnostic, Edit, Span
 from reodsl.lsp.analysis import Analysis, lines_of, tokens_of
 
 _MEANT = re.compile(r"did you mean `(\w+)`\?")
-_IMPORT = re.compile(r"`from (\.*[\w.]+) import (\w+)`")
+_IMPORT = re.compile(r"`from (\.*[\w.]+) import (\w+(?:, \w+)*)`")
 UNUSED = ("W0201", "W0202", "W0203")
 """Warnings of what nothing uses, which editors show faded."""
 
@@ -50,7 +50,7 @@ def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tup
 
 
 def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
-    """Return the import of a name: beside others of its module, else a line of its own after the imports."""
+    """Return the import of names: beside others of their module, else a line of its own after the imports."""
     main = analysis.program.main
     if main is None:
         return None

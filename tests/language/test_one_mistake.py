@@ -124,3 +124,120 @@ def test_one_mistake_is_one_error(mutation: str, several: int, third: int, tmp_p
     assert len(found) > 10
     assert len(more) <= several, more
     assert max(map(len, found.values())) <= 4, more
+
+
+THREE = (
+    SPEC.replace("ppo\n", "ppo\nfrom std.rewards import outcome\n", 1)
+    .replace("experiment cheaper", "experiment plain = small { reward = outcome }\nexperiment cheaper")
+    .replace("  unequal", "  arm plain = plain\n  arm near = plain { kl = 0.1 }\n  unequal")
+)
+"""The spec with a reward that needs no forcing, and two more arms."""
+NAMED = ("  arm plain = plain\n", "  arm first = plain\n")
+OF, ROWS = "of: [start, cheaper]", "rows = [start, cheaper, earlier, longer]"
+SUITE = (
+    "study all {\n  eval = chain_suite",
+    "suite mine = chain_suite { samples = 3 }\nstudy all {\n  eval = chain_suite",
+)
+ALL = (OF, "of: [start, cheaper, plain, near]")
+ONE_ERROR = {
+    "an experiment where arms stand": (
+        "E0301",
+        [NAMED, (OF, "of: [start, plain]"), (ROWS, "rows = [plain]")],
+    ),
+    "a recipe where arms stand": ("E0301", [(OF, "of: [start, small]"), (ROWS, "rows = [start, small]")]),
+    "a param of a wrong unit": (
+        "E0302",
+        [
+            ("param cost", "param rate: tokens = 3 tokens\nparam cost"),
+            ("lr = 5e-4", "lr = rate"),
+            ("kl = 1e-3", "kl = rate"),
+        ],
+    ),
+    "an import that is gone": (
+        "E0201",
+        [("from std.miniature import chain_forcing, chain_suite, chain_train, overthinker\n", "")],
+    ),
+    "an argument of a wrong type": ("E0301", [("[8 tokens, 32 tokens], to: 128 tokens", "8 tokens")]),
+    "a call without arguments": ("E0310", [("[8 tokens, 32 tokens], to: 128 tokens", "")]),
+    "a call without two arguments": ("E0310", [("explicit([8 tokens, 32 tokens], to", "exp(to")]),
+    "an argument that is misspelt": (
+        "E0310",
+        [("[8 tokens, 32 tokens], to:", "[8 tokens, 32 tokens], too:")],
+    ),
+    "a suite of most arms": ("E0601", [SUITE, ("  eval       = chain_suite", "  eval = mine")]),
+    "a suite of two arms": (
+        "E0601",
+        [SUITE, ("{ reward = outcome }", "{ reward = outcome, eval = mine }"), ALL],
+    ),
+    "a suite of what is scored": (
+        "E0601",
+        [SUITE, ("{ reward = outcome }", "{ reward = outcome, eval = mine }")],
+    ),
+    "a suite in two frontiers": (
+        "E0601",
+        [
+            SUITE,
+            ("overthinker)\n  arm", "overthinker) { eval = mine }\n  arm"),
+            ("  score", "  frontier other = envelope(of: [start, earlier], to: 128 tokens)\n  score"),
+        ],
+    ),
+    "a suite in a balanced table": (
+        "E0601",
+        [
+            SUITE,
+            ("overthinker)\n  arm", "overthinker) { eval = mine }\n  arm"),
+            ("columns", "subset = balanced, columns"),
+        ],
+    ),
+    "a score past the frontier and the grid": (
+        "E0608",
+        [("to: 128 tokens, relative_to", "to: 512 tokens, relative_to")],
+    ),
+    "a grid that is short": (
+        "E0404",
+        [
+            ("study all", "suite mine = chain_suite { grid = [0 tokens, 64 tokens] }\nstudy all"),
+            ("  eval       = chain_suite", "  eval = mine"),
+            ("checkpoint(overthinker)\n  arm", "checkpoint(overthinker) { eval = mine }\n  arm"),
+        ],
+    ),
+    "responses past the context, with and without a forcing": (
+        "E0501",
+        [("max_tokens = 128 tokens", "max_tokens = 4K tokens")],
+    ),
+    "one response a question": ("E0309", [("rollouts = 8", "rollouts = 1")]),
+    "a metric that is no metric": (
+        "E0314",
+        [
+            (
+                "  steps      = 40 steps",
+                "  until = plateau(accuracy, window: 9 steps, within: 1%) or steps(40)",
+            )
+        ],
+    ),
+    "arms in a frontier of no study": (
+        "E0201",
+        [("study all", "frontier apart = envelope(of: [start], to: 64 tokens)\nstudy all")],
+    ),
+}
+"""Mistakes that several declarations read or repeat, by the code of the one error and what is written otherwise."""
+
+
+@pytest.mark.parametrize(("code", "changes"), ONE_ERROR.values(), ids=ONE_ERROR.keys())
+def test_a_mistake_that_many_read_is_one_error(
+    code: str, changes: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    text = THREE
+    for old, new in changes:
+        assert text.count(old) == 1, (old, text.count(old))
+        text = text.replace(old, new)
+    path = tmp_path / "spec.reo"
+    path.write_text(text)
+    found = [each for each in compile_file(path).diagnostics if each.severity == "error"]
+    assert [each.code for each in found] == [code], [(each.code, each.message) for each in found]
+
+
+def test_the_spec_with_more_arms_has_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(THREE)
+    assert [each for each in compile_file(path).diagnostics if each.severity == "error"] == []

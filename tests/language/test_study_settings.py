@@ -70,22 +70,24 @@ def test_a_study_whose_arms_have_no_suite(only: Callable[[str], Diagnostic]) -> 
     assert found.help == "add `eval = math_reg` to the study, a suite of your own or one from `std.suites`"
 
 
+@pytest.mark.parametrize("study", ["eval = math_reg", "eval = fewer", "replicate = [1]"])
 @pytest.mark.parametrize(
-    ("study", "helps"),
+    ("second", "helps"),
     [
-        ("eval = math_reg", "take `eval` out of `few`: it has the study's suite then, `math_reg`"),
-        ("eval = fewer", "give `few` the same suite: `eval = math_reg`"),
+        ("fewer", "give `few` the same suite: `eval = math_reg`"),
         (
-            "replicate = [1]",
-            "give `few` the same suite: `eval = math_reg`, or set one in the study for all arms",
+            "math_reg { samples = 4 }",
+            "declare that suite, `suite NAME = math_reg { … }`, and write `eval = NAME` in each arm",
         ),
     ],
 )
-def test_arms_on_other_suites(only: Callable[[str], Diagnostic], study: str, helps: str) -> None:
+def test_arms_on_other_suites(only: Callable[[str], Diagnostic], study: str, second: str, helps: str) -> None:
+    # Two arms on a suite without a name are more than the one on `math_reg`.
+    more = [f"arm {name} = checkpoint(qwen3_4b) {{ eval = {second} }}" for name in ("few", "too")]
     arms = (
         "arm base = checkpoint(qwen3_4b) { eval = math_reg }",
-        "arm few  = checkpoint(qwen3_4b) { eval = fewer }",
-        "frontier edge = envelope(of: [base, few], to: 32K tokens)",
+        *(more if "{" in second else more[:1]),
+        f"frontier edge = envelope(of: [base, few{', too' if '{' in second else ''}], to: 32K tokens)",
     )
     found = only("\n".join((HEAD, FEWER, "study all {", study, *arms, "}")))
     assert (found.code, found.help) == ("E0601", helps)

@@ -16,7 +16,7 @@ from reodsl.syntax.scanner import scan
 from reodsl.syntax.source import Source
 
 _CODE = re.compile(r"`([^`]+)`")
-_IMPORT = re.compile(r"from (\.*[\w.]+) import (\w+)")
+_IMPORT = re.compile(r"from (\.*[\w.]+) import (\w+(?:, \w+)*)")
 _FROM = re.compile(r"`(\w+)`, from `(std\.\w+)`|`\w+ = (\w+)`, from `(std\.\w+)`")
 _WRITTEN = re.compile(r"(\w+)\s*(\+?=|\{|:)(?!=)")
 MOST = 8

@@ -20,7 +20,19 @@ from tests.lsp.remedies import Tried, list_sites, try_remedies
 RULE = "\n=====\n"
 SPECS = (Path(__file__).parent / "wrong_specs.txt").read_text().split(RULE)
 NUMBER = re.compile(r"\b\d[\w.-]*( (?:tokens|steps))?")
-VALUES = ("3", "-1", "0.25", "250%", "5 tokens", "2.5 steps", "3 gpu_hours", "80 GiB", "4 seconds")
+VALUES = (
+    "3",
+    "-1",
+    "0.25",
+    "250%",
+    "5 tokens",
+    "2.5 steps",
+    "3 gpu_hours",
+    "80 GiB",
+    "4 seconds",
+    "2 hours",
+    "1 / 0",
+)
 REACHED, MENDED = 0.5, 0.28
 """The least shares of the places with code or edits whose help is printed here, and whose help mends a spec."""
 

@@ -28,6 +28,7 @@ from reodsl.language.checks.idle import is_own, list_declarations
 from reodsl.language.checks.published import check_against, check_table_of, list_rows
 from reodsl.language.context import Context
 from reodsl.language.finish import has_broken
+from reodsl.language.modules import STD
 from reodsl.language.resolve import (
     WITHOUT_TRAINING,
     find_arm_suite,
@@ -72,51 +73,77 @@ def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
 
 @study_check
 def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report E0601, E0607, W0602: every frontier over the study's arms."""
+    """Report E0607, W0602: every frontier over the study's arms."""
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:
-            yield from _check_suites(case.study, frontier, frontier.envelope)
             yield from _check_reach(case.study, frontier, frontier.envelope)
             yield from _check_self_scored(case, frontier)
 
 
-def _check_suites(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
-    """Report E0601: the arms of a frontier share a suite, the one it names where it names one."""
-    wanted, where = envelope.sub("on"), None
-    if wanted is not None:
-        where = Label(wanted.span, f"`on: {wanted.name}`")
-    for arm, at in list_members(frontier):
-        suite = find_arm_suite(study, arm)
-        if suite is None:
+def _check_suites(case: StudyCase) -> Iterator[Diagnostic]:
+    """Report E0601: the arms of a frontier and what is scored against it share a suite, that it names or most have.
+
+    Wordings of what is scored may differ. Arms that differ are one error, however many frontiers name them.
+    """
+    told: set[str] = set()
+    known = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
+    suites = {arm.name: (suite, make_key(suite)) for arm, suite in known if suite is not None}
+    common = Counter(key for _, key in suites.values())
+    for frontier in case.study.frontiers:
+        members, named = list_members(frontier), (frontier.envelope or frontier).sub("on")
+        inside = {arm.name for arm, _ in members}
+        scored = "score.against" in case and case.against.name == frontier.name
+        others = [(arm, arm.span) for arm in case.study.arms if scored and arm.name not in inside]
+        found = [(arm.name, at, *suites[arm.name]) for arm, at in [*members, *others] if arm.name in suites]
+        norms = {key: suite for name, _, suite, key in found if name in inside}
+        norms = norms if named is None else {make_key(named): named}
+        wrong = {
+            norm: {
+                name: Label(at, f"on `{suite.name}`, which differs in {names}")
+                for name, at, suite, key in found
+                for but in [() if name in inside else ASKED]
+                if key != norm
+                and (
+                    names := describe_difference(suite, wanted, but=but) or ("" if but else "its benchmarks")
+                )
+            }
+            for norm, wanted in norms.items()
+        }
+        norm = min(wrong, key=lambda norm: (len(wrong[norm].keys() - told), -common[norm]), default=None)
+        least = wrong.get(norm, {})
+        if least.keys() <= told:
             continue
-        if wanted is None or where is None:
-            wanted, where = suite, Label(at, f"on `{suite.name}`")
-        elif suite is not wanted and make_key(suite) != make_key(wanted):
-            yield error(
-                "E0601",
-                f"the frontier `{frontier.name}` is over arms that are evaluated differently",
-                at,
-                f"on `{suite.name}`, which differs in {describe_difference(suite, wanted) or 'its benchmarks'}",
-                others=[where],
-                help=suggest_suite(study, arm, wanted),
-            )
+        told |= least.keys()
+        wanted = norms[norm]
+        first, (lead, *more) = next(iter(least)), least.values()
+        at = next((at for name, at, *_ in found if name not in least), wanted.span)
+        where = (
+            Label(at, f"on `{wanted.name}`") if named is None else Label(named.span, f"`on: {named.name}`")
+        )
+        message = (
+            f"the frontier `{frontier.name}` is over arms that are evaluated differently"
+            if first in inside
+            else f"`{first}` is scored against a frontier of arms that are evaluated differently"
+        )
+        helps = suggest_suite(case, list(least), wanted)
+        yield error("E0601", message, lead.span, lead.text, others=[where, *more[:MOST_SHOWN]], help=helps)
 
 
 def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
     """Report E0607: a frontier ends where its arms are evaluated."""
     end = envelope.data("to")
     for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
-        grid = sort_grid(suite)
+        last = _find_end(suite) if suite is not None else None
         if suite is not None and _is_gridless(suite):
             what = f"the frontier `{frontier.name}` is over budgets"
             yield _report_gridless("E0607", what, suite, frontier.span, f"to {end} tokens")
-        elif suite is not None and grid and end > grid[-1]:
+        elif suite is not None and last is not None and end > last:
             yield SettingView("to", envelope.fields.get("to"), frontier.span).error(
                 "E0607",
                 "the frontier goes on past the evaluation's grid",
                 f"{end} tokens",
-                View(suite)["grid"].label(f"up to {grid[-1]} tokens"),
-                help=f"write `to: {grid[-1]} tokens`, or let the grid go on",
+                View(suite)["grid"].label(f"up to {last} tokens"),
+                help=f"write `to: {last} tokens`, or let the grid go on",
             )
 
 
@@ -185,29 +212,30 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     else:
         end = max(against.data("budgets"))
     yield from check_against(owner, against)
-    if to.number > end:
-        yield to.error(
-            "E0608",
-            f"REG integrates to {to.number} tokens, and the frontier `{against.name}` ends at {end}",
-            f"{to.number} tokens",
-            ends.label(f"ends at {end} tokens"),
-            help=f"write `to: {end} tokens`, or let the frontier go on",
-        )
+    limits = [
+        (end, f"the frontier `{against.name}` ends at", ends.label(f"ends at {end} tokens"), "frontier")
+    ]
     for name, suite in suites:
-        grid = sort_grid(suite)
+        last = _find_end(suite)
         if _is_gridless(suite):
             what, at = f"REG of `{name}` is over budgets", View(owner)["score"].place
             yield _report_gridless("E0608", what, suite, at, f"to {to.number} tokens")
             return
-        if grid and to.number > grid[-1]:
-            labels = [
-                to.label(f"{to.number} tokens"),
-                View(suite)["grid"].label(f"the grid of `{suite.name}`"),
-            ]
-            helps = f"write `to: {grid[-1]} tokens`, or let the grid go on"
-            message = f"REG integrates to {to.number} tokens, and `{name}` is evaluated up to {grid[-1]}"
-            yield finding_at(error, "E0608", message, labels, helps)
-            return
+        if last is not None:
+            where = View(suite)["grid"].label(f"the grid of `{suite.name}`")
+            limits.append((last, f"`{name}` is evaluated up to", where, "grid"))
+    low, why, where, _ = min(limits, key=lambda limit: limit[0])
+    if to.number > low:
+        short = " and the ".join(dict.fromkeys(limit[-1] for limit in limits if limit[0] < to.number))
+        message = f"REG integrates to {to.number} tokens, and {why} {low}"
+        helps = f"write `to: {low} tokens`, or let the {short} go on"
+        yield finding_at(error, "E0608", message, [to.label(f"{to.number} tokens"), where], help=helps)
+
+
+def _find_end(suite: Record) -> int | None:
+    """Return where a suite's grid ends; None for a grid that ends before its `reg_to`, which was reported there."""
+    grid = sort_grid(suite)
+    return grid[-1] if grid and grid[-1] >= (suite.data("reg_to") or 0) else None
 
 
 def _is_gridless(suite: Record) -> bool:
@@ -370,14 +398,14 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
 def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
     """Report E0601, E0613, E0614, W0605: the arms of each table, and those of the frontier of the score."""
     study = case.study
+    differing = list(_check_suites(case))
+    yield from differing
     for table in study.tables:
         yield from check_table_of(study, table)
-        yield from check_rows(study, table, list_rows(study, table))
+        rows = check_rows(case, table, list_rows(study, table))
+        yield from (each for each in rows if not (differing and each.severity == "error"))
     if not (study.tables or study.frontiers or study.sub("report")):
-        yield from check_rows(study, None, study.arms)
-    for frontier in study.frontiers if "score.against" in case else ():
-        if case.against.name == frontier.name:
-            yield from check_scored(study, study.arms, [arm for arm, _ in list_members(frontier)])
+        yield from check_rows(case, None, study.arms)
 
 
 @study_check
@@ -439,24 +467,26 @@ def _strip_field(record: Record, name: str) -> object:
     return strip_names(data) if isinstance(data, Record) else data
 
 
-def suggest_suite(study: DeclaredStudy, arm: DeclaredArm, wanted: Record) -> str:
-    """Return what to write so that an arm is evaluated on the same suite as others."""
-    shared = study.sub("eval")
-    if shared is not None and strip_names(shared) == strip_names(wanted):
-        return f"take `eval` out of `{arm.name}`: it has the study's suite then, `{shared.name}`"
-    if shared is not None:
-        return f"give `{arm.name}` the same suite: `eval = {wanted.name}`"
-    return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
+def suggest_suite(case: StudyCase, arms: Sequence[str], wanted: Record) -> str:
+    """Return what to write so that arms are evaluated on the same suite as others."""
+    if wanted.owner is None:
+        return (
+            f"declare that suite, `suite NAME = {wanted.name} {{ … }}`, and write `eval = NAME` in each arm"
+        )
+    here = case.ctx.modules.loaded.get((case.study.owner or ("", ""))[0])
+    library, _, module = wanted.owner[0].partition(":")
+    known = library != STD or here is None or wanted.name in here.imports
+    origin = "" if known else f", from `{STD}.{module}`"
+    names = listed([f"`{arm}`" for arm in arms], MOST_SHOWN)
+    return f"give {names} the same suite: `eval = {wanted.name}`{origin}"
 
 
-def check_rows(
-    study: DeclaredStudy, table: Record | None, arms: Sequence[DeclaredArm]
-) -> Iterator[Diagnostic]:
+def check_rows(case: StudyCase, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
     """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
     Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
     """
-    suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(study, arm)) is not None]
+    suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(case.study, arm)) is not None]
     rows = list_items(table, "rows")
     spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
     for arm, suite in suites[1:]:
@@ -472,7 +502,7 @@ def check_rows(
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
             others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
-            help=f"{suggest_suite(study, arm, wanted)}; or show them in {tables} tables",
+            help=f"{suggest_suite(case, [arm.name], wanted)}; or show them in {tables} tables",
         )
         return
 
@@ -493,29 +523,6 @@ def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[
             "changes nothing",
             help=f"take it out, or give it to the arms: `arm {arms[0].name} = … {{ eval = {shared.name} }}`",
         )
-
-
-def check_scored(
-    study: DeclaredStudy, arms: Sequence[DeclaredArm], members: Sequence[DeclaredArm]
-) -> Iterator[Diagnostic]:
-    """Report E0601: an arm scored against a frontier of arms that were evaluated differently; wordings may differ."""
-    first = next((arm for arm in members if find_arm_suite(study, arm) is not None), None)
-    wanted = find_arm_suite(study, first) if first is not None else None
-    inside = {arm.name for arm in members}
-    for arm in arms if wanted is not None and first is not None else ():
-        suite = find_arm_suite(study, arm)
-        if suite is None or arm.name in inside or wanted is None or first is None:
-            continue
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=ASKED)
-        if names:
-            yield error(
-                "E0601",
-                f"`{arm.name}` is scored against a frontier of arms that are evaluated differently",
-                arm.span,
-                f"on `{suite.name}`, which differs in {names}",
-                others=[Label(first.span, f"on `{wanted.name}`")],
-                help=suggest_suite(study, arm, wanted),
-            )
 
 
 def check_room(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
