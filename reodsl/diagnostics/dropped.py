@@ -19,6 +19,8 @@ DROPPED = MappingProxyType(
         '`served("MODEL", address: "…")` evaluates a model that a running server has',
         "final": 'write `answer = [boxed, after("answer is"), last_number]`, or `regex("…")` for the form that '
         "the responses have",
+        "teacher_on": "trainers have the teacher, in shards over all their GPUs: a larger one takes more of them; take "
+        "`teacher_on` out",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
         "from its checkpoint by `folder(…)`",
         "reodsl report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "

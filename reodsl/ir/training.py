@@ -547,14 +547,6 @@ class Ppo(IR):
         default=None,
         later=True,
     )
-    teacher_on: Literal["trainers", "servers"] = setting(
-        WORDS,
-        "where the teacher is, or the model that the stage began with: in the trainers' memory, or on SGLang's servers"
-        " beside the policy's engine, where it may be larger than trainers hold",
-        "teacher_on = servers",
-        default="trainers",
-        later=True,
-    )
     teacher_follows: MovingAverage | None = setting(
         Block("teacher_follows"),
         "let the model that the stage began with, as `kl` and `under: teacher` read it, follow the policy as a moving"
@@ -631,30 +623,19 @@ class Ppo(IR):
     )
 
     @property
-    def compares(self) -> bool:
-        """Return whether a teacher, or the model that the stage began with, reads the policy's responses."""
-        return self.kl > 0 or any("teacher" in node.asked for node in self.reward.tokens)
-
-    @property
     def asks_trainers(self) -> bool:
-        """Return whether the reward takes passes of the trainers, and not of servers alone."""
-        asked = {name for node in self.reward.tokens for name in node.asked}
-        return "policy" in asked or (bool(asked) and not self.served_teacher)
+        """Return whether the reward takes passes of the trainers."""
+        return any(node.asked for node in self.reward.tokens)
 
     @property
     def frozen(self) -> bool:
-        """Return whether the trainers keep that model beside the trained one."""
-        return self.compares and self.teacher_on == "trainers"
+        """Return whether a teacher, or the model that the stage began with, reads the policy's responses."""
+        return self.kl > 0 or any("teacher" in node.asked for node in self.reward.tokens)
 
     @property
     def moving(self) -> bool:
         """Return whether that model follows the policy, with weights of its own that the trainers hold."""
         return self.frozen and self.teacher_follows is not None
-
-    @property
-    def served_teacher(self) -> bool:
-        """Return whether servers of its own have that model."""
-        return self.compares and self.teacher_on == "servers"
 
     @property
     def crops(self) -> bool:

@@ -234,7 +234,6 @@ STAGE = (
         for path, weight, reason in (
             ("teacher", "1", "is what the policy is drawn to with the weight `kl`, which is 0"),
             ("teacher_wording", "1", "is how the teacher is asked, whose weight `kl` is 0"),
-            ("teacher_on", "1", "is where a teacher is, whose weight `kl` is 0"),
             ("teacher_follows", "1e-3", "moves the model that `kl` reads, whose weight is 0"),
         )
     ),

@@ -117,7 +117,6 @@ _PARTS: Mapping[str, Term] = {
     "grade": "verification",
     "update": "training",
     "score": "training",
-    "teach": "generation",
 }
 
 

@@ -306,13 +306,6 @@ def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
     return weights + tokens * sizes.kv_bytes(devices.cache_width) / devices.tensor_parallel
 
 
-def reader_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
-    """Return the bytes of a device that a server needs to read a row of so many tokens: its part of weights and caches."""
-    return (
-        sizes.parameters * devices.width + longest * sizes.kv_bytes(devices.width)
-    ) / devices.tensor_parallel
-
-
 def process_bytes(peaks: Mapping[str, float]) -> float:
     """Return the peak of the one process that has all roles in turn on this machine."""
     return max(peaks.values(), default=0.0)

@@ -236,20 +236,12 @@ def _ppo(
     drawn = steps * draws
     told = _read_about_tokens(method, sizes, load, text, teacher=False)
     told_by_other = _read_about_tokens(method, other, load, text, teacher=True)
-    reading, engines = 0.0, devices
-    if method.served_teacher:
-        rounds = steps * (method.kl > 0) + drawn * (told_by_other[0] > 0)
-        reading = _read_by_servers(steps * frozen[0] + drawn * told_by_other[0], rounds, other, devices)
-        frozen = told_by_other = 0.0, 0.0
-        if devices.apart and devices.memory is not None:
-            engines = replace(devices, memory=devices.memory / 2)
     cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
-    reader = memory.reader_bytes(other, devices, prompt + longest) if method.served_teacher else 0.0
-    stays = memory.served_bytes(sizes, devices, cached) + reader if keeps else 0.0
-    held = memory.engine_bytes(sizes, engines, cached)
-    held = held + reader if devices.apart else max(held, devices.beside + reader)
+    stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
+    held = memory.engine_bytes(sizes, devices, cached)
+    held = held if devices.apart else max(held, devices.beside)
     # Trainers that are asked about tokens take turns with the engines.
     beside = method.lag > 0 and devices.apart and not method.asks_trainers
     watched, times = _count_monitored(method, steps)
@@ -260,9 +252,9 @@ def _ppo(
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
-    generation = _generation(drawn_whole, drawn_by, drawn, sizes, engines) + drawn * gone_on.seconds + reading
+    generation = _generation(drawn_whole, drawn_by, drawn, sizes, devices) + drawn * gone_on.seconds
     if times:
-        generation += times * _round(watched_load, rule, sizes, engines)
+        generation += times * _round(watched_load, rule, sizes, devices)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
     # What goes on, in a next segment, is checked once all has ended.
     soon = method.segment is None and method.rollout.solution is None
@@ -316,17 +308,6 @@ def _read_by_frozen(
     if not method.loss.compares_all or method.loss.top_k is not None:
         return one, attention
     return method.epochs * (one + other.logits_flops(answered)), method.epochs * attention
-
-
-def _read_by_servers(flops: float, rounds: float, other: Sizes, devices: Devices) -> float:
-    """Return the seconds in which servers of a teacher read, in so many rounds.
-
-    Servers that take turns with the policy's engine read their weights anew for each, from a disk or what the system keeps
-    of it.
-    """
-    rate = devices.engines * devices.tensor_parallel * devices.hardware.flops * devices.hardware.mfu_prefill
-    waking = 0.0 if devices.apart else other.parameters * devices.width * devices.nodes / DISK_RATE
-    return devices.slowdown * flops / rate + rounds * waking
 
 
 def _read_about_tokens(

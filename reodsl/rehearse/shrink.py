@@ -312,7 +312,6 @@ class _Shrinking:
             "teacher_follows": None
             if method.teacher_follows is None
             else _replace(method.teacher_follows, every=1),
-            "teacher_on": "trainers" if self.engine == "embedded" else method.teacher_on,
             "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),
             "monitor": None if method.monitor is None else self.monitor(method.monitor),

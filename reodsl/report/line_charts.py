@@ -39,7 +39,6 @@ LABELS = {
     "seconds_force": "seconds to force answers",
     "seconds_grade": "seconds to grade",
     "seconds_score": "seconds to ask models about tokens",
-    "seconds_teach": "seconds in which servers read as the teacher",
     "seconds_update": "seconds to update",
     "seconds_wait": "seconds waited for responses",
     "seconds_monitor": "seconds to answer the monitor set",

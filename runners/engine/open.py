@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
@@ -23,7 +23,6 @@ def open_engine(
     beside: float | None = None,
     precision: str = "auto",
     caches: str = "auto",
-    share: float = 1.0,
 ) -> Engine:
     """Open the rollout engine that `resources` names, with a checkpoint's weights.
 
@@ -32,15 +31,14 @@ def open_engine(
     temporary one, which goes when the engine is closed. `beside` is given where the caller trains on the same devices in
     turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
     `precision` is the model's: `bfloat16` rounds what the embedded engine multiplies; servers have one of their own.
-    `caches` is `fp8` for keys and values of one byte a number, on GPUs. Of GPUs that it has to itself it takes this `share`
-    of what is free.
+    `caches` is `fp8` for keys and values of one byte a number, on GPUs.
 
     Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
     engine, E0820 to E0829 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
-        return _sglang(folder, config, resources, longest, aside, beside, caches, share)
+        return _sglang(folder, config, resources, longest, aside, beside, caches)
     if resources.engine != "embedded":
         raise problem(
             "E0813",
@@ -52,17 +50,6 @@ def open_engine(
     return EmbeddedEngine(config, folder, settings=EmbeddedSettings.on(resources.device, precision))
 
 
-def open_reader(
-    folder: Path, resources: Resources, longest: int, aside: Path, beside: float | None, first: Engine
-) -> SGLangEngine:
-    """Open servers of a second model, which reads rows, on the devices of the `first` one's. All are as in `open_engine`.
-
-    With `beside` both take turns, and the first one has to rest. Raises as `open_engine`.
-    """
-    beside_it = cast("SGLangEngine", first)
-    return _sglang(folder, load_config(folder), resources, longest, aside, beside, first=beside_it)
-
-
 def _sglang(
     folder: Path,
     config: Any,
@@ -70,9 +57,7 @@ def _sglang(
     longest: int | None,
     aside: Path | None,
     beside: float | None,
-    caches: str = "auto",
-    share: float = 1.0,
-    first: SGLangEngine | None = None,
+    caches: str,
 ) -> SGLangEngine:
     import tempfile
     from contextlib import suppress
@@ -96,7 +81,7 @@ def _sglang(
         token_bytes=_token_bytes(config, 4 if resources.device == "cpu" else 2),
         device=resources.device,
         tensor_parallel=resources.tensor_parallel,
-        memory_fraction=USABLE * share,
+        memory_fraction=USABLE,
         determinism=resources.determinism,
         patience=patience(),
         notes=resources.notes,
@@ -107,8 +92,7 @@ def _sglang(
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     try:
-        others = None if first is None else first.fleet.hosts
-        return SGLangEngine(hosts(settings, resources, place, others), settings, limits, place, aside is None)
+        return SGLangEngine(hosts(settings, resources, place), settings, limits, place, aside is None)
     except BaseException:
         if aside is None:
             # It stays where it has the log that the problem names.

@@ -32,11 +32,9 @@ def update(
 
     Where the method crops, a response is only run as far as its last token with an advantage, and not at all without one:
     the rest has no gradient. It still counts in the mean. With `method.kl` the divergence from a frozen model, over all
-    tokens, is part of the loss, or of the advantages: of `reference`, or of one that has read the batch
-    (`TrainBatch.reference`, `likeliest`). So is the mean entropy, where `method.entropy` weighs it. An `own` loss stands for
-    all of it. `same_numbers` says that the
-    engine's log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they
-    differ too much.
+    tokens, is part of the loss, or of the advantages: that of `reference`. So is the mean entropy, where `method.entropy`
+    weighs it. An `own` loss stands for all of it. `same_numbers` says that the engine's log-probabilities are computed as
+    the trainer's. Raises a Disagreement before anything changes where they differ too much.
     """
     temperature, diverges = method.rollout.temperature or 1.0, method.kl > 0
     orders = [

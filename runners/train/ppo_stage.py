@@ -60,9 +60,8 @@ from runners.train.rollouts import (
     sample_step,
 )
 from runners.train.sharding import name_as_in_files, whole_shapes, whole_tensors
-from runners.train.stages import Numbers, StageContext, StageRunner
+from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
-from runners.train.teacher import ServedTeacher, frozen_folder
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.verify import open_verifier
@@ -269,7 +268,7 @@ class PpoStage(StageRunner):
         self.facts = self.pool.facts
         configs = [
             self.learner.model.config,
-            *([load_config(frozen_folder(self.job))] if method.compares else []),
+            *([load_config(frozen_folder(self.job))] if method.frozen else []),
         ]
         room = min(each.max_position_embeddings for each in configs)
         longest = _longest_response(context, method)
@@ -340,12 +339,6 @@ class PpoStage(StageRunner):
 
         step = make_step(sample, self.method, number, self.advantages)
         self.tracks.keep(number, step)
-        if self.teacher is not None and self.method.kl:
-            began = now()
-            self._give_way()
-            batch = self.teacher.compare(step.batch, self.method.loss.top_k)
-            seconds |= spent("teach", (began, now()))
-            step = replace(step, batch=batch)
         return replace(
             step,
             metrics={**step.metrics, **metrics},
@@ -369,16 +362,8 @@ class PpoStage(StageRunner):
             self.engine.release()
         self.rests = True
 
-    def _give_way(self) -> None:
-        """Let the engine's memory go to servers that have its devices in turn."""
-        if self.teacher is not None and self.teacher.in_turn:
-            self._rest()
-
     def _ask(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
-        """Ask about tokens: the teacher's servers, or the trainers in the place of the engine."""
-        if teacher and self.teacher is not None:
-            self._give_way()
-            return self.teacher.read(batch)[None]
+        """Ask the trainers about tokens, in the place of the engine."""
         self._rest()
         call = partial(_read, teacher=teacher, entropies=entropies)
         return _call_all(self.learner, self.context.reference, call, batch=batch).cpu()
@@ -427,18 +412,8 @@ class PpoStage(StageRunner):
             None if job.resources.apart else self.learner.growth,
             context.model.precision,
             method.caches,
-            0.5 if method.served_teacher else 1.0,
         )
         opening.callback(self.engine.close)
-        self.teacher: ServedTeacher | None = None
-        if method.served_teacher:
-            growth = None if job.resources.apart else self.learner.growth
-            if growth is not None:
-                self.engine.release()
-            longest = None if method.reward.tokens else _longest(context, method)
-            vocabulary = self.learner.model.get_output_embeddings().weight.shape[0]
-            self.teacher = ServedTeacher.open(job, self.engine, longest, vocabulary, growth)
-            opening.callback(self.teacher.engine.close)
         # Servers take minutes to start, and others wait less than that inside a collective.
         self.learner.ranks.wait()
         self._load(context.begun)

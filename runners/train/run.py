@@ -53,8 +53,7 @@ from runners.train.own_loss import open_loss
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, keep_little, whole_state
-from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner
-from runners.train.teacher import frozen_folder
+from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner, frozen_folder
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0

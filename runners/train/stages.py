@@ -29,6 +29,11 @@ from runners.train.losses import pair_loss
 from runners.train.update import Learner, Loss, take_step
 
 
+def frozen_folder(job: Job) -> Path:
+    """Return where the model is that the trained one is compared with: the teacher, or the one that the stage began with."""
+    return job.inputs.get("teacher", job.inputs["start"]) / "checkpoint"
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A prompt and the tokens that are learnt after it, the end of sequence included."""

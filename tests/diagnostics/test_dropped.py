@@ -26,6 +26,7 @@ SPECS = {
     "tools": 'data d { source = file("a.jsonl"), tools = tools(python("sums_env:verifiers")) }',
     "reply": 'model m { prompt { reply = "{reply}" } }',
     "final": 'data d { source = file("a.jsonl"), answer = final }',
+    "teacher_on": "experiment e = ppo { teacher_on = servers }",
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

@@ -391,7 +391,6 @@ BESIDE: dict[str, str] = {
     "rollout.wordings_per": "rollout { wordings = [brief, long] }",
     **dict.fromkeys((f"monitor.{each}" for each in ("questions", "samples", "every")), "reward = watched"),
     **dict.fromkeys((f"teacher_follows.{each}" for each in ("decay", "every")), "kl = 0.1"),
-    "experiment.teacher_on": "kl = 0.1",
     "experiment.reward": "monitor { questions = 4, samples = 2, every = 4 steps }",
     "experiment.credit": "reward = reo(at: two)",
     "experiment.forcing": "reward = reo(at: two)",
@@ -415,7 +414,7 @@ OTHER: dict[str, str] = {
     "gamma": "paired",
 }
 """Settings of another method than PPO, and the recipe of one that has it."""
-SERVED = ("teacher_on", "cluster")
+SERVED = ("cluster",)
 """Settings of an experiment that matter in a study with a cluster."""
 LONE = ("seed", "engine", "limit", "score")
 """Settings of an experiment that is run by itself, and not in a study."""

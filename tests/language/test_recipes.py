@@ -218,13 +218,11 @@ APART = " cluster = h800_16x8 { placement = apart }"
         ("lag = 1 step\n cluster = h800_16x8 { nodes = 1, gpus_per_node = 1, placement = apart }", ["W0528"]),
         ("lag = 1 step\n segment = 8K tokens\n cluster = h800_16x8", []),
         ("lag = 0 steps\n cluster = h800_16x8", []),
-        # How likely the engine made its tokens is known of it, and servers tell of a teacher beside the trainers.
+        # How likely the engine made its tokens is known of it.
         ("lag = 1 step\n reward = sure", []),
         ("lag = 1 step\n reward = unsure", ["W0528"]),
         ("lag = 1 step\n reward = truthful", ["W0528"]),
         ("lag = 1 step\n reward = told", ["W0528"]),
-        (f"lag = 1 step\n reward = told\n teacher_on = servers\n{APART}", []),
-        (f"lag = 1 step\n reward = truthful\n teacher_on = servers\n kl = 1e-3\n{APART}", ["W0528"]),
         ("rollout { caches = fp8 }\n cluster = h800_16x8", []),
         ("rollout { caches = fp8 }", ["E0521"]),
         ("rollout { caches = fp8 }\n cluster = h800_16x8\n engine = embedded", ["E0521"]),
@@ -279,17 +277,6 @@ experiment alone = ppo {
         (("teacher = short", "kl = 1"), ["E0501"]),
         (("teacher = concise", "kl = 1"), ["E0301"]),
         (("teacher_wording = within", "kl = 1"), ["E0512"]),
-        (("kl = 1", "teacher_on = servers", "engine = sglang"), []),
-        (("kl = 1", "teacher_on = servers", "cluster = h800_16x8"), []),
-        (("kl = 1", "teacher_on = servers", "cluster = h800_16x8", "engine = embedded"), ["E0539"]),
-        (("kl = 1", "teacher_on = servers"), ["E0539"]),
-        (("teacher_on = servers", "engine = sglang"), ["E0521"]),
-        (("kl = 1", "teacher_on = trainers"), []),
-        (("kl = 1", "teacher_on = servers", "engine = sglang", "rollout { temperature = 0.6 }"), ["E0539"]),
-        (("kl = 1", "teacher_on = servers", "engine = sglang", "loss { estimator = jsd }"), ["E0539"]),
-        (("kl = 1", "teacher_on = servers", "engine = sglang", "loss { estimator = jsd, top_k = 8 }"), []),
-        (("reward = unsure", "teacher_on = servers", "engine = sglang"), ["E0539"]),
-        (("reward = likely", "teacher_on = servers", "engine = sglang", "rollout { temperature = 0.6 }"), []),
         (("kl = 1", "teacher_follows { every = 1 step }"), []),
         (("reward = likely", "teacher_follows { decay = 0.995, every = 10 steps }"), []),
         (
@@ -303,10 +290,6 @@ experiment alone = ppo {
         ),
         (("teacher_follows { every = 1 step }",), ["E0521"]),
         (("kl = 1", "teacher = qwen3_8b", "teacher_follows { every = 1 step }"), ["E0521"]),
-        (
-            ("kl = 1", "teacher_on = servers", "engine = sglang", "teacher_follows { every = 1 step }"),
-            ["E0539"],
-        ),
         (("kl = 1", "teacher_follows { decay = 1, every = 1 step }"), ["E0303"]),
         (("kl = 1", "teacher_follows { decay = -0.1, every = 1 step }"), ["E0303"]),
         (("kl = 1", "teacher_follows { every = 0 steps }"), ["E0303"]),
@@ -452,12 +435,12 @@ def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Calla
     """An experiment that names no cluster is run on its study's."""
     study = "\nstudy s { cluster = h800_16x8\n arm mine = mine }\n"
     above = "from std.clusters import h800_16x8\n"
-    lines = "rollout { caches = fp8 }", "kl = 1", "teacher_on = servers"
+    lines = ("rollout { caches = fp8 }",)
     found = compiled(changed(*lines, above=above) + study, target="s").diagnostics
     assert [each.code for each in found if each.severity == "error"] == []
     without = study.replace("cluster = h800_16x8\n", "")
     found = compiled(changed(*lines, above=above) + without, target="s").diagnostics
-    assert {each.code for each in found if each.severity == "error"} == {"E0521", "E0539"}
+    assert {each.code for each in found if each.severity == "error"} == {"E0521"}
 
 
 @pytest.mark.parametrize(

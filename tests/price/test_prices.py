@@ -343,18 +343,6 @@ def test_a_teacher_that_follows_costs_what_one_that_stays_does() -> None:
     assert one(make.outcome(), kl=1.0, teacher_follows=MovingAverage(every=1)) == one(make.outcome(), kl=1.0)
 
 
-def test_a_teacher_on_servers_takes_the_engines_time_and_memory() -> None:
-    """Trainers hold and read nothing, and servers that take turns read their weights anew for each step."""
-    wide = FromModel(model=make.model("wide", WIDE))
-    changes = {"kl": 1.0, "teacher": wide, "loss": Loss(estimator="reverse", top_k=4)}
-    plain, held = one(make.outcome(), loss=Loss(entropy_share=1.0)), one(make.outcome(), **changes)
-    served = one(make.outcome(), **changes, teacher_on="servers")
-    assert served.memory["trainer"] == plain.memory["trainer"] < held.memory["trainer"]
-    assert plain.seconds["training"] < served.seconds["training"] < held.seconds["training"]
-    assert served.seconds["generation"] > held.seconds["generation"] == plain.seconds["generation"]
-    assert served.memory["engine"] > held.memory["engine"]
-
-
 def test_whole_responses_alone_are_drawn_and_cut_ones_are_as_long_as_they_are() -> None:
     batch, rollout = Batch(prompts=4, rollouts=12), make.Sampling(max_tokens=64, solution=1)
     plain = one(make.outcome(), batch=batch, rollout=make.Sampling(max_tokens=64))

@@ -46,8 +46,7 @@ study far_study {
 }
 """
 APART = ("placement = apart\n  rollout_share = 50%", "lag = 1 step")
-TAUGHT = "kl = 0.1\n  teacher_on = servers\n  loss { estimator = reverse, top_k = 8 }"
-TOGETHER = ("placement = colocated\n  tensor_parallel = 2", TAUGHT)
+TOGETHER = ("placement = colocated\n  tensor_parallel = 2", "")
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +65,7 @@ def write(nodes: int, settings: str, lag: str) -> None:
 def test_a_declared_cluster_reaches_every_part_of_a_run(
     settings: tuple[str, str], way: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Trainers beside servers with a lag; and two servers over two GPUs in turn with their trainers, one a teacher's."""
+    """Trainers beside servers with a lag; and a server over two GPUs in turn with their trainers."""
     write(16, *settings)
     code = call("rehearse", "spec.reo", "--address", "local", "--json")
     out, err = capsys.readouterr()

@@ -186,7 +186,6 @@ from std.recipes import ppo
 from std.suites import math_reg
 experiment taught = ppo {
   base = qwen3_4b, data = areal_boba_7b, steps = 9 steps, eval = math_reg, teacher = qwen3_8b, kl = 1
-  teacher_on = servers, engine = sglang
 }
 """
 
@@ -208,9 +207,6 @@ def test_a_teacher_without_a_tokenizer_here_has_the_policy_s_double(
     (method,) = values_of(less.study, Ppo)
     assert method.teacher is not None
     assert method.teacher.model.source == Folder(path=teaches)
-    assert method.teacher_on == "trainers"
-    (method,) = values_of(shrink(spec, Size(), StandIns(doubles)).study, Ppo)
-    assert method.teacher_on == "servers"
 
 
 def test_a_teacher_that_follows_does_so_after_the_first_step() -> None:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.ir.expression import UNDER, Expression
+from reodsl.ir.expression import Expression
 from reodsl.ir.reward_text import PRODUCT, as_written, expression_text, let_names
-from reodsl.ir.training import WHOLE
 from reodsl.language.checks.cases import (
     Case,
     StageCase,
@@ -20,7 +19,7 @@ from reodsl.language.checks.cases import (
     ppo_check,
     strip_names,
 )
-from reodsl.language.resolve import cap_importance, samples_by_servers
+from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import cancelled_factors, differs
 
 WIDE = 0.1
@@ -136,51 +135,9 @@ def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_served_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0539: a teacher on servers that are not there, or that cannot tell what the stage needs of it."""
-    place = stage["teacher_on"]
-    if place.word != "servers":
-        return
-    if not any(map(samples_by_servers, case.homes)):
-        yield place.error(
-            "E0539",
-            "the teacher would be on SGLang's servers, and the embedded engine samples here",
-            "there are no servers",
-            help="write `engine = sglang`, or `teacher_on = trainers`",
-        )
-    if stage.reward is not None and f"entropy(t{UNDER}" in stage.reward.uses:
-        yield place.error(
-            "E0539",
-            "the reward reads entropies of the teacher, and servers tell how likely single tokens are",
-            "tells no entropies",
-            help="write `teacher_on = trainers`, or read `logprob(t, under: teacher)`",
-        )
-    if not stage.record.data("kl"):
-        return
-    estimator = stage["loss.estimator"]
-    if estimator.word in WHOLE and not stage["loss.top_k"].given:
-        yield place.error(
-            "E0539",
-            "whole distributions are compared, of which servers tell the likeliest tokens",
-            "tells some tokens",
-            *estimator.setting_labels("compares all tokens"),
-            help=f"write `loss {{ estimator = {estimator.word}, top_k = 64 }}`, or `teacher_on = trainers`",
-        )
-    heat = stage["rollout.temperature"]
-    if heat.number != 1:
-        yield place.error(
-            "E0539",
-            f"`kl` compares distributions at the rollouts' temperature, {heat.number:g}, and servers tell those at 1",
-            "reads at temperature 1",
-            *heat.setting_labels("the rollouts' temperature"),
-            help="write `rollout { temperature = 1 }`, or `teacher_on = trainers`",
-        )
-
-
-@ppo_check
 def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0521, E0539, W0523: a teacher that cannot follow the policy, or that the stage's end comes before."""
-    follows, teacher, place = (stage[f"teacher{each}"] for each in ("_follows", "", "_on"))
+    """Report E0521, W0523: a teacher that cannot follow the policy, or that the stage's end comes before."""
+    follows, teacher = stage["teacher_follows"], stage["teacher"]
     if not follows.given:
         return
     if teacher.given:
@@ -190,14 +147,6 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
             "`teacher_follows` moves the model that the stage began with, and a `teacher` is read in its place",
             [follows.label("has no effect"), teacher.label("stays as it is")],
             "take `teacher` out, which leaves that model to teach, or `teacher_follows`",
-        )
-    if place.word == "servers":
-        yield place.error(
-            "E0539",
-            "the teacher follows the policy, and servers keep the weights that they were given",
-            "does not follow",
-            *follows.setting_labels("moves the weights"),
-            help="write `teacher_on = trainers`, or take `teacher_follows` out",
         )
     every, steps, lag = stage["teacher_follows.every"], stage["steps"], stage["lag"]
     # A loss reads it in the next step, and a reward when the responses of the next one that is not yet sampled are.

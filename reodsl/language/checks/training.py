@@ -297,8 +297,7 @@ def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     cluster = case.cluster(stage.record)
     if not stage["lag"].number or stage.record.data("segment") is not None:
         return
-    uses, served = stage.typed.uses, stage["teacher_on"].word == "servers"
-    if "policy" in uses or ("teacher" in uses and not served):
+    if stage.typed.uses & {"policy", "teacher"}:
         yield stage["lag"].warning(
             "W0528",
             "responses lag, and no time is saved: the trainers are asked about tokens before they learn",

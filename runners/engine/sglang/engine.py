@@ -19,7 +19,7 @@ from runners.engine.protocol import (
 )
 from runners.engine.sglang.control import Loop
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.messages import Draft, Reading
+from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work, left
 from runners.engine.sglang.server import Host
 from runners.engine.sglang.settings import Settings
@@ -109,29 +109,6 @@ class SGLangEngine:
             [ForcedTokens(cut, works[(request, response.tokens)].answers.get(cut, ())) for cut in wanted]
             for request, response, wanted in zip(requests, responses, cuts, strict=True)
         ]
-
-    def read_rows(
-        self, rows: Sequence[tuple[int, ...]], firsts: Sequence[int], likeliest: int = 0
-    ) -> list[Reading]:
-        """Return what the model thinks of each row's tokens from `firsts[i]` on, and of so many of the likeliest there.
-
-        Raises as `generate`.
-        """
-        readings = [
-            Reading(Request(row, 0, most=0), first, likeliest)
-            for row, first in zip(rows, firsts, strict=True)
-        ]
-        requests = [reading.request for reading in readings]
-        self._limits.check(requests, TokenSampling(1))
-        places = _places(requests, len(self.fleet.hosts), tokens=0)
-        self._finish(
-            [
-                Work(index, reading.request, place, reading)
-                for index, (reading, place) in enumerate(zip(readings, places, strict=True))
-            ],
-            None,
-        )
-        return readings
 
     def close(self) -> None:
         """End the servers that are ours, with whatever they were doing."""

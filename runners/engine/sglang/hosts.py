@@ -35,25 +35,17 @@ _KEPT_SHARE = 0.5
 """The share of the free memory of a GPU for a server that keeps it while the trainer works."""
 
 
-def hosts(
-    settings: Settings, resources: Resources, logs: Path, first: Sequence[Host] | None = None
-) -> list[Host]:
+def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     """Return the hosts of a run's servers.
 
     They are actors in a task of Ray's; else processes here, kept from the task before if this
-    process keeps them. Those of a second model are on the devices of the `first` one's, one for each.
+    process keeps them.
     """
     if on_ray():
-        beside: Sequence[Host | None] = first or [None] * resources.engines
-        return [
-            Actor(
-                settings, resources, i, logs / f"sglang-{i}.log", other if isinstance(other, Actor) else None
-            )
-            for i, other in enumerate(beside)
-        ]
+        return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python = settings.python
     seats = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
-    keeping = kept_servers() if first is None else None
+    keeping = kept_servers()
     lent = keeping.hosts(settings, python, seats) if keeping is not None else None
     return list(lent or (Server(settings, python, log, devices=devices) for log, devices in seats))
 
@@ -115,12 +107,9 @@ class ServerActor(Server):
         host, reach = LOOPBACK if self.by_asker else here, here if others else None
         super().__init__(settings, settings.python, log, host, reach=reach)
 
-    def find_place(self) -> tuple[bool, str, str]:
-        """Return whether asker and server share a node, which node it is, and the GPUs that the server is shown there."""
-        import ray
-
-        node = ray.get_runtime_context().get_node_id()
-        return self.by_asker, str(node), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    def is_near(self) -> bool:
+        """Return whether asker and server share a node."""
+        return self.by_asker
 
     def is_alive(self) -> bool:
         """Return whether the process runs: an actor is asked by calls."""
@@ -128,24 +117,17 @@ class ServerActor(Server):
 
 
 class Actor(Host):
-    """A server kept by a Ray actor, which is made anew when it or its node is gone.
-
-    One that is `beside` another shares its node and its GPUs.
-    """
+    """A server kept by a Ray actor, which is made anew when it or its node is gone."""
 
     near = True
 
-    def __init__(
-        self, settings: Settings, resources: Resources, number: int, log: Path, beside: Actor | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, resources: Resources, number: int, log: Path) -> None:
         import ray
 
         self.ray: Any = ray
         self.settings, self.resources, self.number, self.log = settings, resources, number, log
         self.keeper: Any = None
         self.starting: Any = None
-        self.beside = beside
-        self.node = self.devices = ""
 
     def begin(self) -> None:
         """Make the actor, if there is none, and let it start its server."""
@@ -161,7 +143,7 @@ class Actor(Host):
             starting, self.starting = self.starting, None
             try:
                 address: Address = self.ray.get(starting)
-                self.near, self.node, self.devices = self.ray.get(self.keeper.find_place.remote())
+                self.near = self.ray.get(self.keeper.is_near.remote())
                 return address
             except self.ray.exceptions.RayActorError as fault:
                 self.keeper = None
@@ -212,11 +194,7 @@ class Actor(Host):
 
         asker = self.ray.get_runtime_context().get_node_id()
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
-        if self.beside is not None:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.beside.node, soft=False)
-            if self.beside.devices:
-                options["runtime_env"] = _seeing(self.beside.devices)
-        elif owns_gpus(self.resources):
+        if owns_gpus(self.resources):
             options["num_gpus"] = self.settings.tensor_parallel
             options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
         elif self.resources.trainers > 1 and self.resources.devices:

@@ -190,13 +190,7 @@ def tell_plain_logprobs() -> None:
     def plain(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
         return listed(self, values, tokens, True) if decode_to_text else list(values)
 
-    def top(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
-        """Return the likeliest tokens as SGLang does: their numbers have to be listed."""
-        places = zip(values, tokens, strict=True)
-        return [listed(self, *place, decode_to_text) if place[0] else None for place in places]
-
     TokenizerManager.detokenize_logprob_tokens = plain
-    TokenizerManager.detokenize_top_logprobs_tokens = top
 
 
 def answer_at_cuts() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
 from runners.engine.embedded.generation import not_finite
@@ -112,58 +108,6 @@ class Draft:
                     "no log-probabilities under the distribution that tokens were drawn from"
                 )
             self.behaviour.extend(map(float, drawn))
-
-
-@dataclass(slots=True)
-class Reading:
-    """A reading of a row, the request's prompt, by a model: of its tokens from number `first` on, which is 1 at least.
-
-    With `count` the numbers and log-probabilities of so many of the likeliest tokens at each place are there too, likeliest
-    first: [tokens, count] each.
-    """
-
-    request: Request
-    first: int
-    count: int = 0
-    sampling: TokenSampling = field(default_factory=lambda: TokenSampling(1))
-    logprobs: array[float] = field(default_factory=lambda: array("d"))
-    likeliest: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32))
-    likelihoods: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-
-    def message(self) -> dict[str, Any]:
-        """Return the message that lets a server read the row and generate nothing."""
-        message: dict[str, Any] = {
-            "input_ids": list(self.request.prompt),
-            "sampling_params": {"max_new_tokens": 0},
-            "return_logprob": True,
-            # The first that is told has no token before it.
-            "logprob_start_len": self.first - 1,
-        }
-        if self.count:
-            message["top_logprobs_num"] = self.count
-            message["return_flat_raw_top_logprobs"] = message["return_flat_raw_top_logprobs_b64"] = True
-        return message
-
-    def take(self, answer: Mapping[str, Any]) -> Generation:
-        """Take the answer in, and return the tokens that were read. Raises E0802 and E0824 as `Draft.take`."""
-        meta, row = answer["meta_info"], self.request.prompt
-        values, count = values_of(meta.get("input_token_logprobs") or ())[1:], len(row) - self.first
-        if len(values) != count:
-            raise explain_spoilt(f"{count} tokens with {len(values)} log-probabilities")
-        if None in values or not math.isfinite(sum(values)):
-            raise not_finite(self.first)
-        self.logprobs = array("d", values)
-        if self.count:
-            self.likeliest = self._read_array(meta, "idx", np.int32)
-            self.likelihoods = self._read_array(meta, "val", np.float32)
-        return Generation(row[self.first :], self.logprobs, NO_NUMBERS, "stop", ())
-
-    def _read_array(self, meta: Mapping[str, Any], name: str, kind: type) -> NDArray[Any]:
-        shape = len(self.request.prompt) - self.first, self.count
-        raw = base64.b64decode(meta.get(f"input_top_logprobs_{name}_flat_b64", ""))
-        if len(raw) != shape[0] * shape[1] * np.dtype(kind).itemsize:
-            raise explain_spoilt(f"no {self.count} likeliest tokens for each of {shape[0]}")
-        return np.frombuffer(raw, kind).reshape(shape)
 
 
 def values_of(logprobs: Sequence[Any]) -> list[Any]:

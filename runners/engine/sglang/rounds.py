@@ -21,7 +21,7 @@ from reodsl.diagnostics import Problem, problem
 from runners.draws import forced_seed
 from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling, look
 from runners.engine.sglang.control import LOOK, Ear, Lost, first, listen
-from runners.engine.sglang.messages import Draft, Reading, forced_message, forced_tokens, spell_out
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address
 
 _JSON = {"content-type": "application/json"}
@@ -31,12 +31,12 @@ Answers = dict[int, tuple[int, ...]]
 
 @dataclass(slots=True)
 class Work:
-    """One response to make or to force answers out of, or row to read, so far. `server` is the one that it is sent to."""
+    """One response to make or to force answers out of, so far. `server` is the one that it is sent to."""
 
     index: int
     request: Request
     server: int
-    draft: Draft | Reading | None = None
+    draft: Draft | None = None
     response: Generation | None = None
     cuts: tuple[int, ...] = ()
     answers: Answers = field(default_factory=dict)

@@ -31,7 +31,7 @@ from runners.engine.sglang.messages import spell_out
 from runners.engine.sglang.server import FORCED
 from runners.engine.sglang.settings import KEY, NOTES
 from runners.meeting import SharedFile
-from runners.models.folder import load_config, load_model
+from runners.models.folder import load_config
 
 _PATIENCE = timedelta(seconds=60)
 VERSION = "a stand-in"
@@ -45,7 +45,7 @@ class ServedDouble:
 
     def __init__(self, model: Path, ranks: int, notes: Path) -> None:
         """Load the model of a folder, for a server of `ranks` processes. Raises as `EmbeddedEngine` does."""
-        self.version, self._ranks, self._notes, self._model = 0, ranks, notes, model
+        self.version, self._ranks, self._notes = 0, ranks, notes
         self._engine = EmbeddedEngine(load_config(model), model, settings=EmbeddedSettings.on("cpu"))
         self._lock = threading.Lock()
         self._state: dict[str, torch.Tensor] = {}
@@ -72,10 +72,6 @@ class ServedDouble:
         if not several:
             prompts, drawings = [prompts], [drawings]
         first = drawings[0]
-        if not first["max_new_tokens"]:
-            return self._read_row(
-                prompts[0], message["logprob_start_len"], message.get("top_logprobs_num", 0)
-            )
         sampling = TokenSampling(
             first["max_new_tokens"],
             first["temperature"],
@@ -104,18 +100,6 @@ class ServedDouble:
             for request, each in zip(requests, responses, strict=True)
         ]
         return answers if several else answers[0]
-
-    def _read_row(self, row: list[int], first: int, count: int) -> object:
-        """Tell what the model of the folder thinks of a row's tokens after one, and its likeliest ones there."""
-        with self._lock, torch.no_grad():
-            model = load_model(self._model)
-            told = model(input_ids=torch.tensor([row])).logits[0, first:-1].log_softmax(-1)
-        values, ids = told.topk(count, -1)
-        chosen = told.gather(1, torch.tensor(row[first + 1 :])[:, None])[:, 0].tolist()
-        meta = {"input_token_logprobs": [None, *chosen], "finish_reason": {"type": "length"}}
-        for name, array in (("val", values.numpy()), ("idx", ids.int().numpy())):
-            meta[f"input_top_logprobs_{name}_flat_b64"] = base64.b64encode(array.tobytes()).decode()
-        return {"output_ids": [], "meta_info": meta}
 
     def _read(self, message: Message) -> None:
         self._switch(Path(message["model_path"]), message, "disk")

@@ -14,12 +14,11 @@ import httpx
 import pytest
 import torch
 
-from reodsl.diagnostics import Problem
 from reodsl.store.live import LOSE, read_notes
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang import stand_in
-from runners.engine.sglang.messages import Draft, Reading, forced_message, forced_tokens, spell_out
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address, cuts_itself, read_settings
 from runners.engine.sglang.weights import update
 from runners.models.folder import save
@@ -76,33 +75,6 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
     for message in (json.dumps(draft.message()), "[" * 5000):
         stranger = httpx.post(f"{address.url}/generate", content=message, trust_env=False)
         assert stranger.status_code == 401
-
-
-def test_it_reads_rows_as_the_model_does(address: Address, model: Any) -> None:
-    row = (5, 6, 7, 8, 9)
-    reading = Reading(Request(row, 0, most=0), 2, 3)
-    assert reading.take(ask(address, "/generate", reading.message())).tokens == row[2:]
-    with torch.no_grad():
-        wanted = model(input_ids=torch.tensor([row])).logits[0, 1:-1].log_softmax(-1)
-    likely = wanted.topk(3, -1)
-    assert reading.logprobs == pytest.approx(wanted[range(3), row[2:]].tolist(), abs=1e-5)
-    assert reading.likeliest.tolist() == likely.indices.tolist()
-    torch.testing.assert_close(torch.tensor(reading.likelihoods), likely.values)
-
-
-@pytest.mark.parametrize(
-    ("meta", "code"),
-    [
-        ({"input_token_logprobs": [None, -1.0, None]}, "E0802"),
-        ({"input_token_logprobs": [None, -1.0]}, "E0824"),
-        ({}, "E0824"),
-        ({"input_token_logprobs": [None, -1.0, -1.0], "input_top_logprobs_idx_flat_b64": "AAAA"}, "E0824"),
-    ],
-)
-def test_readings_that_cannot_be_used_are_refused(meta: dict[str, Any], code: str) -> None:
-    with pytest.raises(Problem) as caught:
-        Reading(Request((5, 6, 7), 0, most=0), 1, 3).take({"meta_info": meta})
-    assert caught.value.diagnostics[0].code == code
 
 
 @pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
