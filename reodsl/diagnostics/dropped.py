@@ -21,6 +21,7 @@ DROPPED = MappingProxyType(
         "the responses have",
         "teacher_on": "trainers have the teacher, in shards over all their GPUs: a larger one takes more of them; take "
         "`teacher_on` out",
+        "segment": "every response is done at its step: take `segment` out; `lag` alone generates beside training",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
         "from its checkpoint by `folder(…)`",
         "reodsl report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "

@@ -349,7 +349,7 @@ def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[s
     """
     draws = stage.steps * (1 + method.resample)
     counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]
-    apart = method.lag or method.segment is not None or method.monitor is not None
+    apart = method.lag or method.monitor is not None
     if apart or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
         return None
     known = [count for count in counts if count is not None]

@@ -590,14 +590,6 @@ class Ppo(IR):
         default=0,
         later=True,
     )
-    segment: int | None = setting(
-        TOKENS,
-        "tokens that a response may get at one step: it goes on at the next, by newer weights (Kimi"
-        " k1.5's partial rollouts); needs `lag`; left out, every response is done at its step",
-        "segment = 8K tokens",
-        default=None,
-        later=True,
-    )
     old_logprobs: Literal["auto", "engine", "trainer"] = setting(
         WORDS,
         "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where"

@@ -181,66 +181,6 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
     return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """A round of segments, counted per response that begins in it; responses that continue are included.
-
-    `attended` are the positions that its tokens attend to, and `variance` that of such a sum; `read` and
-    `read_context` are tokens that are read again because new weights came, and the positions that those attend to.
-    `live` responses run at once.
-    """
-
-    live: float
-    attended: float
-    variance: float
-    read: float
-    read_context: float
-
-
-def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of one round of segments, in which as many responses begin as `load` has.
-
-    Such rounds follow each other: all responses that are not done go on for at most `segment` tokens, and none is
-    waited for. A response that continues was begun by older weights, so its prefix is read again first.
-    """
-    hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
-    each = load.responses / engines
-    one = _round_of(load, segment)
-    begun = sizes.forward_flops(load.prompts * load.prompt, load.prompts * load.prompt**2 / 2)
-    again = sizes.forward_flops(load.responses * one.read, load.responses * one.read_context)
-    prefill = (begun + again) / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
-    most = one.attended * _largest(one.variance / one.attended**2 / max(each, 1.0), engines)
-    context = one.attended / load.lengths.mean
-    at_once = min(each * one.live, cache_tokens(sizes, devices) / max(1.0, context))
-    steps = max(min(segment, load.lengths.longest), each * load.lengths.mean / max(at_once, 1.0))
-    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.cache_width)
-    flops = each * sizes.forward_flops(load.lengths.mean, most)
-    return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
-
-
-SHARES = 512
-"""Lengths that stand for all of them where a sum over a response's segments has no closed form."""
-
-
-def _round_of(load: Load, segment: float) -> _Round:
-    """Return the round that follows from responses of all ages, each of them once."""
-    prompt, lengths = load.prompt, load.lengths.quantiles(SHARES)
-    live = attended = variance = read = context = 0.0
-    for stage in range(math.ceil(load.lengths.longest / segment)):
-        before = prompt + stage * segment
-        tokens = [min(max(length - stage * segment, 0.0), segment) for length in lengths]
-        sums = [before * count + count**2 / 2 for count in tokens]
-        mean = sum(sums) / SHARES
-        there = sum(count > 0 for count in tokens) / SHARES
-        live, attended = live + there, attended + mean
-        # How old a response is an engine's share is dealt by; what varies is where in the segment it ends. Those of other
-        # ages are other responses, so that variances add up.
-        variance += sum(value**2 for value in sums) / SHARES - mean**2 / max(there, 1 / SHARES)
-        if stage:
-            read, context = read + there * before, context + there * before**2 / 2
-    return _Round(live, attended, variance, read, context)
-
-
 def heaviest(load: Load, each: float, engines: float) -> float:
     """Return how much the busiest engine attends to, over the mean of engines with `each` responses.
 

@@ -35,7 +35,6 @@ from reodsl.price.rollout import (
     expected_draws,
     force,
     generation_seconds,
-    segment_seconds,
 )
 from reodsl.price.value import Price
 
@@ -216,7 +215,7 @@ def _ppo(
     cuts = cuts_of(method.reward, longest) if method.forcing is not None else ()
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
-    forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
+    forced = force(load, cuts, text, answer, sizes, devices)
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
     # Tokens without an advantage are run where other parts of the loss are over all.
     run = responses * (facts.trained_share if method.crops else 1.0)
@@ -256,8 +255,8 @@ def _ppo(
     if times:
         generation += times * _round(watched_load, rule, sizes, devices)
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
-    # What goes on, in a next segment, is checked once all has ended.
-    soon = method.segment is None and method.rollout.solution is None
+    # Responses in phases are checked once all have ended.
+    soon = method.rollout.solution is None
     seconds = {
         "start": devices.start,
         "generation": generation,
@@ -360,16 +359,9 @@ def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
 
 
 def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of all rounds, or of the process that reads all answers if that takes longer.
-
-    With segments there are as many more rounds as the first responses have later segments.
-    """
+    """Return the seconds of all rounds, or of the process that reads all answers if that takes longer."""
     host = HOST_RATE["logprobs"] * load.responses * load.lengths.mean if devices.unit == "gpu_hours" else 0.0
-    if method.segment is None:
-        return drawn * max(host, _round(load, method.rollout, sizes, devices))
-    first = math.ceil(method.rollout.max_tokens / method.segment) - 1
-    drawing = drawing_seconds(load, _way(method.rollout), sizes, devices)
-    return (drawn + first) * max(host, segment_seconds(load, method.segment, sizes, devices) + drawing)
+    return drawn * max(host, _round(load, method.rollout, sizes, devices))
 
 
 def _round(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
@@ -398,14 +390,6 @@ def _way(rollout: Sampling) -> str:
 
 def _crops(rollout: Sampling) -> bool:
     return rollout.top_p < 1.0 or rollout.top_k > 0
-
-
-def _reading(devices: Devices, method: Ppo) -> Devices:
-    """Return the devices for forced answers. With segments prefixes are no longer cached.
-
-    A question is done when its last response is, and what others had in a cache is gone with their weights.
-    """
-    return devices if method.segment is None else _without_cache(devices)
 
 
 def _without_cache(devices: Devices) -> Devices:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
@@ -317,7 +316,6 @@ class _Shrinking:
             "monitor": None if method.monitor is None else self.monitor(method.monitor),
             # So that new weights reach the engine too.
             "lag": min(method.lag, max(self.size.steps - 2, min(1, self.size.steps - 1))),
-            "segment": None if method.segment is None else self.segment(method.segment, reward),
         }
         return _replace(method, **changes)
 
@@ -329,12 +327,6 @@ class _Shrinking:
             samples=min(monitor.samples, self.size.rollouts),
             every=1,
         )
-
-    def segment(self, tokens: int, reward: Reward) -> int:
-        """Return a segment at least as long as the narrowest gap of the reward's budgets, widened by rounding."""
-        split = reward.splits
-        ends = (0, *split.budgets, split.l_max) if isinstance(split, Budgets) else (0, 1)
-        return self.tokens(tokens, min(after - before for before, after in pairwise(ends)))
 
     def selected(self, selected: Selected) -> Selected:
         selection = self.once(selected.selection, self.selection)

@@ -269,13 +269,6 @@ class Generator:
             return draw_phases(self.engine, requests, self.sampling, self.phases)
         return self.engine.generate(requests, self.sampling, self._ahead(cuts), ended)
 
-    def go_on(self, request: Request, response: Generation) -> tuple[Generation, int]:
-        """Return a response to a request as it goes on, and how many tokens it may get: 0 for one at its end."""
-        if self.phases is not None:
-            return self.phases.go_on(request.prompt, response)
-        left = self.sampling.max_tokens - len(response.tokens)
-        return response, 0 if response.finish == "stop" else max(0, left)
-
     def force(
         self, requests: Sequence[Request], responses: Sequence[Generation], cuts: Sequence[Sequence[int]]
     ) -> list[list[ForcedTokens]]:

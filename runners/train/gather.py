@@ -31,7 +31,7 @@ from runners.train.advantages import (
 )
 from runners.train.batch import TrainBatch
 from runners.train.losses import PLAIN
-from runners.train.rollouts import GRADED, REWARD, THINKING, GradedStep, OpenQuestions
+from runners.train.rollouts import GRADED, REWARD, THINKING, GradedStep
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
@@ -43,16 +43,12 @@ WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """A step's batch. `metrics` and `table` are about everything that was sampled, learnt from or not.
-
-    `open_questions` are those under way once it was made.
-    """
+    """A step's batch. `metrics` and `table` are about everything that was sampled, learnt from or not."""
 
     batch: TrainBatch
     metrics: Mapping[str, float]
     table: pl.DataFrame
     seconds: Mapping[str, float]
-    open_questions: OpenQuestions = field(default_factory=OpenQuestions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,7 @@ from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
-from runners.train.rollouts import (
-    GradedStep,
-    OpenQuestions,
-    RolloutSampler,
-    sample_segments,
-    sample_step,
-)
+from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
 from runners.train.sharding import name_as_in_files, whole_shapes, whole_tensors
 from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
@@ -304,8 +298,7 @@ class PpoStage(StageRunner):
         write_parquet(step.table, self._file(number))
         # It is on the disk before any standing counts this step as done.
         sync(self._file(number))
-        # With a lag, the next step goes on from what this one left open.
-        self.queue.forget(number if lag else number + 1)
+        self.queue.forget(number + 1)
         return row, self._seconds(step, (began, loaded), (asked, waited), (waited, now()))
 
     def keep(self, done: int) -> None:
@@ -322,29 +315,18 @@ class PpoStage(StageRunner):
         join_parquet([self._file(number) for number in range(steps)], schema, folder / "rollouts.parquet")
         self.tracks.write_table(folder, steps)
 
-    def _make(self, number: int, before: StepData | None) -> StepData:
-        """Return a step's data: sample, force and grade, with segments from what the step before left open."""
-        under_way = before.open_questions if before is not None else OpenQuestions()
+    def _make(self, number: int) -> StepData:
+        """Return a step's data: sample, force and grade."""
         self._wake()
         sampler, metrics, seconds = self.tracks.at(number)
-        segment = self.method.segment
 
         def sample(draw: int) -> GradedStep:
-            nonlocal under_way
             self._wake()
-            if segment is None:
-                return sample_step(sampler, self._draw(draw), draw)
-            graded, under_way = sample_segments(sampler, self._draw, segment, under_way)
-            return graded
+            return sample_step(sampler, self._draw(draw), draw)
 
         step = make_step(sample, self.method, number, self.advantages)
         self.tracks.keep(number, step)
-        return replace(
-            step,
-            metrics={**step.metrics, **metrics},
-            seconds={**step.seconds, **seconds},
-            open_questions=under_way,
-        )
+        return replace(step, metrics={**step.metrics, **metrics}, seconds={**step.seconds, **seconds})
 
     def _load(self, version: int) -> None:
         """Hand the learner's weights, of so many steps, to the engine."""

@@ -1,14 +1,10 @@
-"""Roll out a step's questions, whole or in segments: generate, force, and grade responses and cuts.
-
-A response that is not done after `segment` tokens goes on in the next round, which may have new weights (Kimi Team 2025,
-Kimi k1.5: Scaling Reinforcement Learning with LLMs, section 2.6.2). Rounds are cut by tokens, so that a rerun is the same.
-"""
+"""Roll out a step's questions: generate, force, and grade responses and cuts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +24,7 @@ from reodsl.ir.reward import (
 from runners.answers import response_text
 from runners.clock import Moment, now, spent
 from runners.draws import exit_places, purpose
-from runners.engine.protocol import NOTHING, ForcedTokens, Generation, Request
+from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
@@ -359,90 +355,3 @@ def _bare_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
         if at <= cut:
             verdict = correct
     return verdict
-
-
-@dataclass(frozen=True, slots=True)
-class OpenQuestions:
-    """Questions that no step has learnt from yet, the oldest first, after `rounds` draws of questions.
-
-    `responses` has those of each as far as they are, by the question's draw and its position there.
-    """
-
-    rounds: int = 0
-    responses: Mapping[tuple[int, int], tuple[Generation, ...]] = field(default_factory=dict)
-
-
-def sample_segments(
-    sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[AskedQuestion]],
-    segment: int,
-    under_way: OpenQuestions,
-) -> tuple[GradedStep, OpenQuestions]:
-    """Return the rollouts of as many questions as a draw has, the oldest whose responses are all done, and what stays open.
-
-    While there are too few, a round draws new questions, and each open response goes on for at most `segment` tokens.
-    `draw(k)` gives the questions of round k.
-    """
-    began, draw = now(), cache(draw)
-    wanted = len(draw(under_way.rounds))
-
-    def done() -> list[tuple[int, int]]:
-        return [place for place in under_way.responses if not any(_rooms(sampler, draw, under_way, place))]
-
-    while len(done()) < wanted:
-        under_way = _round(sampler, draw, segment, under_way)
-    chosen = done()[:wanted]
-    graded = grade_step(
-        sampler,
-        [asked for place in chosen for asked in _ask(sampler, draw, place)],
-        [response for place in chosen for response in under_way.responses[place]],
-        (began, now()),
-    )
-    left = {place: each for place, each in under_way.responses.items() if place not in chosen}
-    return graded, OpenQuestions(under_way.rounds, left)
-
-
-def _ask(
-    sampler: RolloutSampler, draw: Callable[[int], Sequence[AskedQuestion]], place: tuple[int, int]
-) -> list[tuple[AskedQuestion, Request]]:
-    number, position = place
-    return sampler.ask(draw(number)[position], number, position)
-
-
-def _rooms(
-    sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[AskedQuestion]],
-    under_way: OpenQuestions,
-    place: tuple[int, int],
-) -> list[int]:
-    """Return how many tokens each response to an open question may still get."""
-    asked = _ask(sampler, draw, place)
-    pairs = zip(asked, under_way.responses[place], strict=True)
-    return [sampler.generator.go_on(request, response)[1] for (_, request), response in pairs]
-
-
-def _round(
-    sampler: RolloutSampler,
-    draw: Callable[[int], Sequence[AskedQuestion]],
-    segment: int,
-    under_way: OpenQuestions,
-) -> OpenQuestions:
-    """Begin new questions, and let all open responses go on for a segment."""
-    generator, number = sampler.generator, under_way.rounds
-    responses = {place: list(each) for place, each in under_way.responses.items()}
-    responses |= {(number, at): [NOTHING] * sampler.rollouts for at in range(len(draw(number)))}
-    # The last segment of a response may be a shorter one: those of a length are asked for together.
-    by_length: dict[int, list[tuple[tuple[int, int], int, Request]]] = {}
-    for place, each in responses.items():
-        for rollout, (_, request) in enumerate(_ask(sampler, draw, place)):
-            each[rollout], room = generator.go_on(request, each[rollout])
-            if room:
-                by_length.setdefault(min(segment, room), []).append((place, rollout, request))
-    for length, rows in sorted(by_length.items(), reverse=True):
-        continued = generator.engine.generate(
-            [request.after(responses[place][rollout]) for place, rollout, request in rows],
-            replace(generator.sampling, max_tokens=length),
-        )
-        for (place, rollout, request), more in zip(rows, continued, strict=True):
-            responses[place][rollout], _ = generator.go_on(request, responses[place][rollout].then(more))
-    return OpenQuestions(number + 1, {place: tuple(each) for place, each in responses.items()})

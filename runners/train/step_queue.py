@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,11 +18,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.protocol import Generation, Inserted, look, looking
+from runners.engine.protocol import look, looking
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
-from runners.train.rollouts import OpenQuestions
 
 Step = TypeVar("Step")
 LOOK = 1.0
@@ -35,15 +33,13 @@ class Over(Exception):
 
 
 class StepQueue(Generic[Step]):
-    """Steps by number, each made once, in the order in which they are requested, from the one before.
+    """Steps by number, each made once, in the order in which they are requested.
 
     An engine has one set of weights at a time: new ones may come when nothing is being made (`drain`).
     """
 
-    def __init__(
-        self, make: Callable[[int, Step | None], Step], waiting: Mapping[int, Step], overlap: bool
-    ) -> None:
-        """`make` gets a number and the step before, if there is one; `waiting` are steps made by an earlier attempt.
+    def __init__(self, make: Callable[[int], Step], waiting: Mapping[int, Step], overlap: bool) -> None:
+        """`make` gets a step's number; `waiting` are steps made by an earlier attempt.
 
         Without `overlap` steps are made before `request` returns.
         """
@@ -60,14 +56,11 @@ class StepQueue(Generic[Step]):
         for number in numbers:
             if number in self._steps:
                 continue
-            before = self._steps.get(number - 1)
             if self._threads is not None:
-                self._steps[number] = self._threads.submit(copy_context().run, self._watched, number, before)
+                self._steps[number] = self._threads.submit(copy_context().run, self._watched, number)
                 continue
             self._steps[number] = Future()
-            self._steps[number].set_result(
-                self._make(number, before.result() if before is not None else None)
-            )
+            self._steps[number].set_result(self._make(number))
 
     def get(self, number: int) -> Step:
         """Return a step, which stays until `forget`. Raises what making it raised."""
@@ -92,25 +85,13 @@ class StepQueue(Generic[Step]):
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def _watched(self, number: int, before: Future[Step] | None) -> Step:
+    def _watched(self, number: int) -> Step:
         with looking(self._look):
-            return self._make(number, before.result() if before is not None else None)
+            return self._make(number)
 
     def _look(self) -> None:
         if self._over.is_set():
             raise Over
-
-
-RESPONSE: dict[str, Any] = {
-    "tokens": pl.List(pl.Int64),
-    "logprobs": pl.List(pl.Float64),
-    "behaviour": pl.List(pl.Float64),
-    "finish": pl.String,
-    "weight_versions": pl.List(pl.Int64),
-}
-OPEN = {"draw": pl.Int64, "position": pl.Int64, **RESPONSE, "thought": pl.Int64, "ending": pl.List(pl.Int64)}
-"""A row for each response to an open question: where the question was drawn, the response, and what ended its thinking
-after how many tokens, if anything did."""
 
 
 def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> None:
@@ -125,16 +106,8 @@ def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> No
         tensors |= {f"{number}/{each.name}": getattr(step.batch, each.name) for each in fields(TrainBatch)}
         tensors[f"{number}/table"] = _packed(step.table)
         facts[str(number)] = {"metrics": dict(step.metrics), "seconds": dict(step.seconds)}
-    # Later steps go on from what the last one left open.
-    under_way = waiting[max(waiting)].open_questions if waiting else OpenQuestions()
-    rows = [
-        (draw, position, *map(_plain, (getattr(response, name) for name in RESPONSE)), *_ended(response))
-        for (draw, position), responses in under_way.responses.items()
-        for response in responses
-    ]
-    tensors["open"] = _packed(pl.DataFrame(rows, schema=OPEN, orient="row"))
     path = _path(folder, done)
-    save_tensors(path, tensors, {"steps": facts, "rounds": under_way.rounds})
+    save_tensors(path, tensors, facts)
     every = sorted(folder.glob("*.safetensors"))
     before = every[: every.index(path)]
     for old in every:
@@ -150,7 +123,7 @@ def load_waiting(folder: Path, done: int) -> dict[int, StepData]:
     try:
         with safe_open(_path(folder, done), framework="pt") as file:
             facts = json.loads(file.metadata()["facts"])
-            return _waiting(facts, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            return {int(name): _waiting(file, name, facts[name]) for name in sorted(facts, key=int)}
     except Exception as fault:
         raise problem(
             "E0939",
@@ -161,35 +134,12 @@ def load_waiting(folder: Path, done: int) -> dict[int, StepData]:
         ) from fault
 
 
-def _waiting(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[int, StepData]:
-    steps = {}
-    for number, each in sorted((int(name), each) for name, each in facts["steps"].items()):
-        batch = TrainBatch(
-            **{column.name: tensors[f"{number}/{column.name}"] for column in fields(TrainBatch)}
-        )
-        table = _unpacked(tensors[f"{number}/table"])
-        steps[number] = StepData(batch, each["metrics"], table, each["seconds"])
-    responses: dict[tuple[int, int], tuple[Generation, ...]] = {}
-    rows = _unpacked(tensors["open"]).iter_rows()
-    for draw, position, tokens, logprobs, behaviour, finish, versions, thought, ending in rows:
-        inserted = () if thought is None else (Inserted(thought, tuple(ending)),)
-        response = Generation(
-            tuple(tokens), array("d", logprobs), array("d", behaviour), finish, tuple(versions), inserted
-        )
-        responses[draw, position] = (*responses.get((draw, position), ()), response)
-    if steps:
-        last = max(steps)
-        steps[last] = replace(steps[last], open_questions=OpenQuestions(facts["rounds"], responses))
-    return steps
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as polars reads it: it takes an array of Python's for nothing, and says so nowhere."""
-    return list(value) if isinstance(value, array) else value
-
-
-def _ended(response: Generation) -> tuple[int | None, tuple[int, ...] | None]:
-    return next(((each.after, each.tokens) for each in response.inserted), (None, None))
+def _waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
+    batch = {column.name: file.get_tensor(f"{name}/{column.name}") for column in fields(TrainBatch)}
+    table = io.BytesIO(file.get_tensor(f"{name}/table").numpy().tobytes())
+    return StepData(
+        TrainBatch(**batch), facts["metrics"], pl.read_parquet(table, glob=False), facts["seconds"]
+    )
 
 
 def _packed(frame: pl.DataFrame) -> Tensor:
@@ -197,10 +147,6 @@ def _packed(frame: pl.DataFrame) -> Tensor:
     parquet = io.BytesIO()
     frame.write_parquet(parquet)
     return torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
-
-
-def _unpacked(data: Tensor) -> pl.DataFrame:
-    return pl.read_parquet(io.BytesIO(data.numpy().tobytes()), glob=False)
 
 
 def _path(folder: Path, done: int) -> Path:

@@ -27,6 +27,7 @@ SPECS = {
     "reply": 'model m { prompt { reply = "{reply}" } }',
     "final": 'data d { source = file("a.jsonl"), answer = final }',
     "teacher_on": "experiment e = ppo { teacher_on = servers }",
+    "segment": "experiment e = ppo { segment = 8K tokens }",
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

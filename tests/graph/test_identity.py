@@ -86,7 +86,7 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
     task = lower(make.four())["vanilla.train.s1"]
     stage = identity(task)["stage"]
     assert not {"precision", "microbatch", "checkpointing"} & set(stage)
-    later = {"old_logprobs", "importance_cap", "mismatch_limit", "entropy", "loss", "lag", "segment"}
+    later = {"old_logprobs", "importance_cap", "mismatch_limit", "entropy", "loss", "lag"}
     assert not later & set(stage["method"])
     assert Stage.model_validate(task.payload["stage"]).precision == "auto"
 
@@ -101,7 +101,6 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
         ({"importance_cap": 2.0}, True),
         ({"entropy": 0.01}, True),
         ({"lag": 1}, True),
-        ({"segment": 4096}, True),
         ({"loss": Loss(ratio="sequence")}, True),
         ({"old_logprobs": "trainer"}, True),
     ],

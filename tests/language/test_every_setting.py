@@ -396,7 +396,6 @@ BESIDE: dict[str, str] = {
     "experiment.forcing": "reward = reo(at: two)",
     "experiment.reference_samples": "reward = compared, reference_samples = 4",
     **dict.fromkeys(("experiment.teacher", "experiment.teacher_wording"), "kl = 0.1"),
-    "experiment.segment": "lag = 1 steps",
     "pool.ending": "solution: 8 tokens",
     "forcing.top_p": "temperature = 1",
     "suite.ending": SOLUTION,

@@ -73,13 +73,11 @@ def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Plac
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("segment", ["", "5 tokens"])
 def test_a_run_whose_rollouts_lag_may_be_killed_at_every_moment(
-    place: Place, forks: Forks, tmp_path: Path, segment: str
+    place: Place, forks: Forks, tmp_path: Path
 ) -> None:
     """While one thread generates what the next step learns from: as that is kept, and wherever training writes."""
-    amends = ["vanilla.lag=1 step", *([f"vanilla.segment={segment}"] if segment else [])]
-    options = (*SHORT, *(word for each in amends for word in ("--amend", each)))
+    options = (*SHORT, "--amend", "vanilla.lag=1 step")
     whole = finished(tmp_path / "whole", forks, options)
     place.options = options
     names = {"standing_cut", "standing", "rollouts_of_a_step", "checkpoint", "metrics", "before_it_is_seen"}

@@ -52,11 +52,9 @@ def test_a_worker_is_killed_and_another_takes_its_task(on_ray: Place, every_kind
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_rollouts_that_lag_in_segments_are_killed_at_every_phase(
-    tmp_path: Path, forks: Forks, alone: bool
-) -> None:
+def test_rollouts_that_lag_are_killed_at_every_phase(tmp_path: Path, forks: Forks, alone: bool) -> None:
     """All processes, or the worker alone: as it keeps rollouts, what waits for later steps and the state, and publishes."""
-    amends = ("--amend", "vanilla.lag=1 step", "--amend", "vanilla.segment=5 tokens")
+    amends = ("--amend", "vanilla.lag=1 step")
     whole = finished(tmp_path / "whole", forks, (*SHORT, *amends))
     place = Place(tmp_path / "killed", None, (*SHORT[1:], *amends))
     names = {"standing_cut", "standing", "rollouts_of_a_step", "checkpoint", "metrics", "before_it_is_seen"}

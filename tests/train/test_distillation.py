@@ -166,8 +166,8 @@ def test_a_model_has_nothing_to_learn_from_itself(name, adapted):
 
 @pytest.mark.slow
 def test_a_stage_moves_to_its_teacher_and_goes_on_to_the_same_bytes(bench):
-    """A teacher that is asked otherwise, of responses that lag and go on by other weights."""
-    changes = {"kl": 1.0, "loss": Loss(estimator="reverse"), "lag": 1, "segment": 5}
+    """A teacher that is asked otherwise, of responses that lag."""
+    changes = {"kl": 1.0, "loss": Loss(estimator="reverse"), "lag": 1}
     changes["teacher_wording"] = Wording(name="w", question="{question} hmm")
     plain = ppo(OUTCOME, steps=3)
     stage = plain.model_copy(update={"method": plain.method.model_copy(update=changes), "save_every": 1})

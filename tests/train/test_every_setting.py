@@ -109,7 +109,6 @@ POINTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss.skew": (0.5, WHOLE),
     "loss.past_cap": ("drop", WEIGHED),
     "loss.importance_floor": (1.0, WEIGHED),
-    "ppo.segment": (8, {"ppo.lag": 1}),
 }
 """Another value of each setting, and what it takes to matter."""
 UNSEEN = {

@@ -107,7 +107,7 @@ def test_what_is_read_is_a_plain_loop_over_the_weights_of_each_step(bench, lora)
     [
         {},
         {"lora": Lora(rank=4)},
-        {"lag": 1, "segment": 5},
+        {"lag": 1},
         {
             "loss": Loss(estimator="reverse"),
             "teacher_wording": Wording(name="w", question="{question} hmm"),

@@ -1,9 +1,8 @@
-"""Rollouts beside training: which weights sample what, interruptions, segments, and ratios to what sampled a token."""
+"""Rollouts beside training: which weights sample what, interruptions, and ratios to what sampled a token."""
 
 from __future__ import annotations
 
 import math
-from array import array
 from dataclasses import replace
 
 import polars as pl
@@ -11,17 +10,11 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss
-from runners.engine.protocol import Generation, TokenSampling
-from runners.rollout.grader import Generator
-from runners.rollout.questions import AskedQuestion
 from runners.train import ppo_stage
-from runners.train import rollouts as rollouts_module
 from runners.train.agreement import old_logprobs
 from runners.train.gather import batch_of, score
 from runners.train.losses import policy_loss
-from runners.train.rollouts import OpenQuestions, RolloutSampler, sample_segments
 from runners.train.update import Learner
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
@@ -52,7 +45,7 @@ def test_responses_are_sampled_by_weights_of_as_many_steps_ago(bench, lag):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "stop_at"),
-    [({}, 3), ({"lag": 2}, 1), ({"segment": 5}, 3), ({"segment": 5, "lag": 2}, 1)],
+    [({}, 3), ({"lag": 2}, 1)],
     ids=str,
 )
 def test_an_interrupted_stage_ends_with_the_same_bytes(bench, changes, stop_at):
@@ -66,7 +59,7 @@ def test_an_interrupted_stage_ends_with_the_same_bytes(bench, changes, stop_at):
 
 def test_in_turn_and_beside_give_the_same_bytes(bench, monkeypatch):
     """An engine on the trainer's own device cannot work beside it, and computes the same."""
-    stage = lagging(segment=5, save_every=1)
+    stage = lagging(save_every=1)
     whole = bench.train(stage, "beside", start="base", data="questions")
     monkeypatch.setattr(ppo_stage, "can_overlap", lambda job: False)
     same(whole, bench.train(stage, "in_turn", start="base", data="questions"))
@@ -157,71 +150,3 @@ def test_a_loss_divides_by_what_sampled_each_token(changes, slow):
         more = {"proximal": start.score(batch, 1.0).tolist(), "cap": ours.importance_cap or math.inf}
     expected = slow(new.tolist(), behaviour, batch.advantages.tolist(), 0.1, 0.3, **more)
     assert float(found.loss) == pytest.approx(expected, rel=1e-4)
-
-
-# Segments, by an engine that gives response number `seed` its tokens one after another.
-
-LENGTHS = {0: 3, 1: 25, 2: 11, 3: 7, 4: 1, 5: 10}
-LONGEST = 22
-
-
-class Counting:
-    """Token t of a response is t; it ends after as many tokens as its seed says, and weights change with every call."""
-
-    def __init__(self):
-        self.version = 0
-
-    def generate(self, requests, sampling, ahead=None, ended=None):
-        self.version += 1
-        made = []
-        for request in requests:
-            assert request.prompt[1:] == tuple(range(request.drawn))
-            last = min(LENGTHS[request.seed % 6], request.drawn + sampling.max_tokens)
-            tokens = tuple(range(request.drawn, last))
-            ended = last == LENGTHS[request.seed % 6]
-            own = array("d", (-self.version for _ in tokens))
-            made.append(Generation(tokens, own, own, "stop" if ended else "length", (self.version,)))
-        return made
-
-
-def streams(monkeypatch, segment, steps):
-    """What each step learns from: (round, responses) of its questions; and how many rounds there were."""
-    pool = [AskedQuestion(str(i), "", "", prompt=(99,)) for i in range(6)]
-    plain = RolloutSampler(
-        Generator(Counting(), None, TokenSampling(LONGEST)), None, None, 2, Reward(name=""), None, {}, {}, 0
-    )
-    taken = []
-    monkeypatch.setattr(rollouts_module, "purpose", lambda _, name, draw, at, k: 6 * draw + 2 * at + k)
-    monkeypatch.setattr(
-        rollouts_module,
-        "grade_step",
-        lambda _, asked, responses, when: ([request for _, request in asked], responses),
-    )
-    flow = OpenQuestions()
-    for _ in range(steps):
-        found, flow = sample_segments(plain, lambda k: pool[:3], segment, flow)
-        taken.append(found)
-    return taken, flow
-
-
-@pytest.mark.parametrize("segment", [4, 8, 21])
-def test_responses_go_on_where_they_were_cut(monkeypatch, segment):
-    """Every question of every round is learnt from once, whole, and its tokens keep the numbers of their segment."""
-    taken, flow = streams(monkeypatch, segment, 9)
-    assert all(len(requests) == 6 for requests, _ in taken)
-    seeds = [request.seed for requests, _ in taken for request in requests]
-    waiting = [6 * draw + 2 * at + i for draw, at in flow.responses for i in range(2)]
-    assert sorted(seeds + waiting) == list(range(6 * flow.rounds))
-    for requests, responses in taken:
-        for request, response in zip(requests, responses, strict=True):
-            length = min(LENGTHS[request.seed % 6], LONGEST)
-            assert response.tokens == tuple(range(length))
-            assert response.finish == ("stop" if LENGTHS[request.seed % 6] <= LONGEST else "length")
-            assert len(set(response.logprobs)) == math.ceil(length / segment) == len(response.weight_versions)
-
-
-def test_no_more_rounds_than_batches_need(monkeypatch):
-    """Of rounds of 3 questions, one of which takes three segments, three give the first batch."""
-    taken, flow = streams(monkeypatch, 8, 1)
-    assert flow.rounds == 3
-    assert [request.seed for request in taken[0][0]] == [0, 1, 2, 3, 4, 5]

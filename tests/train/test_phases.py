@@ -18,12 +18,12 @@ from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
 from runners.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import NOTHING, Generation, Inserted, Request, TokenSampling
+from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
 from runners.evaluate.run import sample
 from runners.execute.questions import count_wordings
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
-from runners.rollout.grader import Generator, Grader, Rollout
+from runners.rollout.grader import Grader, Rollout
 from runners.rollout.phases import Phases, count_thinking, draw_phases, force
 from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, make_step, score
@@ -375,12 +375,10 @@ KINDS = {
     "outcome": stage(PARTS),
     "dense": stage(REO, Rule(max_tokens=32, solution=27)),
     "lag": stage(PARTS, build=lagging),
-    "segments": stage(PARTS, build=lagging, segment=4),
     "dense trained": stage(REO, Rule(max_tokens=32, solution=27), loss=Loss(ending_tokens="policy")),
     "until": stage(PARTS).model_copy(update={"steps": 9, "plateau": LEVEL}),
     "monitor": stage(MONITORED, monitor=MONITOR),
     "cut": stage(OUTCOME, CUT, cut_at=SHARES, batch=Batch(prompts=3, rollouts=6), loss=POLICY),
-    "dense segments": stage(REO, Rule(max_tokens=32, solution=27), build=lagging, segment=4),
 }
 
 
@@ -480,23 +478,6 @@ def test_a_question_is_asked_alike_as_a_plan_counts_it(bench, build):
     with pytest.raises(Stopped):
         bench.train(saved, name, **inputs, stop_at=1)
     same(whole, bench.train(saved, name, **inputs))
-
-
-def test_segments_give_the_responses_of_one_call(loaded, engine):
-    phases = Phases.of(Rule(max_tokens=14, solution=5, ending=ENDING), MODEL, loaded.tokenizer)
-    sampling = TokenSampling(14, stop_ids=(loaded.tokenizer.eos_token_id,))
-    generator = Generator(engine, loaded.tokenizer, sampling, phases=phases)
-    requests = requests_of(loaded, 20)
-    whole = draw_phases(engine, requests, sampling, phases)
-    for request, expected in zip(requests, whole, strict=True):
-        response = NOTHING
-        while True:
-            response, room = generator.go_on(request, response)
-            if not room:
-                break
-            (more,) = engine.generate([request.after(response)], replace(sampling, max_tokens=min(3, room)))
-            response = response.then(more)
-        assert (response.tokens, response.inserted) == (expected.tokens, expected.inserted)
 
 
 def test_a_response_that_does_not_think_has_a_solution_alone(bench):

@@ -34,7 +34,6 @@ PREFERENCE = sft(steps=4, algorithm="adamw").model_copy(
 STAGES = {
     "plain": (ppo(steps=3), "questions"),
     "lag": (lagging(steps=3), "questions"),
-    "segments": (lagging(steps=3, segment=5), "questions"),
     "sft": (sft(steps=3), "traces"),
     "dpo": (PREFERENCE, "pairs"),
     "resumed": (ppo(steps=3, save_every=1), "questions"),

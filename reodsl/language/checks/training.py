@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.ir.kinds import KINDS
@@ -25,7 +24,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.units import PLAIN, TOKENS, Quantity, write_quantity
-from reodsl.language.values import Record, Until, WrittenBudgets, list_records
+from reodsl.language.values import Record, Until, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
@@ -234,68 +233,10 @@ def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_segments(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0524, E0525: segments without a lag, or that a reward cannot have."""
-    segment = stage["segment"]
-    if segment.number and not ((lag := stage["lag"]).slot and lag.number):
-        yield segment.error(
-            "E0525",
-            "a segment lets a response go on by the next step's weights, and `lag` says that no rollout lags",
-            "goes on at the next step",
-            *lag.set_here,
-            help="add `lag = 1 step`, or take `segment` out",
-        )
-
-
-@ppo_check
-def check_segment_length(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0526: segments that cut nothing, or too finely."""
-    segment = stage["segment"]
-    length, text = segment.number, write_quantity(Quantity(int(segment.number), TOKENS))
-    most = stage["rollout.max_tokens"]
-    if most.slot is not None and length >= most.number:
-        yield segment.error(
-            "E0526",
-            f"a segment of {text} cuts no response",
-            "has no effect",
-            *most.set_here,
-            help=f"write a segment below {write_quantity(Quantity(int(most.number), TOKENS))}, or take it out",
-        )
-    split = stage.typed.split
-    if not isinstance(split, WrittenBudgets):
-        return
-    ends = (0, *split.schedule.budgets, split.schedule.l_max)
-    gap = min(b - a for a, b in pairwise(sorted(set(ends))))
-    if length < gap:
-        shortest = write_quantity(Quantity(gap, TOKENS))
-        yield segment.error(
-            "E0526",
-            f"a segment of {text} is shorter than any gap between two budgets: each section would be sampled by several"
-            " weights",
-            text,
-            Label(split.span, f"the narrowest gap is {shortest}"),
-            help=f"write `segment = {shortest}` or more",
-        )
-
-
-@ppo_check
-def check_segment_modes(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0524: a reward that compares modes, in segments."""
-    if stage["segment"].number and {"group", "mode"} <= stage.typed.uses:
-        yield stage["segment"].error(
-            "E0524",
-            "the reward compares the modes of a question's responses, and in segments unlike weights sample them",
-            "long responses go on by newer weights, short ones do not",
-            stage["reward"].label("reads `mode` and `group`"),
-            help="take `segment` out: with `lag` alone all responses of a question are of one step's weights",
-        )
-
-
-@ppo_check
 def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
     cluster = case.cluster(stage.record)
-    if not stage["lag"].number or stage.record.data("segment") is not None:
+    if not stage["lag"].number:
         return
     if stage.typed.uses & {"policy", "teacher"}:
         yield stage["lag"].warning(
@@ -435,15 +376,14 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
     wordings = list_wordings(stage.record.sub("rollout"))
     chosen = any(map(is_selective, wordings))
     turns = stage["rollout.wordings_per"].word == "rollout" and len(wordings) > 1 and not chosen
-    for path, found in (("segment", stage["segment"].given), ("rollout.wordings", turns)):
-        if found:
-            yield stage[path].error(
-                "E0538",
-                "a response that is cut goes on from a whole one of the same words and weights",
-                "gives it others",
-                shares.label("cuts responses"),
-                help=f"take `{path.rpartition('.')[2]}` out, or `cut_at`",
-            )
+    if turns:
+        yield stage["rollout.wordings"].error(
+            "E0538",
+            "a response that is cut goes on from a whole one of the same words",
+            "gives it others",
+            shares.label("cuts responses"),
+            help="take `wordings` out, or `cut_at`",
+        )
 
 
 @case_check

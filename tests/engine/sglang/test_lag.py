@@ -59,7 +59,7 @@ def killed_at(root: Path, stage: Stage, step: int) -> None:
 @pytest.mark.usefixtures("python")
 def test_a_stage_beside_a_server_goes_on_to_the_same_rollouts(bench) -> None:  # type: ignore[no-untyped-def]
     """Stopped in order, and then killed with its rollouts under way."""
-    stage = lagging(segment=16, steps=4, save_every=1)
+    stage = lagging(steps=4, save_every=1)
     whole: Path = bench.train(stage, "served_whole", start="base", data="questions", resources=APART)
     versions = pl.read_parquet(whole / "rollouts.parquet")["weight_versions"].list.max()
     assert versions.max() >= 1
