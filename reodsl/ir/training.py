@@ -806,7 +806,9 @@ class Stage(IR):
         "mean tokens of a response or trace, for the price alone; a run of the same measures it",
         default=None,
     )
-    save_every: int = setting(STEPS0, "steps between checkpoints kept; 0 keeps the last", default=0)
+    save_every: int = setting(
+        STEPS0, "steps between saved states, beside those of every few seconds or minutes", default=0
+    )
 
     @property
     def others(self) -> tuple[Start, ...]:

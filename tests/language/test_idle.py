@@ -247,10 +247,7 @@ def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
 @pytest.mark.parametrize(
     ("line", "texts"),
     [
-        ("save_every = 4 steps", ["as long as the stage"]),
-        ("save_every = 9 steps", ["past its end"]),
-        ("save_every = 3 steps", []),
-        ("save_every = 0", []),
+        ("save_every = 9 steps", []),
         (
             "reward = watched\n  monitor { questions = 4, samples = 2, every = 4 steps }",
             ["as long as the stage"],

@@ -120,17 +120,18 @@ def test_objectives_of_specs_train_and_go_on_to_the_same_bytes(bench, name):
 
 
 @pytest.mark.slow
-def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):
+@pytest.mark.parametrize("every", [0, 9])
+def test_a_stage_is_saved_as_time_passes(bench, monkeypatch, every):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVE_SHARE", 0.0)
     with pytest.raises(Stopped):
-        bench.train(ppo(), "timed", start="base", data="questions", stop_at=4)
-    assert load_file(bench.root / "timed.work" / "standing.safetensors")
-    began = len(list((bench.root / "timed.work" / "rollouts").iterdir()))
+        bench.train(ppo(save_every=every), f"timed_{every}", start="base", data="questions", stop_at=4)
+    assert load_file(bench.root / f"timed_{every}.work" / "standing.safetensors")
+    began = len(list((bench.root / f"timed_{every}.work" / "rollouts").iterdir()))
     assert began == 4
     same(
-        bench.train(ppo(), "untimed", start="base", data="questions"),
-        bench.train(ppo(), "timed", start="base", data="questions"),
+        bench.train(ppo(), f"untimed_{every}", start="base", data="questions"),
+        bench.train(ppo(save_every=every), f"timed_{every}", start="base", data="questions"),
     )
 
 

@@ -144,21 +144,16 @@ def check_warmup(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_intervals(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report W0523: intervals as long as the stage, after which nothing is measured or kept."""
-    steps = stage["steps"]
-    for path, word, once, helps in (
-        ("monitor.every", "monitor", "is measured once, before the first step", "1 step"),
-        ("save_every", "save_every", "keeps no checkpoint but the last, to go on from after a stop", "0"),
-    ):
-        every = stage[path]
-        if every.given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
-            yield every.warning(
-                "W0523",
-                f"the stage has {steps.number} steps: `{word}` {once}",
-                "as long as the stage" if every.number == steps.number else "past its end",
-                *steps.set_here,
-                help=f"write `{path.rpartition('.')[2]} = {max(1, int(steps.number) // 10)} steps`, or {helps}",
-            )
+    """Report W0523: a monitor that is asked once, since its interval is as long as the stage."""
+    steps, every = stage["steps"], stage["monitor.every"]
+    if every.given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
+        yield every.warning(
+            "W0523",
+            f"the stage has {steps.number} steps: `monitor` is measured once, before the first step",
+            "as long as the stage" if every.number == steps.number else "past its end",
+            *steps.set_here,
+            help=f"write `every = {max(1, int(steps.number) // 10)} steps`, or 1 step",
+        )
 
 
 @case_check
