@@ -16,7 +16,6 @@ from reodsl.graph.job import Progress
 from reodsl.numbers.shares import in_percent
 from reodsl.numbers.unsettled import COUNTS, Reasons, count_reasons, list_tables
 from reodsl.store.live import Live, read_live, read_steps
-from reodsl.store.manifest import PLACE, WEIGHTS, read_record
 from reodsl.store.runs import RunRecord, alive, events
 from reodsl.store.store import Store
 
@@ -31,8 +30,7 @@ class RunningTask:
     """A task that has begun and not ended.
 
     `began` is in seconds of some clock; `waiting` says that it waits for another run or for nodes. `steps` are the
-    metrics of a training, a row a step. `weights` says how servers get new ones, if it is not the fastest way; `failing`
-    is why code failed at responses so far.
+    metrics of a training, a row a step. `failing` is why code failed at responses so far.
     """
 
     task: str
@@ -42,7 +40,6 @@ class RunningTask:
     steps: Sequence[Mapping[str, float]] = ()
     key: str = ""
     node: str = ""
-    weights: str = ""
     failing: Reasons = ()
 
 
@@ -144,7 +141,6 @@ def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, s
         node=live.node if live is not None else "",
         waiting=waiting,
         steps=rows,
-        weights=" and ".join(read_record(work / PLACE).get(WEIGHTS, ())) if key else "",
         failing=_read_reasons(work) if failed else (),
     )
 
@@ -207,7 +203,6 @@ def going_json(each: RunningTask) -> dict[str, Any]:
         "step": progress.done if progress else None,
         "steps": progress.total or None if progress else None,
         "numbers": finite(progress.numbers) if progress else {},
-        "weights": each.weights or None,
         "failing": [{"why": why, "times": times} for why, times in each.failing],
     }
 

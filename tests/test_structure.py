@@ -44,6 +44,7 @@ RUNNERS_READ = {
     "seats": set(),
     "untrusted": set(),
     "meeting": set(),
+    "process": set(),
     "clock": set(),
     "exhaustion": set(),
     "offsets": set(),
@@ -58,15 +59,15 @@ RUNNERS_READ = {
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
     "data": {"draws", "own", "programs", "untrusted", "verify"},
-    "engine": {"draws", "exhaustion", "meeting", "models", "remote", "scratch", "seats", "untrusted"},
+    "engine": {"draws", "exhaustion", "meeting", "models", "process", "remote", "scratch", "seats", "untrusted"},
     "prepare": {"data", "draws", "models"},
     "results": {"evaluate", "untrusted", "verify", "models"},
     "select": {"rewards"},
     "rollout": {"answers", "draws", "engine", "models", "prompts", "rewards", "verify"},
-    "train": {"answers", "clock", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
+    "train": {"answers", "clock", "draws", "engine", "exhaustion", "meeting", "models", "own", "process", "prompts"}
     | {"rewards", "rollout", "seats", "verify"},
     "evaluate": {"answers", "draws", "engine", "models", "prompts", "rewards", "rollout", "verify"},
-    "execute": {"clock", "data", "engine", "meeting", "models", "own", "results", "sandbox", "scratch", "seats"}
+    "execute": {"clock", "data", "engine", "meeting", "models", "own", "process", "results", "sandbox", "scratch", "seats"}
     | {"rollout", "train"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "results", "stand_ins", "train"},

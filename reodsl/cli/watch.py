@@ -93,10 +93,9 @@ class Board:
         return pace * (task.progress.total - task.progress.done)
 
     def rest(self, task: RunningTask) -> str:
-        """Format the time that is left, or else has passed, and the way of weights that are slower than they could be."""
+        """Format the time that is left, or else has passed."""
         left = self.left(task)
-        rest = f"{span(left)} left" if left is not None and left >= 0 else span(self.clock() - task.began)
-        return f"{rest}, weights {task.weights}" if task.weights else rest
+        return f"{span(left)} left" if left is not None and left >= 0 else span(self.clock() - task.began)
 
 
 def draw(board: Board, console: Console) -> Group:

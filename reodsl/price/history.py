@@ -14,7 +14,7 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.price.memory import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain, write_atomic
-from reodsl.store.manifest import WEIGHTS, Manifest
+from reodsl.store.manifest import Manifest
 from reodsl.store.runs import RunRecord
 from reodsl.store.store import Store, acceptances
 
@@ -83,8 +83,8 @@ class Past:
     of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
     not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained, of which
     `parts` held a copy of the weights; 0 if not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and
-    trainer differed in the median token. `by_disk` says that new weights reached engines through files. `teacher` are the
-    sizes of a model that taught.
+    trainer differed in the median token. `teacher` are the sizes of a model
+    that taught.
     """
 
     task: str
@@ -104,7 +104,6 @@ class Past:
     parts: int = 0
     tensor_parallel: int = 1
     mismatch: float | None = None
-    by_disk: bool = False
     teacher: Sizes | None = None
 
 
@@ -232,7 +231,6 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         parts=int(provenance.get("parts") or 0),
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
         mismatch=mismatch,
-        by_disk="by disk" in str((provenance.get("versions") or {}).get(WEIGHTS, "")),
         teacher=_sizes(store, (), provenance, "teacher"),
     )
 

@@ -58,8 +58,6 @@ DRAWN: Mapping[str, float] = {"greedy": 80.0, "whole": 186.0, "cut": 360.0}
 `engine/sglang/drawing.py`, counted. A cut distribution is sorted besides: four digits of 8 bits, each a pass over numbers
 and places.
 """
-DISK_RATE = 1e9
-"""Bytes of weights a second to or from a shared disk, all nodes together: an assumption, which `doctor --node` measures."""
 HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6, "batch": 0.18e-6}
 """Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
 the client hold. Engines wait for it only where it takes longer than they do. All GPUs wait while it reads responses into a
@@ -78,7 +76,7 @@ class Devices:
     (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
     this machine. `beside` are bytes that training keeps on a device while the engine
     that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
-    they are exact. `by_disk`: new weights reach engines through files, which each of `nodes` reads.
+    they are exact.
     `small_caches`: engines keep keys and values in one byte a number. `parts` are the devices that hold a copy of a
     training's weights between them (0: all that train).
     """
@@ -100,8 +98,6 @@ class Devices:
     beside: float = 0.0
     narrow: float = 0.0
     slowdown: float = 1.0
-    nodes: int = 1
-    by_disk: bool = False
     small_caches: bool = False
     parts: int = 0
     gpus_per_node: int = 1
@@ -236,7 +232,6 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         recompute=True,
         apart=cluster.placement == "apart" and gpus > 1,
         slowdown=SLOWDOWN[cluster.determinism],
-        nodes=cluster.nodes,
         parts=parts_of(cluster),
         gpus_per_node=cluster.gpus_per_node,
     )

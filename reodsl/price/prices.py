@@ -149,7 +149,6 @@ def calibrate(history: PastResults, devices: Devices) -> Calibration | None:
         median(beyond) if beyond else None,
         rehearsed,
         max(apart, default=None),
-        next((past.by_disk for past in comparable if past.kind == "train"), False),
     )
 
 
@@ -191,8 +190,6 @@ class _Pricer:
         if cluster not in self.places:
             devices = devices_of(cluster)
             measured = calibrate(self.history, devices) if devices is not None else None
-            if devices is not None and measured is not None:
-                devices = replace(devices, by_disk=measured.by_disk)
             self.places[cluster] = devices, measured
         return self.places[cluster]
 
@@ -320,7 +317,6 @@ def _choose_devices(kind: Kind, devices: Devices) -> Devices:
 
 def _match_devices(past: Past, devices: Devices) -> Devices:
     """Return as many devices as a result was made on, or `devices` if it is not recorded or on this machine."""
-    devices = replace(devices, by_disk=past.by_disk)
     if devices.unit == "seconds" or not past.generating or not past.training:
         return devices
     return replace(

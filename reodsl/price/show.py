@@ -147,10 +147,6 @@ def _basis(prices: Prices) -> list[str]:
         more = "more" if measured.memory > 0 else "less"
         phrases.append(f"{who} {memory(abs(measured.memory))} {more} than is assumed")
     lines = [f"Calibrated by {results}: {', '.join(phrases)}."]
-    if measured.by_disk:
-        lines.append(
-            "Weights reached servers by disk there, and are priced so: `reodsl doctor --node` tries the faster ways."
-        )
     if measured.rehearsed and measured.mismatch is not None:
         lines.append(
             f"In the rehearsal engine and trainer gave the median token probabilities {measured.mismatch:.4g} times apart."

@@ -16,7 +16,6 @@ from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
 from reodsl.price.history import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.machine import (
-    DISK_RATE,
     HANDLE_RATE,
     HOST_RATE,
     SYNC_RATE,
@@ -523,10 +522,8 @@ def _update(flops: float, attention: float, devices: Devices, exchanged: float =
 def _transfer(sizes: Sizes, devices: Devices) -> float:
     """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower.
 
-    Engines on the trainers' own GPUs read them by handles. By disk they are written once, and read once on each node.
+    Engines on the trainers' own GPUs read them by handles.
     """
-    if devices.by_disk:
-        return sizes.parameters * devices.width * (1 + devices.nodes) / DISK_RATE
     if devices.gpus == 1:
         return 0.0
     rate = SYNC_RATE if devices.apart else HANDLE_RATE

@@ -94,7 +94,7 @@ class Calibration:
     after its steps. `mfu_train` is the utilisation that training reached, of the peak in `hardware`. `memory` is
     by how many bytes the peaks of processes on this machine passed the priced ones; of rehearsed trainers, only if
     they did. `rehearsed` says that these are results of a rehearsal, and `mismatch` the factor by which engine and
-    trainer differed in the median token there. `by_disk`: the last training sent its weights to engines through files.
+    trainer differed in the median token there.
     """
 
     results: int
@@ -104,7 +104,6 @@ class Calibration:
     memory: float | None = None
     rehearsed: bool = False
     mismatch: float | None = None
-    by_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

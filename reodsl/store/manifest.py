@@ -145,12 +145,8 @@ PLACE = "engine"
 
 DETERMINISM = "determinism"
 """An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
-WEIGHTS = "weights"
-"""An entry for servers that got new weights by another way than the fastest: by which."""
 INEXACT = "inexact"
 """An entry for what keeps a server's responses from being exactly the model's, in a word each."""
-LOST = "servers lost"
-"""An entry for servers that died or fell silent while they were needed: 1, 2, … for each."""
 _FILE = "versions.json"
 
 
@@ -161,16 +157,6 @@ def record(aside: Path, package: str, version: str) -> None:
         versions.setdefault(package, []).append(version)
         aside.mkdir(parents=True, exist_ok=True)
         write_atomic(aside / _FILE, json.dumps(versions).encode())
-
-
-def note_lost(aside: Path) -> None:
-    """Note that a server was lost."""
-    record(aside, LOST, str(count_lost(aside) + 1))
-
-
-def count_lost(aside: Path) -> int:
-    """Return how many servers were noted as lost there, in every attempt at the task."""
-    return len(read_record(aside).get(LOST, ()))
 
 
 def read_record(aside: Path) -> dict[str, list[str]]:

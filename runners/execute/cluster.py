@@ -20,8 +20,6 @@ from runners.execute.placement import Bundle, bundles, cores_of, lacking, thread
 from runners.execute.probes import STORE, ask_nodes, diagnose
 
 _PROGRESS_EVERY = 0.3
-# The task is whole and another process of it is gone, with its node perhaps.
-_DIED = frozenset({"E0938"})
 _MEMORY = "it may need more memory than there is, and the system's log says so then"
 _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
 # Minutes that a task waits for nodes that are gone, where the environment sets no others.
@@ -236,6 +234,4 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
             ),
         )
     assert isinstance(outcome, Outcome)
-    if any(each.code in _DIED for each in outcome.diagnostics):
-        return replace(outcome, status="died")
     return outcome

@@ -28,6 +28,7 @@ from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
 from runners.clock import mark_peak, now, peak_memory, spent
 from runners.models.bounds import AGAIN
+from runners.process import ProcessDied
 from runners.sandbox import lacking
 
 Status = Literal["done", "busy", "damaged", "failed", "died"]
@@ -57,7 +58,7 @@ class Outcome:
     """The result of an order.
 
     `busy`: another process is at it. `damaged`: the inputs with the keys in `damaged` are not what was stored.
-    `died`: the process went away without a word. `seconds` is None when the result was already there.
+    `died`: this process, or another that the task needs, went away. `seconds` is None when the result was already there.
     """
 
     status: Status
@@ -143,14 +144,12 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         store.commit(order.key, out, order.material, provenance, seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
-        # A process that trained with this one went away: as if it had been this one.
-        lost = any(refusal.code == "E0938" for refusal in caught.diagnostics)
         # The folder of a result that is not made is taken away: nobody would find it.
         named = tuple(
             replace(each, where=order.task.id) if (each.where or "").startswith(str(out)) else each
             for each in caught.diagnostics
         )
-        return Outcome("died" if lost else "failed", diagnostics=named)
+        return Outcome("died" if isinstance(caught, ProcessDied) else "failed", diagnostics=named)
     except BaseException as caught:
         if type(caught).__module__ == "pyo3_runtime":
             # The tokenizers library panics, on a text that nobody tried, with what is no Exception.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from reodsl.diagnostics import error
+from reodsl.diagnostics import Diagnostic, error
 from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, RunResults
@@ -132,7 +132,7 @@ class _Loop:
             case "done":
                 manifest = self.run.store.get(order.key)
                 if manifest is None:
-                    self._again(order, "its result is not in the store", _GOES_ON)
+                    self._again(order, error("E0961", "its result is not in the store", help=_GOES_ON))
                     return
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
@@ -144,8 +144,7 @@ class _Loop:
             case "damaged":
                 self._rebuild(order, outcome.damaged)
             case "died":
-                died = outcome.diagnostics[0]
-                self._again(order, died.message, died.help or _GOES_ON)
+                self._again(order, outcome.diagnostics[0])
             case "failed":
                 self._fail(task_id, outcome)
                 if any(each.code in _NO_STORE for each in outcome.diagnostics):
@@ -188,7 +187,7 @@ class _Loop:
         }
         self._offer(order.task.id)
 
-    def _again(self, order: Order, why: str, remedy: str) -> None:
+    def _again(self, order: Order, died: Diagnostic) -> None:
         task_id, kept = order.task.id, read_kept(self.root / "work" / order.key)
         tries, before = self.attempts.get(task_id, (0, 0))
         tries = 1 if kept > before else tries + 1
@@ -198,9 +197,10 @@ class _Loop:
             return
         diagnostic = error(
             "E0961",
-            f"the task's process died {_ATTEMPTS} times: {why}",
+            f"a process of the task died {_ATTEMPTS} times: {died.message}",
             where=task_id,
-            help=remedy,
+            notes=died.notes,
+            help=died.help or _GOES_ON,
         )
         self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
 

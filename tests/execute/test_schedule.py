@@ -73,7 +73,7 @@ def test_a_task_that_dies_is_tried_again_while_it_gets_further(
     assert dying[0].deaths == deaths
     assert (TASK in results.failed) == fails
     if fails:
-        assert results.failed[TASK][0].message == "the task's process died 3 times: gone"
+        assert results.failed[TASK][0].message == "a process of the task died 3 times: gone"
 
 
 def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -78,19 +78,6 @@ def test_a_plan_goes_by_what_was_rehearsed(flagship: Spec, qwen3_4b: Sizes, tmp_
     assert any("1.012 times apart" in line for line in lines)
 
 
-def test_weights_that_went_by_disk_are_told_and_priced_so(flagship: Spec, qwen3_4b: Sizes) -> None:
-    """A file is written once and read on each of 16 nodes, a gigabyte a second: 17 times 8 seconds a step, not three."""
-    one = rehearsed(flagship, qwen3_4b)
-    prices = price(lower(flagship), flagship, PastResults(rehearsed=(replace(one, by_disk=True),)))
-    task, measured = prices.tasks[TRAIN], prices.measured
-    assert measured is not None
-    seconds = task.sync / task.steps / measured.factors["training"]
-    assert seconds == pytest.approx(17 * 2 * qwen3_4b.parameters / 1e9)
-    assert any("by disk there" in line for line in show.summary(prices, list(prices.tasks)))
-    fast = price(lower(flagship), flagship, PastResults(rehearsed=(one,)))
-    assert not any("by disk" in line for line in show.summary(fast, list(fast.tasks)))
-
-
 def test_a_smaller_batch_tells_of_no_smaller_memory(flagship: Spec, qwen3_4b: Sizes) -> None:
     small = replace(rehearsed(flagship, qwen3_4b), peak=2.0**30)
     graph = lower(flagship)

@@ -1,4 +1,4 @@
-"""Rollouts beside training from servers that are stood in for: which weights they have, and one that dies meanwhile."""
+"""Rollouts beside training from servers that are stood in for: which weights they have, and one that dies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from runners.engine.protocol import Limits
 from runners.engine.sglang import rounds, weights
-from runners.engine.sglang.control import Lost
+from runners.engine.sglang.control import lost
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
+from runners.process import ProcessDied
 from runners.train import ppo_stage
-from tests.engine.sglang.test_renewal import Told
+from tests.engine.sglang.test_fleet import Told
 from tests.train.conftest import Stopped
 from tests.train.test_lag import lagging
 from tests.train.test_train import same
@@ -26,50 +27,34 @@ APART = Resources(engine="sglang", apart=True)
 VOCABULARY = 20
 
 
-class Numbered(Told):
-    """A host with an address of its own."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-
-    def start(self):
-        super().start()
-        return Address(self.url, "")
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{100 * self.number + self.lives}"
-
-
 class Stood:
     """Two servers: what weights each was sent, and tokens that are a function of seed, place and version."""
 
     def __init__(self, monkeypatch, dies_at=()):
         self.sent, self.versions, self.asked, self.dies_at = [], {}, 0, dies_at
         monkeypatch.setattr(ppo_stage, "open_engine", self.open)
-        monkeypatch.setattr(weights, "update", self.update)
-        monkeypatch.setattr(rounds, "_ask", self.reply)
+        monkeypatch.setattr(weights, "send", self.update)
+        monkeypatch.setattr(rounds, "ask", self.reply)
 
     def open(self, folder, resources, longest, aside, *rest):
         settings = Settings(folder, context=96, token_bytes=64)
-        self.engine = SGLangEngine([Numbered(1), Numbered(2)], settings, Limits(96, VOCABULARY), aside)
+        hosts = [Told(Address(f"http://127.0.0.1:{port}", "")) for port in (1, 2)]
+        self.engine = SGLangEngine(hosts, settings, Limits(96, VOCABULARY), aside)
         return self.engine
 
-    def update(self, way, state, servers, ranks, version, aside, model):
+    def update(self, pieces, servers, ranks, version, aside):
         digest = hashlib.sha256()
-        for name in sorted(state):
-            digest.update(state[name].numpy().tobytes())
+        for _, tensor in pieces:
+            digest.update(tensor.numpy().tobytes())
         self.sent.append((version, digest.hexdigest()))
         for server in servers:
             self.versions[server.url] = version
 
-    async def reply(self, client, message, path="/generate"):
+    async def reply(self, client, address, message, path="/generate"):
         self.asked += 1
-        url = str(client.base_url).rstrip("/")
+        url = address.url
         if self.asked in self.dies_at:
-            next(host for host in self.engine.fleet.hosts if host.url == url).kill()
-            raise Lost("gone")
+            raise lost(address, "gone")
         drawing, ids = message["sampling_params"], list(message["input_ids"])
         tokens = []
         for _ in range(drawing["max_new_tokens"]):
@@ -90,7 +75,7 @@ class Stood:
 
 @pytest.mark.slow
 def test_a_stage_beside_servers_goes_on_to_the_same_bytes(bench, monkeypatch):
-    """Killed after two steps; and with a server that dies while the trainer changes its own weights."""
+    """Stopped after two steps; and with a server that dies while the trainer changes its own weights."""
     stage, name = lagging(Reward(name="", outcome=Length(of="y")), save_every=1), "stood"
     servers = Stood(monkeypatch)
     whole = bench.train(stage, f"{name}_whole", start="base", data="questions", resources=APART)
@@ -104,7 +89,8 @@ def test_a_stage_beside_servers_goes_on_to_the_same_bytes(bench, monkeypatch):
     same(whole, bench.train(stage, name, start="base", data="questions", resources=APART))
 
     dying = Stood(monkeypatch, dies_at=(30,))
+    with pytest.raises(ProcessDied, match="ended: gone"):
+        bench.train(stage, f"{name}_dying", start="base", data="questions", resources=APART)
     same(whole, bench.train(stage, f"{name}_dying", start="base", data="questions", resources=APART))
-    # It was sent again what it had been sent, although the trainer had gone on.
-    assert len(dying.sent) == len(servers.sent[:4]) + 1
+    # Steps that were saved are not made again, and the others by the same weights.
     assert set(dying.sent) == set(servers.sent[:4])

@@ -27,7 +27,7 @@ class Deaf:
         self.said = said
 
     def load_weights(self, state, version):
-        raise problem("E0826", "new weights do not reach the server")
+        raise problem("E0825", "new weights do not reach the server")
 
     def close(self):
         self.said.append("close")

@@ -20,7 +20,7 @@ from runners.engine.protocol import (
 from runners.engine.sglang.control import Loop
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Read, Round, Work, left
+from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Host
 from runners.engine.sglang.settings import Settings
 
@@ -28,10 +28,7 @@ Key = tuple[Request, tuple[int, ...]]
 
 
 class SGLangEngine:
-    """Rollouts on SGLang servers; one that dies or hangs is started again and asked again.
-
-    Draws depend on seeds and places alone, so the answers are those that it would have given.
-    """
+    """Rollouts on SGLang servers; one that dies ends the task. Draws depend on seeds and places alone."""
 
     def __init__(
         self, hosts: Sequence[Host], settings: Settings, limits: Limits, aside: Path, passing: bool = False
@@ -49,7 +46,7 @@ class SGLangEngine:
         self.read = Read()
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """See `Engine.load_weights`. They are kept in view until the next call. Raises E0806, E0826."""
+        """See `Engine.load_weights`. Raises E0806, E0825, ProcessDied."""
         self._made, self._ahead = {}, None
         self.fleet.load(state, version)
 
@@ -65,7 +62,7 @@ class SGLangEngine:
         ahead: Ahead | None = None,
         ended: Ended | None = None,
     ) -> list[Generation]:
-        """See `Engine.generate`. Raises E0807 for an impossible request, E0824 to E0827 for what servers do."""
+        """See `Engine.generate`. Raises E0807 for an impossible request, E0824, E0825 and ProcessDied for servers."""
         self._limits.check(requests, sampling)
         self._made, self._ahead = {}, ahead
         places = _places(requests, len(self.fleet.hosts), sampling.max_tokens)
@@ -120,21 +117,11 @@ class SGLangEngine:
             ends.callback(self.fleet.close)
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None, ended: Ended | None = None) -> None:
-        """Ask until everything is answered, over as many lives of the servers as that takes."""
+        """Ask until everything is answered."""
         if all(work.done for work in works):
             return
         asking = Round(works, self.fleet.servers, self.settings.at_once, ahead, self.read, ended=ended)
-
-        def revive() -> None:
-            lost: dict[tuple[int, int], int] = {}
-            while (heard := asking.next_lost()) is not None:
-                number, fault = heard
-                same = number, left(works)
-                lost[same] = lost.get(same, 0) + 1
-                self.fleet.revive(number, fault, lost[same])
-                self._loop.call(asking.back, number, self.fleet.servers[number])
-
-        self._loop.run(asking.run(), revive)
+        self._loop.run(asking.run(), check=self.fleet.require_alive)
 
 
 def _places(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:

@@ -21,13 +21,13 @@ from typing import Any
 import httpx
 import torch
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lost, Refused
 from runners.engine.sglang.server import Address, Host, Server
 from runners.engine.sglang.settings import Settings, fraction_beside, interpreter, saves_memory
 from runners.meeting import LOOPBACK
+from runners.process import explain_death
 from runners.seats import on_ray, seat, seat_of_engine
 
 _LOG = logging.getLogger("reodsl.engine")
@@ -101,25 +101,19 @@ class ServerActor(Server):
         """`asker` is the node that the server is asked from: another one reaches it at this node's address."""
         import ray
 
-        self.by_asker = ray.get_runtime_context().get_node_id() == asker
         here = str(ray.util.get_node_ip_address())
         others = sum(node["Alive"] for node in ray.nodes()) > 1
-        host, reach = LOOPBACK if self.by_asker else here, here if others else None
-        super().__init__(settings, settings.python, log, host, reach=reach)
+        host = LOOPBACK if ray.get_runtime_context().get_node_id() == asker else here
+        super().__init__(settings, settings.python, log, host, reach=here if others else None)
 
-    def is_near(self) -> bool:
-        """Return whether asker and server share a node."""
-        return self.by_asker
-
-    def is_alive(self) -> bool:
-        """Return whether the process runs: an actor is asked by calls."""
-        return self.alive
+    def outlive(self) -> None:
+        """Return once the process has ended."""
+        assert self.process is not None
+        self.process.wait()
 
 
 class Actor(Host):
-    """A server kept by a Ray actor, which is made anew when it or its node is gone."""
-
-    near = True
+    """A server kept by a Ray actor, which ends with it or with its node."""
 
     def __init__(self, settings: Settings, resources: Resources, number: int, log: Path) -> None:
         import ray
@@ -128,59 +122,32 @@ class Actor(Host):
         self.settings, self.resources, self.number, self.log = settings, resources, number, log
         self.keeper: Any = None
         self.starting: Any = None
+        self.life: Any = None
 
     def begin(self) -> None:
-        """Make the actor, if there is none, and let it start its server."""
-        if self.keeper is None:
-            self.keeper = self._make()
+        """Make the actor, and let it start its server."""
+        self.keeper = self._make()
         self.starting = self.keeper.start.remote()
 
     def start(self) -> Address:
-        """Start the server, in a new actor if there is none. Raises what `Server.start` does, and E0821."""
-        for attempt in range(2):
-            if self.starting is None:
-                self.begin()
-            starting, self.starting = self.starting, None
-            try:
-                address: Address = self.ray.get(starting)
-                self.near = self.ray.get(self.keeper.is_near.remote())
-                return address
-            except self.ray.exceptions.RayActorError as fault:
-                self.keeper = None
-                if attempt:
-                    raise problem(
-                        "E0821",
-                        f"the SGLang server's actor ended: {fault}",
-                        help="its node may be gone or out of memory; running again goes on where the task stopped",
-                    ) from fault
-            except self.ray.exceptions.RayTaskError as fault:
-                raise fault.cause from None
-        raise AssertionError("unreachable")
+        """Wait for the server. Raises what `Server.start` does, and ProcessDied."""
+        try:
+            address: Address = self.ray.get(self.starting)
+        except self.ray.exceptions.RayActorError as fault:
+            raise explain_death("the SGLang server's actor", first_line(fault), self.log) from fault
+        except self.ray.exceptions.RayTaskError as fault:
+            raise fault.cause from None
+        self.life = self.keeper.outlive.remote()
+        # All machines of a cluster see the log.
+        return replace(address, log=self.log)
 
     @property
     def alive(self) -> bool:
-        """Return whether the actor and its server run."""
-        try:
-            return self.keeper is not None and bool(self.ray.get(self.keeper.is_alive.remote()))
-        except self.ray.exceptions.RayActorError:
-            self.keeper = None
-            return False
-
-    def said(self) -> list[str]:
-        """Return the last lines of its log, if the actor still runs."""
-        try:
-            return list(self.ray.get(self.keeper.said.remote())) if self.keeper is not None else []
-        except self.ray.exceptions.RayActorError:
-            return []
-
-    def note(self, words: str) -> None:
-        """Add a line to its log."""
-        if self.keeper is not None:
-            self.keeper.note.remote(words)
+        """Return whether the server runs, as far as Ray knows."""
+        return not self.ray.wait([self.life], timeout=0)[0]
 
     def kill(self) -> None:
         """End the server and the actor."""
-        self.starting = None
         if self.keeper is None:
             return
         # Whatever keeps the actor from answering, it is ended next.
@@ -193,7 +160,8 @@ class Actor(Host):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         asker = self.ray.get_runtime_context().get_node_id()
-        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
+        # One call waits for the server's end.
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0, "max_concurrency": 2}
         if owns_gpus(self.resources):
             options["num_gpus"] = self.settings.tensor_parallel
             options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
@@ -306,7 +274,7 @@ class KeptServer(Server):
             if answer.status_code != 200:
                 return False
             weights.from_disk(self.settings.model, [address], 0)
-        except (httpx.HTTPError, Lost, Refused):
+        except (httpx.HTTPError, Problem):
             return False
         return True
 

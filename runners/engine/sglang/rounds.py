@@ -1,4 +1,4 @@
-"""Send drafts and cuts to servers; what a dead server left unanswered is asked of another.
+"""Send drafts and cuts to servers.
 
 Each response has a task of its own. As it ends, its forced answers are asked for at once, in one message to the same
 server, where its keys and values still are.
@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import Any
 
 import httpx
-import orjson
 
-from reodsl.diagnostics import Problem, problem
 from runners.draws import forced_seed
-from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling, look
-from runners.engine.sglang.control import LOOK, Ear, Lost, first, listen
+from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling
+from runners.engine.sglang.control import ask, connect
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address
 
-_JSON = {"content-type": "application/json"}
 Answers = dict[int, tuple[int, ...]]
 """Forced answers by cut."""
 
@@ -71,36 +65,8 @@ ASSUMED = 1 / 3
 """The share of the longest response that one is expected to have before its like have ended."""
 
 
-@asynccontextmanager
-async def connect(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client that waits for as long as an answer takes. Raises `Hung`, in a group, once the server hangs."""
-    ear = Ear(address)
-    async with (
-        httpx.AsyncClient(
-            base_url=address.url,
-            headers=address.headers,
-            trust_env=False,
-            timeout=None,
-            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
-            event_hooks={"response": [ear.hear]},
-        ) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        listening = group.create_task(listen(ear))
-        yield client
-        listening.cancel()
-
-
-def left(works: Sequence[Work]) -> int:
-    """Return how much is open: a response counts for more than its forced answers."""
-    return sum(1 if work.response is not None else 2 for work in works if not work.done)
-
-
 class Round:
-    """Works that are asked for until all are done, of their own server or of a free one if that is full or lost.
-
-    Whoever hears of a lost server by `next_lost` says by `back` when it can be asked again.
-    """
+    """Works that are asked for until all are done, of their own server or of a free one if that is full."""
 
     def __init__(
         self,
@@ -124,74 +90,36 @@ class Round:
             deque(work for work in works if work.server == number and not work.done)
             for number in range(len(servers))
         ]
-        self._asked: list[dict[int, Work]] = [{} for _ in servers]
+        self._asked = [0] * len(servers)
         self._prompts = [0] * len(servers)
         self._running = 0
         self._ended = self._tokens = 0
         self._longest = max((work.draft.sampling.max_tokens for work in works if work.draft), default=0)
-        self._down: set[int] = set()
         self._news = asyncio.Event()
-        self._lost: SimpleQueue[tuple[int, Lost] | None] = SimpleQueue()
 
     async def run(self) -> None:
-        """Return when everything is done. Raises E0802, E0824 or E0825, after the others were cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number in range(len(self._servers)):
-                    group.create_task(self._serve(number))
-        finally:
-            self._lost.put(None)
-
-    def next_lost(self) -> tuple[int, Lost] | None:
-        """Wait for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
-        while True:
-            try:
-                return self._lost.get(timeout=LOOK)
-            except Empty:
-                look()
-
-    def back(self, number: int, address: Address) -> None:
-        """Let a server be asked again. To be called in the thread of the loop."""
-        self._servers[number] = address
-        self._down.discard(number)
-        self._tell()
+        """Return when everything is done. Raises E0802, E0824 or what `ask` does, after the others were cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(len(self._servers)):
+                group.create_task(self._serve(number))
 
     async def _serve(self, number: int) -> None:
-        while self._open:
-            try:
-                async with connect(self._servers[number], self._at_once) as client:
-                    await self._ask_all(number, client)
-            except* Lost as several:
-                # The other requests to this server were cancelled with the first that failed.
-                self._waiting[number].extendleft(reversed(self._asked[number].values()))
-                self._running -= len(self._asked[number])
-                self._asked[number].clear()
-                self._prompts[number] = 0
-                self._down.add(number)
-                self._tell()
-                fault = first(several)
-                assert isinstance(fault, Lost)
-                self._lost.put((number, fault))
-            while number in self._down and self._open:
-                await self._hear()
-
-    async def _ask_all(self, number: int, client: httpx.AsyncClient) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with connect(self._servers[number], self._at_once) as client, asyncio.TaskGroup() as group:
             while self._open:
                 while not self._full(number) and (work := self._next(number)) is not None:
                     work.server = number
-                    self._asked[number][id(work)] = work
+                    self._asked[number] += 1
                     self._prompts[number] += len(work.request.prompt)
                     self._running += 1
                     group.create_task(self._ask(number, work, client))
-                await self._hear()
+                await self._news.wait()
 
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
         await _answer(work, client, self._servers[number], self._ahead, self._read)
         assert work.response is not None
         if self._hears is not None:
             self._hears(work.index, work.response, work.answers)
-        del self._asked[number][id(work)]
+        self._asked[number] -= 1
         self._prompts[number] -= len(work.request.prompt)
         self._running -= 1
         self._ended += 1
@@ -203,16 +131,12 @@ class Round:
         """Return what a server is asked next: of its own first, then of those that wait longest for another one."""
         if self._waiting[number]:
             return self._waiting[number].popleft()
-        others = [
-            waiting
-            for other, waiting in enumerate(self._waiting)
-            if waiting and (other in self._down or self._full(other))
-        ]
+        others = [waiting for other, waiting in enumerate(self._waiting) if waiting and self._full(other)]
         return max(others, key=len).pop() if others else None
 
     def _full(self, number: int) -> bool:
         """Return whether a server gets nothing more before something that it was asked is done."""
-        asked, room = len(self._asked[number]), self._servers[number].room
+        asked, room = self._asked[number], self._servers[number].room
         if asked >= self._at_once:
             return True
         if not (asked and room and self._ahead is not None and self._longest):
@@ -221,9 +145,6 @@ class Round:
         assumed = self._running * self._longest * ASSUMED
         expected = (self._tokens + assumed) / (self._ended + self._running)
         return (asked + 1) * (self._prompts[number] / asked + SPARE * expected) > room
-
-    async def _hear(self) -> None:
-        await self._news.wait()
 
     def _tell(self) -> None:
         """Wake all that wait for something to have changed."""
@@ -236,7 +157,7 @@ async def _answer(
 ) -> None:
     while work.response is None:
         assert work.draft is not None
-        work.response = work.draft.take(await _ask(client, work.draft.message()))
+        work.response = work.draft.take(await ask(client, address, work.draft.message()))
     if ahead is None:
         return
     if not work.cuts:
@@ -263,32 +184,10 @@ async def _force(
     seeds = [forced_seed(work.request.seed, work.request.drawn + cut) for cut in cuts]
     message = forced_message(tokens, places, forcing, seeds, sampling)
     if address.cuts:
-        answers = await _ask(client, message, FORCED)
+        answers = await ask(client, address, message, FORCED)
     else:
-        answers = await _ask(client, spell_out(message))
+        answers = await ask(client, address, spell_out(message))
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)
         read.sent += int(answer["meta_info"]["prompt_tokens"])
         read.cached += int(answer["meta_info"]["cached_tokens"])
-
-
-async def _ask(client: httpx.AsyncClient, message: dict[str, Any], path: str = "/generate") -> Any:
-    try:
-        reply = await client.post(path, content=orjson.dumps(message), headers=_JSON)
-        if reply.status_code == 200:
-            return orjson.loads(reply.content)
-    except (httpx.TransportError, ValueError) as fault:
-        raise Lost(f"{type(fault).__name__} {fault}".rstrip()) from fault
-    if reply.status_code >= 500:
-        raise Lost(f"status {reply.status_code}")
-    raise explain_refusal(reply)
-
-
-def explain_refusal(reply: httpx.Response) -> Problem:
-    """Return E0825, with what the server answers of a request that it does not take."""
-    return problem(
-        "E0825",
-        f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
-        where=str(reply.request.url),
-        help="its log says more; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested one",
-    )

@@ -23,6 +23,7 @@ from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
 from runners.engine.sglang.settings import CHANNELS, Settings
 from runners.meeting import GLOO, LOOPBACK, interface
+from runners.process import ProcessDied, end_of, last_lines
 from runners.scratch import Scratch
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
@@ -36,16 +37,6 @@ _BY_ITSELF = "kill_process_tree called"
 _ARCHITECTURE = re.compile(
     r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"
 )
-_LINES = 12
-_WIDTH = 200
-_TAIL = 1 << 16
-
-
-def last_lines(log: Path, begin: int = 0) -> list[str]:
-    """Return the last lines of a log after its byte `begin`, without blank ones and with long ones cut."""
-    text = _end(log, begin)
-    lines = [line.rstrip()[:_WIDTH] for line in text.splitlines() if line.strip()]
-    return lines[-_LINES:]
 
 
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
@@ -55,12 +46,13 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
     """
     from runners.exhaustion import SAID
 
-    lines, whole = last_lines(log, begin), _end(log, begin)
+    lines, whole = last_lines(log, begin), end_of(log, begin)
     if _MEMORY.search(whole) or any(said in whole for said in SAID):
         return out_of_memory(settings, log, lines, "ran out of memory")
     killed = status == -signal.SIGKILL and _BY_ITSELF not in whole
     if killed or _KILLED.search(whole):
-        return out_of_memory(settings, log, lines, "was killed, as systems do when memory runs out")
+        words = "was killed, as systems do when memory runs out"
+        return ProcessDied(*out_of_memory(settings, log, lines, words).diagnostics)
     if _ARCHITECTURE.search(whole):
         return problem(
             "E0801",
@@ -107,18 +99,7 @@ def port_taken(log: Path, begin: int = 0) -> bool:
 
     SGLang says more after that, and ends only when its own first request to the port has failed.
     """
-    return any(mark in _end(log, begin) for mark in IN_USE)
-
-
-def _end(log: Path, begin: int = 0) -> str:
-    """Return the end of a log, after its byte `begin`; further back than what is shown."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(begin, size - _TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return any(mark in end_of(log, begin) for mark in IN_USE)
 
 
 _MEETING = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
@@ -137,7 +118,8 @@ class Address:
     """A server's address, the key that it asks for, and its version of SGLang.
 
     `cuts` says that it cuts responses itself, as those do that this project's launcher started. `room` is how many tokens
-    its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where NCCL chooses.
+    its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where NCCL chooses. `log` takes
+    what it says.
     """
 
     url: str
@@ -146,6 +128,7 @@ class Address:
     cuts: bool = False
     room: int = 0
     channels: int = 0
+    log: Path | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -168,20 +151,8 @@ class Host:
         """Return whether it runs."""
         raise NotImplementedError
 
-    @property
-    def near(self) -> bool:
-        """Return whether it is on this machine, so that memory can be shared."""
-        return True
-
-    def said(self) -> list[str]:
-        """Return the last lines of its log."""
-        return []
-
-    def note(self, words: str) -> None:
-        """Add a line to its log."""
-
     def kill(self) -> None:
-        """End the server at once, whatever state it is in. It may be started again."""
+        """End the server at once, whatever state it is in."""
 
     def stop(self) -> None:
         """End it, or give it back."""
@@ -231,7 +202,9 @@ class Server(Host):
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                self.address = replace(read_settings(address), cuts=cuts_itself(address))
+                self.address = replace(
+                    read_settings(address), cuts=cuts_itself(address), log=self._own_output()
+                )
                 return self.address
             status = self.process.poll() if self.process else None
             self.kill()
@@ -250,9 +223,13 @@ class Server(Host):
         return self.process is not None and self.process.poll() is None
 
     def said(self) -> list[str]:
-        """Return the last lines that it wrote, in whatever log of its; it may have been removed since."""
-        output = self.log if self._output is None else Path(f"/proc/self/fd/{self._output.fileno()}")
-        return last_lines(output, self._begin)
+        """Return the last lines that it wrote."""
+        return last_lines(self._own_output(), self._begin)
+
+    def _own_output(self) -> Path:
+        """Return what it writes to, in whatever log of its, which may have been removed since."""
+        output = self._output
+        return self.log if output is None else Path(f"/proc/{os.getpid()}/fd/{output.fileno()}")
 
     def use_log(self, log: Path) -> None:
         """Let notes and output of the next start go to another log, which gets the process's last lines."""

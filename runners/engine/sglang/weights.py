@@ -1,52 +1,43 @@
 """Bring new weights to running servers, to all of them at once.
 
-They go through shared memory where servers and trainer are on one machine, by broadcast between machines, and through
-files where neither works.
+Each trainer hands them to the server on its own devices, through shared memory or handles of a GPU's; servers apart get
+them by broadcast, and the checkpoint of a task from its files.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import json
-import shutil
 import socket
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.multiprocessing as sharing
-from safetensors.torch import save_file
 from torch import distributed as dist
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.memory import HANDED
 from runners.engine.protocol import SharedWeights
-from runners.engine.sglang.control import Lines, Lost, Refused, call_all, choose_failure, update_session
+from runners.engine.sglang.control import Lines, call_all, lost, update_session
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import EXPANDABLE
 from runners.meeting import SharedFile, gloo_at
 from runners.seats import set_nccl
 
-Way = Literal["tensor", "broadcast", "disk"]
 _WHOLE = "load the weights of the same model, whole"
-
-
-def ways(near: bool) -> tuple[Way, ...]:
-    """Return the ways to try, the fastest first. `near`: all servers are on this machine."""
-    return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
+State = Mapping[str, torch.Tensor]
 
 
 def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -65,95 +56,11 @@ def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int,
             raise problem("E0806", message, help=_WHOLE)
 
 
-def update(
-    way: Way, state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path, model: Path
-) -> None:
-    """Bring a state dict to every server. `ranks` is the number of processes of each.
-
-    `aside` is where files may be laid down, `model` the folder with the config that belongs to them. Raises `Refused`
-    where a server does not take them or this process cannot send them, `Lost` where a server does not answer.
-    """
-    try:
-        if way == "disk":
-            with _laid_down(state, aside, model) as folder:
-                from_disk(folder, servers, version)
-        elif way == "tensor":
-            _from_tensor(state, servers, ranks, version)
-        else:
-            send(state, servers, ranks, version, aside)
-    except (RuntimeError, OSError, ValueError, TypeError) as fault:
-        raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
-    finally:
-        # Those that gather them wait for this process.
-        deque(state.values(), 0)
-
-
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
-    """Let every server read the weights of a model folder. Raises `Refused`, `Lost`."""
-    message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    """Let every server read the weights of a model folder. Raises what `Lines.ask` does."""
     with Lines(servers) as lines:
-        lines.ask("/update_weights_from_disk", message, size)
-
-
-def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
-    """Hand servers pieces of shared memory (on a GPU: handles of its memory) to copy from, all of them the same."""
-    with Lines(servers) as lines, update_session(lines):
-        ahead = _Ahead(untied(state))
-        while (bucket := ahead.bucket) is not None:
-            packed = packed_tensors(bucket)
-            message = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-            lines.ask("/update_weights_from_tensor", message, meanwhile=ahead.put_together)
-
-
-@contextmanager
-def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
-    """Write a model folder with these tensors and the config of `model`, for as long as it is read."""
-    aside.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="weights-", dir=aside))
-    try:
-        for name in ("config.json", "generation_config.json"):
-            if (model / name).is_file():
-                shutil.copyfile(model / name, folder / name)
-        places: dict[str, str] = {}
-        for number, part in enumerate(parts(untied(state))):
-            file = f"model-{number:05d}.safetensors"
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in part}, folder / file)
-            places |= dict.fromkeys((name for name, _ in part), file)
-        index = {"metadata": {}, "weight_map": places}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-State = Mapping[str, torch.Tensor]
-
-
-class Arriving(State):
-    """Weights that several processes gather one after another, as each is first asked for. They stay for later readers.
-
-    `begin` lets the processes begin, and gives the tensors. One reader at a time.
-    """
-
-    def __init__(self, begin: Callable[[], Iterator[tuple[str, torch.Tensor]]]) -> None:
-        self._begin, self._here = begin, dict[str, torch.Tensor]()
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self._here[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from tuple(self._here)
-        for name, tensor in self._coming:
-            self._here[name] = tensor
-            yield name
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    @cached_property
-    def _coming(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return self._begin()
+        message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
+        lines.ask("/update_weights_from_disk", message)
 
 
 SIZE = HANDED // 2
@@ -251,16 +158,22 @@ _GLANCE = 0.001
 """Seconds between two looks at whether a bucket has arrived."""
 
 
-def send(state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path) -> None:
+def send(
+    pieces: Iterable[tuple[str, torch.Tensor]],
+    servers: Sequence[Address],
+    ranks: int,
+    version: int,
+    aside: Path,
+) -> None:
     """Send weights to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
 
     All meet in a folder within `aside`, which the servers see. Each bucket is sent once. While it is on its way and read,
-    the next one is put together. Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
+    the next one is put together. Raises what `Lines.ask` does, and ProcessDied where a bucket does not arrive.
     """
-    on_gpu = next(iter(state.values())).is_cuda
-    backend, name = "nccl" if on_gpu else "gloo", f"reodsl-{version}"
+    ahead, name = _Ahead(pieces), f"reodsl-{version}"
+    assert ahead.bucket is not None
+    backend = "nccl" if ahead.bucket.flat.is_cuda else "gloo"
     with Lines(servers) as lines, _group(lines, ranks, backend, name, aside) as group, update_session(lines):
-        ahead = _Ahead(untied(state))
         while (bucket := ahead.bucket) is not None:
             message = {
                 "names": [name for name, _ in bucket.tensors],
@@ -271,7 +184,10 @@ def send(state: State, servers: Sequence[Address], ranks: int, version: int, asi
                 "weight_version": str(version),
             }
             taking = partial(lines.ask, "/update_weights_from_distributed", message)
-            call_all([taking, partial(group.send, bucket.flat)], ahead.put_together)
+            try:
+                call_all([taking, partial(group.send, bucket.flat)], ahead.put_together)
+            except RuntimeError as fault:
+                raise lost(servers[0], first_line(fault)) from fault
 
 
 class _Own:
@@ -355,9 +271,8 @@ def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> It
         try:
             call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
             yield joined[0]
+            lines.ask("/destroy_weights_update_group", {"group_name": name})
         finally:
-            # A server that is gone has none; the earlier failure is reported.
-            lines.tell("/destroy_weights_update_group", {"group_name": name})
             for membership in joined:
                 membership.leave()
 
@@ -372,9 +287,6 @@ def _seen_at(server: Address) -> str:
 
 _DEVICE = 6
 """The place of the device's number among the arguments of `rebuild_cuda_tensor`."""
-
-Fault = Refused | Lost
-"""A failure as it travels between processes."""
 
 
 def hand(
@@ -391,52 +303,30 @@ def hand(
     While a server reads a bucket, the next one is put together.
 
     Server number i has `wide` processes, on the devices of ranks i × wide and on. The first of these ranks tells it, for
-    all of them. A failure anywhere ends it everywhere, after the same bucket, and is raised by rank 0: `Hung`, `Lost` or
-    `Refused`.
+    all of them. Raises what `Lines.ask` does.
     """
-    try:
-        _hand(pieces, rank, gather, servers, wide, version, size)
-    except (Refused, Lost):
-        if rank == 0:
-            raise
-
-
-def _hand(
-    pieces: Iterator[tuple[str, torch.Tensor]],
-    rank: int,
-    gather: Callable[[Any], list[Any]],
-    servers: Mapping[int, Address],
-    wide: int,
-    version: int,
-    size: int,
-) -> None:
     number, place = divmod(rank, wide)
     address = servers.get(number)
-    of_this_server = slice(number * wide, (number + 1) * wide)
-    fault: Fault | None = None
     with ExitStack() as session:
         lines: Lines | None = None
         if address is not None and place == 0:
             lines = session.enter_context(Lines([address]))
-            fault = _fault_of(partial(session.enter_context, update_session(lines)))
+            session.enter_context(update_session(lines))
         ahead, read = _Ahead(pieces, size), None
         while (bucket := ahead.bucket) is not None:
-            packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
             # Until all have come here, servers may still read what this process handed out before.
-            answers = gather((packed, fault or broken))
+            payloads = gather(packed_tensors(bucket) if address is not None else "")
             read = bucket
-            _require([each for _, each in answers])
             if lines is None:
                 ahead.put_together()
                 continue
-            payloads = [payload for payload, _ in answers[of_this_server]]
-            message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
-            ask = partial(lines.ask, "/update_weights_from_tensor", message, meanwhile=ahead.put_together)
-            fault = _fault_of(ask)
-        _require(gather(fault))
+            message = {
+                "serialized_named_tensors": payloads[number * wide : (number + 1) * wide],
+                "weight_version": str(version),
+            }
+            lines.ask("/update_weights_from_tensor", message, ahead.put_together)
+        gather(None)
         del read
-        fault = _fault_of(session.close)
-    _require(gather(fault))
 
 
 def packed_tensors(bucket: Bucket) -> str:
@@ -445,28 +335,6 @@ def packed_tensors(bucket: Bucket) -> str:
         buffer = io.BytesIO()
         _Pickler(buffer).dump(list(bucket.tensors))
         return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _try_to_pack(bucket: Bucket) -> tuple[str, Fault | None]:
-    try:
-        return packed_tensors(bucket), None
-    except (RuntimeError, OSError, ValueError, TypeError) as fault:
-        return "", Refused(f"{type(fault).__name__}: {fault}")
-
-
-def _fault_of(call: Callable[[], object]) -> Fault | None:
-    try:
-        call()
-    except (Refused, Lost) as fault:
-        return fault
-    return None
-
-
-def _require(faults: Sequence[Fault | None]) -> None:
-    """Raise the worst failure of all processes, if there is any."""
-    failed = [fault for fault in faults if fault is not None]
-    if failed:
-        raise choose_failure(failed)
 
 
 class _Pickler(ForkingPickler):

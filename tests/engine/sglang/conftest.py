@@ -13,9 +13,8 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.sglang import control
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import find_interpreter
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -77,20 +76,3 @@ def taken_port() -> Iterator[int]:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
-
-
-@pytest.fixture
-def quick_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server is silent from the first moment on, and asked without a pause."""
-    monkeypatch.setattr(control, "_SILENCE", 0.0)
-    monkeypatch.setattr(control, "_PAUSE", 0.0)
-    monkeypatch.setattr(control, "_ANSWER", 0.5)
-
-
-@pytest.fixture
-def frozen() -> Iterator[Address]:
-    """Takes connections as a stopped process's system does, and never answers."""
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(1024)
-        yield Address(f"http://127.0.0.1:{deaf.getsockname()[1]}", "")

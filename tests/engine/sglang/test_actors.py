@@ -15,7 +15,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import TokenSampling
 from runners.engine.sglang.hosts import Actor
-from runners.engine.sglang.settings import Settings
+from runners.process import ProcessDied
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
@@ -34,35 +34,21 @@ def ray() -> Iterator[Any]:
         yield ray
 
 
-def test_the_second_of_two_servers_is_on_the_node_and_the_gpus_of_the_first(tmp_path: Path) -> None:
-    import ray
-
-    from runners.execute.instance import start_ray
-
-    with start_ray(None):
-        settings = Settings(tmp_path, 8, 1, device="cuda", notes=tmp_path)
-        first = Actor(settings, Resources(engine="sglang"), 0, tmp_path / "a.log")
-        first.node, first.devices = ray.get_runtime_context().get_node_id(), "3,4"
-        second = Actor(settings, Resources(engine="sglang"), 0, tmp_path / "b.log", first)
-        assert ray.get(second._make().find_place.remote()) == (True, first.node, "3,4")
-
-
 def answers(folder: Path, logs: Path) -> tuple[Tokens, Tokens, list[int]]:
-    """In a Ray worker: greedy tokens of the checkpoint and, with the server killed before, of other weights."""
+    """In a Ray worker: greedy tokens of the checkpoint and of other weights; then its server is killed."""
     engine: Any = open_engine(folder, Resources(engine="sglang"), 100, logs)
     try:
         (host,) = engine.fleet.hosts
         assert isinstance(host, Actor)
-        assert host.near
         requests = make_requests(5, 2, seed=1)
         first = [r.tokens for r in engine.generate(requests, GREEDY)]
         engine.load_weights(make_model("qwen3-gqa-tied", seed=5).state_dict(), 1)
+        second = [r.tokens for r in engine.generate(requests, GREEDY)]
         launcher = next(p for p in psutil.process_iter(["cmdline"]) if _serves(p, folder))
         family = [launcher.pid, *(child.pid for child in launcher.children(recursive=True))]
         os.killpg(launcher.pid, signal.SIGKILL)
-        second = [r.tokens for r in engine.generate(requests, GREEDY)]
-        now = next(p for p in psutil.process_iter(["cmdline"]) if _serves(p, folder))
-        family += [now.pid, *(child.pid for child in now.children(recursive=True))]
+        with pytest.raises(ProcessDied, match="the SGLang server at"):
+            engine.generate(requests, GREEDY)
     finally:
         engine.close()
     return first, second, family
@@ -80,7 +66,7 @@ def test_a_task_of_rays_has_its_server_beside_it(
     requests = make_requests(5, 2, seed=1)
     for found, model in ((first, served_model), (second, make_model("qwen3-gqa-tied", seed=5))):
         assert found == [r.tokens for r in engine_of(model).generate(requests, GREEDY)]
-    assert len(family) >= 4
+    assert len(family) >= 2
     _, alive = psutil.wait_procs(
         [psutil.Process(pid) for pid in family if psutil.pid_exists(pid)], timeout=20
     )

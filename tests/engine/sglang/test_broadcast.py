@@ -18,12 +18,14 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from reodsl.diagnostics import Problem
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lines, Refused
+from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address, add_settings
 from runners.engine.sglang.settings import CHANNELS, Settings, find_interpreter
-from runners.engine.sglang.weights import Arriving, _group, _Own, send, update
+from runners.engine.sglang.weights import _group, _Own, send
 from runners.meeting import SharedFile
+from runners.process import ProcessDied
 from tests.engine.sglang.many_servers import Servers, serving
 from tests.listening import heard
 
@@ -38,14 +40,14 @@ def test_servers_and_trainer_meet_in_a_folder_of_their_own_at_no_port(
     class Joining:
         servers = (Address("http://127.0.0.1:9", ""),)
 
-        def ask(self, path: str, messages: list[dict[str, Any]]) -> None:
+        def ask(self, path: str, messages: Any) -> None:
+            if path == "/destroy_weights_update_group":
+                return
             file = Path(messages[0]["master_address"])
             assert file.parent.stat().st_mode & 0o777 == 0o700
             store = SharedFile(file, 2, PATIENCE)
             PrefixStore("named", store).set("a", "b")
             asked.extend(messages)
-
-        def tell(self, *_: Any) -> None: ...
 
     class Own:
         def __init__(self, backend: str, store: Store, world: int, name: str, channels: int) -> None:
@@ -215,22 +217,17 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
     monkeypatch.setattr(weights, "SIZE", 16)
     monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
     with serving(Reading(2)) as servers:
-        state = Arriving(pieces)
-        update("broadcast", state, servers.addresses, 1, 7, tmp_path, tmp_path)
+        send(pieces(), servers.addresses, 1, 7, tmp_path)
         for told in servers.told:
             assert [body["names"] for _, body in told if "names" in body] == [["0"], ["1"], ["2"], ["3"]]
         assert not any(servers.open)
     assert sent == [[float(number)] * 4 for number in range(4)]
     assert waited == [1, 2, 3, 4]
-    assert list(state) == ["0", "1", "2", "3"]
     monkeypatch.undo()
     dist.destroy_process_group(real)
 
 
-def test_a_failure_of_either_side_is_told_once_and_ends_what_is_gathered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others who gather wait for the last tensor, whatever became of the first."""
+def test_a_failure_of_either_side_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = {f"{number}": torch.full((4,), float(number)) for number in range(4)}
 
     class Breaking:
@@ -241,23 +238,15 @@ def test_a_failure_of_either_side_is_told_once_and_ends_what_is_gathered(
         def send(self, _: torch.Tensor) -> None: ...
 
     monkeypatch.setattr(weights, "SIZE", 16)
-    for group, refused, message in ((Breaking(), 0, "not taken"), (Whole(), 1, "distributed answered")):
-        gathered = list[str]()
-
-        def pieces(gathered: list[str] = gathered) -> Iterator[tuple[str, torch.Tensor]]:
-            for name, tensor in tensors.items():
-                gathered.append(name)
-                yield name, tensor
-
+    for group, refused, message in ((Breaking(), 0, "not taken"), (Whole(), 1, "refused a request")):
         monkeypatch.setattr(weights, "_group", lambda *_, group=group: nullcontext(group))
         with serving(Servers(2)) as servers:
             servers.refuses[1]["/update_weights_from_distributed"] = refused
-            with pytest.raises(Refused, match=message):
-                update("broadcast", Arriving(pieces), servers.addresses, 1, 7, tmp_path, tmp_path)
+            with pytest.raises(Problem, match=message) as caught:
+                send(tensors.items(), servers.addresses, 1, 7, tmp_path)
+            assert isinstance(caught.value, ProcessDied) == (not refused)
             # Nothing is sent after it.
             assert servers.paths(0).count("/update_weights_from_distributed") == 1
-            assert not any(servers.open)
-        assert gathered == list(tensors)
 
 
 @pytest.mark.slow
@@ -281,7 +270,7 @@ def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
     monkeypatch.setattr(weights, "_group", group)
     monkeypatch.setattr(weights, "SIZE", 16)
     send(
-        {f"{n}": torch.full((4,), float(n)) for n in range(6)},
+        ((f"{n}", torch.full((4,), float(n))) for n in range(6)),
         [Address("http://127.0.0.1:9", "")],
         1,
         7,

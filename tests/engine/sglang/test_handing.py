@@ -15,16 +15,15 @@ import torch
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import Problem
-from reodsl.store.manifest import read_record
 from runners.engine.protocol import SharedWeights
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Hung, Lost, Refused
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.weights import by_identity, hand
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
+from runners.process import ProcessDied
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.many_servers import Servers, serving
 
@@ -135,65 +134,15 @@ def test_the_next_bucket_is_put_together_while_a_server_reads_one() -> None:
     assert read == [True] * 3
 
 
-def test_one_server_that_was_lost_gets_its_weights_from_its_own_process() -> None:
-    with serving(Servers(3)) as servers:
-        Group(3).each(hand, {1: servers.addresses[1]}, 1, 7, BUCKET)
-        assert [len(payloads(servers, number)) for number in range(3)] == [0, 3, 0]
-
-
-def test_a_server_that_refuses_ends_it_for_all_after_the_same_bucket() -> None:
-    group = Group(3)
-    with serving(Servers(3)) as servers:
-        servers.refuses[2]["/update_weights_from_tensor"] = 1
-        with pytest.raises(Refused, match="/update_weights_from_tensor answered"):
-            group.each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
-        assert [len(payloads(servers, number)) for number in range(3)] == [1, 1, 1]
-        assert not any(servers.open)
-    # The others wait for what the first one does about it.
-    assert set(group.raised) == {0}
-
-
-def test_a_server_that_opens_no_update_or_is_gone_ends_it_before_anything_is_sent() -> None:
-    with serving(Servers(2)) as servers:
-        servers.refuses[1]["/begin_weight_update"] = 2
-        with pytest.raises(Refused, match="/begin_weight_update"):
-            Group(2).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
-        assert payloads(servers, 0) == []
-        with pytest.raises(Lost) as caught:
-            Group(2).each(hand, {0: servers.addresses[0], 1: Address("http://127.0.0.1:9", "")}, 1, 7, BUCKET)
-        assert not isinstance(caught.value, Hung)
-        assert not any(servers.open)
-
-
-def test_a_process_that_cannot_share_its_memory_ends_it_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(bucket: Any) -> str:
-        raise RuntimeError("no shared memory here")
-
-    monkeypatch.setattr(weights, "packed_tensors", broken)
-    with serving(Servers(2)) as servers:
-        with pytest.raises(Refused, match="RuntimeError: no shared memory here"):
-            Group(2).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
-        assert not any(servers.open)
-
-
-def test_who_hangs_is_known_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent(weights.Lines):
-        def ask(self, path: str, *_: Any, **__: Any) -> None:
-            if path == "/update_weights_from_tensor":
-                raise Hung(*self.servers)
-
-    monkeypatch.setattr(weights, "Lines", Silent)
-    addresses = [Address(f"http://127.0.0.1:{port}", "key") for port in (8, 9)]
-    with pytest.raises(Hung) as caught:
-        Group(2).each(hand, dict(enumerate(addresses)), 1, 7, BUCKET)
-    assert caught.value.servers == tuple(addresses)
-
-
-def test_an_update_that_cannot_be_closed_is_told() -> None:
-    with serving(Servers(2)) as servers:
-        servers.refuses[1]["/end_weight_update"] = 1
-        with pytest.raises(Refused, match="/end_weight_update"):
-            Group(2).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
+def test_a_server_that_refuses_or_is_gone_ends_its_process() -> None:
+    with serving(Servers(1)) as servers:
+        for path, told in (("/begin_weight_update", 0), ("/update_weights_from_tensor", 1)):
+            servers.refuses[0][path] = 1
+            with pytest.raises(Problem, match="refused a request"):
+                Group(1).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
+            assert len(payloads(servers, 0)) == told
+    with pytest.raises(ProcessDied):
+        Group(1).each(hand, {0: Address("http://127.0.0.1:9", "")}, 1, 7, BUCKET)
 
 
 def test_a_gpu_travels_by_what_it_is_and_not_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,13 +166,10 @@ class Standing(Host):
     alive = True
 
     def __init__(self, address: Address) -> None:
-        self.address, self.notes = address, list[str]()
+        self.address = address
 
     def start(self) -> Address:
         return self.address
-
-    def note(self, words: str) -> None:
-        self.notes.append(words)
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
@@ -283,12 +229,7 @@ def test_servers_that_take_turns_with_trainers_get_weights_from_each(fleet: Any)
     made, servers, spread = fleet()
     made.load(spread.shared, 3)
     assert spread.asked == []
-    assert made.way == "tensor"
     assert all("/update_weights_from_tensor" in servers.paths(number) for number in range(2))
-    # Again for one that was lost in the middle of rollouts.
-    before = len(servers.told[0])
-    made._renew([1])
-    assert len(servers.told[0]) == before
 
 
 def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
@@ -299,50 +240,30 @@ def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
     assert not any(servers.told)
 
 
-def test_files_are_next_where_processes_cannot_hand_over(fleet: Any, tmp_path: Path) -> None:
-    made, servers, spread = fleet()
-    for refuses in servers.refuses:
-        refuses["/update_weights_from_tensor"] = 1
-    made.load(spread.shared, 3)
-    assert made.way == "disk"
-    # In the processor's memory: the devices are the servers' then.
-    assert spread.asked == ["cpu"]
-    assert "weights do not go by tensor" in made.hosts[0].notes[0]
-    assert read_record(tmp_path / "aside")["weights"] == ["by disk, not tensor"]
-
-
 @pytest.mark.parametrize(("world", "changes"), [(2, {"in_turn": False}), (2, {"tensor_parallel": 2})])
-def test_servers_apart_get_them_from_the_first_process(fleet: Any, world: int, changes: Any) -> None:
+def test_servers_apart_get_them_from_the_first_process(
+    fleet: Any, world: int, changes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    monkeypatch.setattr(weights, "send", lambda pieces, *_: sent.append([name for name, _ in pieces]))
     made, servers, spread = fleet(world, **changes)
     made.load(spread.shared, 3)
     assert spread.asked == ["first", "last"]
-    # They stay for one that is lost in the middle of rollouts.
-    made._renew([1])
-    assert spread.asked == ["first", "last"]
-    assert payloads(servers, 1)[-1][0].split()[-1] == list(spread.state)[-2]
+    assert sent == [list(spread.state)]
+    assert not any(servers.told)
 
 
-def test_processes_that_gather_weights_are_let_go_before_a_lost_server_starts_again(fleet: Any) -> None:
-    """That takes longer than they wait for each other. The server that refuses half of the weights gets all of them."""
-    made, servers, spread = fleet(in_turn=False)
-    begun = list[list[str]]()
-    servers.refuses[0]["/update_weights_from_tensor"] = 1
-    standing = made._standing
-    made._standing = lambda numbers: (begun.append(list(spread.asked)), standing(numbers))[1]
-    made.load(spread.shared, 3)
-    assert begun == [[], ["first", "last"], ["first", "last"]][: len(begun)]
-    assert len(begun) > 1
-
-
-def test_memory_of_a_gpu_is_shared_with_the_server_on_it_alone(fleet: Any) -> None:
-    """Another one would be ended by a handle of a GPU that it does not see."""
-    on_cpu, _, _ = fleet()
-    assert on_cpu._share_memory([0, 1])
-    many, _, _ = fleet(device="cuda")
-    assert not many._share_memory([0])
-    many.hosts.pop()
-    assert many._share_memory([0])
-    apart, _, _ = fleet(device="cuda", in_turn=False)
-    apart.hosts.pop()
-    assert not apart._share_memory([0])
-    assert weights.ways(near=False) == ("broadcast", "disk")
+def test_one_process_hands_them_to_the_server_on_its_device_alone(
+    fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one would be ended by a handle of a GPU that it does not see, and gets them by broadcast."""
+    sent: list[list[str]] = []
+    monkeypatch.setattr(weights, "send", lambda pieces, *_: sent.append([name for name, _ in pieces]))
+    made, servers, spread = fleet()
+    made.load(spread.state, 3)
+    assert sent == [list(spread.state)[:-1]]
+    for own in (made.hosts, made.servers):
+        own.pop()
+    made.load(spread.state, 4)
+    assert len(sent) == 1
+    assert "/update_weights_from_tensor" in servers.paths(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,58 +16,10 @@ import psutil
 import pytest
 
 import reodsl
-from runners.draws import forced_seed
-from runners.engine.protocol import Request
-from runners.engine.sglang.messages import drawing
-from runners.models.folder import save
-from runners.models.tokenizer import word_tokenizer
-from tests.engine.engine_reference import VOCAB, make_model
-from tests.engine.sglang.on_nodes import ANSWER, CUTS, FORCING, REQUESTS, VERSION, WHOLE
-from tests.engine.sglang.speaking import said
 from tests.execute.clusters import simulated
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-
-
-def answer(request: Request, tokens: list[int], cut: int) -> list[int]:
-    seed = drawing(ANSWER, forced_seed(request.seed, cut))["sampling_seed"]
-    return said([*request.prompt, *tokens[:cut], *FORCING], seed, ANSWER.max_tokens)
-
-
-@pytest.mark.heavy
-def test_engines_and_their_nodes_are_lost_and_nothing_of_what_they_were_asked(tmp_path: Path) -> None:
-    """A server's process is killed, then the whole node of an engine; the task on a third node hears of neither."""
-    model, logs = tmp_path / "model", tmp_path / "logs"
-    save(make_model("qwen3-gqa-tied"), word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), model)
-    python = tmp_path / "sglang" / "bin" / "python"
-    (tmp_path / "sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
-    python.parent.mkdir()
-    # In the place of the launcher, the arguments behind it the same.
-    python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {HERE / "speaking.py"} "$@"\n')
-    python.chmod(0o755)
-    out = subprocess.run(
-        [sys.executable, HERE / "on_nodes.py", model, logs],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "REODSL_SGLANG_PYTHON": str(python)},
-    )
-    assert out.returncode == 0, out.stderr[-3000:]
-    found = json.loads(out.stdout.splitlines()[-1])
-    assert (found["nodes"], found["far"]) == (3, [True, True])
-    wanted = [said(list(one.prompt), one.seed, WHOLE.max_tokens) for one in REQUESTS]
-    assert found["tokens"] == wanted
-    assert found["versions"] == [[VERSION]] * len(REQUESTS)
-    assert found["forced"] == [
-        [[cut, answer(one, tokens, cut)] for cut in CUTS]
-        for one, tokens in zip(REQUESTS, wanted, strict=True)
-    ]
-    lives: dict[int, list[str]] = {}
-    for line in found["told"]:
-        lives.setdefault(line["pid"], []).append(line["path"])
-    assert len(lives) == 4
-    assert all(paths[0] == "/update_weights_from_disk" for paths in lives.values())
 
 
 CLUSTER = """

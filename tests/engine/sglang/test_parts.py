@@ -30,11 +30,11 @@ from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
 from runners.engine.sglang.rounds import Work
-from runners.engine.sglang.server import diagnose, last_lines, port_taken
+from runners.engine.sglang.server import diagnose, port_taken
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
-from runners.engine.sglang.weights import ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
+from runners.process import last_lines
 from runners.train.ranks import joined
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.environments import python_with
@@ -439,11 +439,6 @@ def test_only_what_has_no_answer_is_open() -> None:
     assert work.open == (0, 2)
     work.answers = {0: (4,), 2: (4,)}
     assert work.done
-
-
-def test_the_fastest_way_comes_first() -> None:
-    assert ways(near=True) == ("tensor", "broadcast", "disk")
-    assert ways(near=False)[0] == "broadcast"
 
 
 def test_the_stand_ins_hash_is_murmur3() -> None:

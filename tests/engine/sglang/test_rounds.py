@@ -1,10 +1,9 @@
-"""How requests are spread over servers, with answers made here: what is full or lost leaves its requests to the others."""
+"""How requests are spread over servers, with answers made here: what is full leaves its requests to the others."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,12 @@ import pytest
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Ended, Request, TokenSampling
-from runners.engine.sglang import rounds
-from runners.engine.sglang.control import Loop, Lost
+from runners.engine.sglang import control, rounds
+from runners.engine.sglang.control import Loop, lost
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
+from runners.process import ProcessDied
 
 ONE = TokenSampling(1)
 Answer = Callable[[int, int], Any]
@@ -48,15 +48,14 @@ def ask(
     ahead: Ahead | None = None,
     servers: int = 2,
     ended: Ended | None = None,
-) -> tuple[list[tuple[int, int]], list[int]]:
-    """Asks for works, servers that are lost coming back at once; what each server was asked, and which were lost.
+) -> list[tuple[int, int]]:
+    """Asks for works; what each server was asked.
 
     `answer` is awaited with the number of a server and of a work before the answer goes out.
     """
     told: list[tuple[int, int]] = []
-    lost: list[int] = []
 
-    async def reply(client: httpx.AsyncClient, message: dict[str, Any]) -> Any:
+    async def reply(client: httpx.AsyncClient, _: Address, message: dict[str, Any]) -> Any:
         number = client.base_url.port
         assert number is not None
         several = isinstance(message["input_ids"][0], list)
@@ -67,30 +66,21 @@ def ask(
         one = {"output_ids": [5], "meta_info": meta | {"prompt_tokens": 1, "cached_tokens": 0}}
         return [one] * len(message["input_ids"]) if several else one
 
-    monkeypatch.setattr(rounds, "_ask", reply)
+    monkeypatch.setattr(rounds, "ask", reply)
 
     addresses = [Address(f"http://127.0.0.1:{number}", "") for number in range(1, servers + 1)]
     asking = Round(asked, addresses, at_once, ahead, Read(), ended=ended)
-
-    def bring_back() -> None:
-        while (heard := asking.next_lost()) is not None:
-            number, why = heard
-            assert str(why) == "gone"
-            lost.append(number)
-            loop.call(asking.back, number, Address(f"http://127.0.0.1:{number + 11}", ""))
-
-    loop.run(asking.run(), bring_back)
+    loop.run(asking.run())
     assert all(work.done for work in asked)
-    return told, lost
+    return told
 
 
 def test_each_request_is_asked_once_of_its_own_server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(*_: int) -> None:
         """An answer without delay."""
 
-    told, lost = ask(loop, monkeypatch, works([0, 0, 1, 0, 1]), at_once)
+    told = ask(loop, monkeypatch, works([0, 0, 1, 0, 1]), at_once)
     assert sorted(told) == [(1, 0), (1, 1), (1, 3), (2, 2), (2, 4)]
-    assert lost == []
 
 
 def test_a_server_that_is_through_takes_what_waits_for_a_full_one(
@@ -106,46 +96,21 @@ def test_a_server_that_is_through_takes_what_waits_for_a_full_one(
             rest.set()
 
     asked = works([0, 0, 0, 0, 1])
-    told, _ = ask(loop, monkeypatch, asked, answer, at_once=1)
+    told = ask(loop, monkeypatch, asked, answer, at_once=1)
     # The last that waits goes first to the other server, which ends the first one's long answer with the third of them.
     assert told[:4] == [(1, 0), (2, 4), (2, 3), (2, 2)]
     assert len(told) == 5
     assert [work.server for work in asked if work.index in (2, 3, 4)] == [1, 1, 1]
 
 
-def test_what_a_lost_server_left_is_answered_by_the_others(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def answer(number: int, work: int) -> None:
+def test_a_server_that_ends_ends_all(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(number: int, _: int) -> None:
         if number == 1:
-            raise Lost("gone")
-        await asyncio.sleep(0.01)
+            raise lost(Address("http://127.0.0.1:1", ""), "gone")
+        await asyncio.sleep(600)
 
-    asked = works([0, 0, 0, 1])
-    told, lost = ask(loop, monkeypatch, asked, answer, at_once=2)
-    assert lost == [0]
-    counted = Counter(number for number, _ in told)
-    assert counted[2] + counted[11] == 4
-    assert counted[2] > 1
-
-
-def test_forced_answers_follow_their_response_to_another_server(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: Counter[tuple[int, int]] = Counter()
-
-    async def answer(number: int, work: int) -> None:
-        seen[number, work] += 1
-        if number == 1 and seen[number, work] == 2:
-            raise Lost("gone")
-
-    asked = works([0, 1])
-    ahead = Ahead(lambda _, __: (0,), (7,), ONE)
-    told, lost = ask(loop, monkeypatch, asked, answer, ahead=ahead)
-    assert lost == [0]
-    assert [work.answers for work in asked] == [{0: (5,)}, {0: (5,)}]
-    assert told.count((1, 0)) == 2
-    assert sum(1 for _, work in told if work == 0) == 3
+    with pytest.raises(ProcessDied, match="ended: gone"):
+        ask(loop, monkeypatch, works([0, 0, 0, 1]), answer, at_once=2)
 
 
 def test_who_asked_hears_of_each_response_with_its_answers_while_others_run(
@@ -154,8 +119,6 @@ def test_who_asked_hears_of_each_response_with_its_answers_while_others_run(
     heard: list[tuple[int, dict[int, tuple[int, ...]]]] = []
 
     async def answer(number: int, work: int) -> None:
-        if number == 1 and len(heard) < 2:
-            raise Lost("gone")
         # The last one goes on until the two others were heard of.
         while work == 2 and len(heard) < 2:
             await asyncio.sleep(0.001)
@@ -181,16 +144,6 @@ def test_what_a_hearer_raises_ends_the_round(loop: Loop, monkeypatch: pytest.Mon
     assert caught.value.diagnostics[0].code == "E0741"
 
 
-def test_servers_that_are_all_lost_come_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer(number: int, _: int) -> None:
-        if number < 10:
-            raise Lost("gone")
-
-    told, lost = ask(loop, monkeypatch, works([0, 1, 1]), answer)
-    assert sorted(lost) == [0, 1]
-    assert {work for number, work in told if number > 10} == {0, 1, 2}
-
-
 def test_what_a_server_does_not_take_is_told_in_its_own_words(refusal: Callable[..., None]) -> None:
     def no(_: httpx.Request) -> httpx.Response:
         return httpx.Response(400, text="The input (600 tokens) is longer than the context (512 tokens).")
@@ -198,7 +151,7 @@ def test_what_a_server_does_not_take_is_told_in_its_own_words(refusal: Callable[
     async def asked() -> None:
         address, answers = "http://127.0.0.1:30000", httpx.MockTransport(no)
         async with httpx.AsyncClient(base_url=address, transport=answers) as client:
-            await rounds._ask(client, {"input_ids": [1]})
+            await control.ask(client, Address(address, ""), {"input_ids": [1]})
 
     with pytest.raises(Problem) as caught:
         asyncio.run(asked())
@@ -223,7 +176,7 @@ def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
     running: set[int] = set()
     most: list[int] = []
 
-    async def reply(client: httpx.AsyncClient, message: dict[str, Any], path: str = "") -> Any:
+    async def reply(client: httpx.AsyncClient, _: Address, message: dict[str, Any], path: str = "") -> Any:
         index = message["input_ids"][0]
         running.add(index)
         most.append(len(running))
@@ -231,13 +184,13 @@ def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
         running.discard(index)
         return {"output_ids": [5] * 30, "meta_info": {"weight_version": "0"}}
 
-    monkeypatch.setattr(rounds, "_ask", reply)
+    monkeypatch.setattr(rounds, "ask", reply)
     ahead = Ahead(lambda *_: (), (1,), ONE)
     for then, room, expected in [(ahead, 40, 2), (ahead, 10, 1), (ahead, 0, 8), (None, 40, 8)]:
         most.clear()
         sampling = TokenSampling(30, logprobs=False)
         asked = [Work(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
         address = Address("http://127.0.0.1:1", "", room=room)
-        loop.run(Round(asked, [address], 100, then, Read()).run(), lambda: None)
+        loop.run(Round(asked, [address], 100, then, Read()).run())
         assert all(work.done for work in asked)
         assert max(most) == expected

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Generation, TokenSampling
+from runners.engine.protocol import Ahead, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
@@ -23,7 +21,7 @@ WHOLE = TokenSampling(60)
 FORCING = (11, 3)
 
 
-def test_two_servers_answer_as_one_and_for_each_other(
+def test_two_servers_answer_as_one(
     python: Path, served_model: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = make_requests(20, 4, seed=2)
@@ -39,37 +37,17 @@ def test_two_servers_answer_as_one_and_for_each_other(
             alone.setattr("runners.engine.sglang.engine._places", lambda asked, *_: [0] * len(asked))
             wanted = two.generate(requests, WHOLE, ahead)
             answers = two.force(requests, wanted, cuts, FORCING, GREEDY)
-        for way in ("tensor", "broadcast", "disk"):
-            two.fleet.way = way
-            other = make_model("qwen3-gqa-tied", seed=len(way))
-            two.load_weights(other.state_dict(), len(way))
-            found = two.generate(make_requests(6, 1, seed=1), GREEDY)
-            assert two.fleet.way == way
-            assert {one.weight_versions for one in found} == {(len(way),)}
-            assert {work.server for work in two._made.values()} == {0, 1}
-            plain = engine_of(other).generate(make_requests(6, 1, seed=1), GREEDY)
-            assert [one.tokens for one in found] == [one.tokens for one in plain]
+        other = make_model("qwen3-gqa-tied", seed=7)
+        two.load_weights(other.state_dict(), 7)
+        found = two.generate(make_requests(6, 1, seed=1), GREEDY)
+        assert {one.weight_versions for one in found} == {(7,)}
+        assert {work.server for work in two._made.values()} == {0, 1}
+        plain = engine_of(other).generate(make_requests(6, 1, seed=1), GREEDY)
+        assert [one.tokens for one in found] == [one.tokens for one in plain]
 
         two.load_weights(served_model.state_dict(), 1)
-        assert second.process is not None
-        killed = second.process.pid
-        took: list[int] = []
-
-        def deadly(index: int, _: Generation) -> tuple[int, ...]:
-            took.append(index)
-            if len(took) == 10:
-                os.killpg(killed, signal.SIGKILL)
-            return (0, 27)
-
-        found = two.generate(requests, WHOLE, Ahead(deadly, FORCING, GREEDY))
-        assert second.process is not None
-        assert second.process.pid != killed
-        assert [one.tokens for one in found] == [one.tokens for one in wanted]
+        found = two.generate(requests, WHOLE, ahead)
         assert two.force(requests, found, cuts, FORCING, GREEDY) == answers
-        # The other one took what was open, and the one that is back has the present weights.
-        placed = [work.server for work in two._made.values()]
-        assert placed.count(0) > len(requests) // 2
-        assert "started again after it was lost" in second.log.read_text()
         again = two.generate(requests, WHOLE)
         assert {work.server for work in two._made.values()} == {0, 1}
         assert [one.tokens for one in again] == [one.tokens for one in wanted]

@@ -20,7 +20,7 @@ from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang import stand_in
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address, cuts_itself, read_settings
-from runners.engine.sglang.weights import update
+from runners.engine.sglang.weights import from_disk, hand, send
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import STOP, VOCAB, make_model
@@ -80,7 +80,15 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
 @pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
 def test_new_weights_come_every_way(way: Any, address: Address, tmp_path: Path) -> None:
     state = {name: value + 0.01 for name, value in make_model("qwen3-gqa-tied").state_dict().items()}
-    update(way, state, [address], RANKS, 3, tmp_path / "aside", tmp_path / "model")
+    if way == "tensor":
+        hand(iter(state.items()), 0, lambda one: [one] * RANKS, {0: address}, RANKS, 3)
+    elif way == "broadcast":
+        send(state.items(), [address], RANKS, 3, tmp_path / "aside")
+    else:
+        moved = make_model("qwen3-gqa-tied")
+        moved.load_state_dict(state)
+        save(moved, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "moved")
+        from_disk(tmp_path / "moved", [address], 3)
     engine: Any = stand_in.Connection.served._engine
     wanted = EmbeddedEngine(make_model("qwen3-gqa-tied").config, state)
     assert engine.generate([REQUEST], SAMPLING) == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.engine.sglang.control import Lines, Refused, update_session
-from runners.engine.sglang.weights import buckets, parts, untied, update
+from runners.engine.sglang.control import Lines, update_session
+from runners.engine.sglang.weights import buckets, from_disk, hand, parts, untied
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -33,68 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["disk", "tensor"])
-def test_many_servers_take_weights_in_the_time_of_one(way: Any, folder: Path, tmp_path: Path) -> None:
+def test_many_servers_take_weights_in_the_time_of_one(folder: Path) -> None:
     """No stand-in answers before all were asked: one after another would never end."""
     with serving(Servers(MANY, all_at_once=True)) as servers:
-        update(way, MODEL.state_dict(), servers.addresses, 1, 7, tmp_path, folder)
+        from_disk(folder, servers.addresses, 7)
+        with Lines(servers.addresses) as lines, update_session(lines):
+            lines.ask("/update_weights_from_tensor", {})
         assert len({tuple(servers.paths(number)) for number in range(MANY)}) == 1
-        assert f"/update_weights_from_{way}" in servers.paths()
-        assert not any(servers.open)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("way", ["disk", "tensor"])
-def test_a_sync_of_many_servers_takes_at_most_1_3_times_one_servers_time(
-    way: Any, folder: Path, tmp_path: Path
-) -> None:
-    seconds = []
-    for count in (1, MANY):
-        with serving(Servers(count)) as servers:
-            # About what a server takes for each message of a model of 8 GB.
-            servers.delay = 5.0
-            began = time.monotonic()
-            update(way, MODEL.state_dict(), servers.addresses, 1, 7, tmp_path, folder)
-            seconds.append(time.monotonic() - began)
-    assert seconds[1] <= 1.3 * seconds[0], seconds
-
-
-def test_a_refused_way_leaves_the_next_one_working(folder: Path, tmp_path: Path) -> None:
-    """An update that stays open would be refused for good: a refused tensor must not block files, or the next tensors."""
-    state = MODEL.state_dict()
-    with serving(Servers(2, refuses={"/update_weights_from_tensor": 1})) as servers:
-        with pytest.raises(Refused, match="/update_weights_from_tensor answered"):
-            update("tensor", state, servers.addresses, 1, 7, tmp_path, folder)
-        assert not any(servers.open)
-        update("disk", state, servers.addresses, 1, 7, tmp_path, folder)
-        update("tensor", state, servers.addresses, 1, 8, tmp_path, folder)
-
-
-def test_an_update_is_closed_where_only_some_servers_opened_one() -> None:
-    with serving(Servers(3)) as servers:
-        servers.refuses[1]["/begin_weight_update"] = 2
-        with (
-            pytest.raises(Refused, match="/begin_weight_update"),
-            Lines(servers.addresses) as lines,
-            update_session(lines),
-        ):
-            pytest.fail("one server refused")
-        assert not any(servers.open)
-
-
-def test_an_update_that_somebody_left_open_is_closed_first(folder: Path, tmp_path: Path) -> None:
-    """A trainer that is killed in the middle leaves its update open on servers that others started."""
-    with serving(Servers(2)) as servers:
-        servers.open[1] = True
-        update("tensor", MODEL.state_dict(), servers.addresses, 1, 7, tmp_path, folder)
-        assert not any(servers.open)
-
-
-def test_an_update_is_closed_whatever_ends_it() -> None:
-    with serving(Servers(2)) as servers:
-        with pytest.raises(KeyboardInterrupt), Lines(servers.addresses) as lines, update_session(lines):
-            raise KeyboardInterrupt
         assert not any(servers.open)
 
 
@@ -106,7 +50,7 @@ class Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def test_what_a_server_gets_is_every_tensor_as_a_view_of_few_buckets(folder: Path, tmp_path: Path) -> None:
+def test_what_a_server_gets_is_every_tensor_as_a_view_of_few_buckets() -> None:
     state = MODEL.state_dict()
     seen: dict[str, torch.Tensor] = {}
     files: set[int] = set()
@@ -123,7 +67,7 @@ def test_what_a_server_gets_is_every_tensor_as_a_view_of_few_buckets(folder: Pat
             return answer(number, path)
 
         servers.answer = reading  # type: ignore[method-assign]
-        update("tensor", state, servers.addresses, 1, 7, tmp_path, folder)
+        hand(untied(state), 0, lambda one: [one], dict(enumerate(servers.addresses)), 1, 7)
     assert seen.keys() == state.keys() - {"lm_head.weight"}
     assert all(torch.equal(seen[name], state[name]) for name in seen)
     assert len(files) == 1

@@ -20,18 +20,14 @@ from tests.train.shared_engines import GREEDY, REQUESTS
 @pytest.mark.heavy
 @pytest.mark.sglang
 @pytest.mark.usefixtures("python")
-@pytest.mark.parametrize(("apart", "by"), [(False, "tensor"), (True, "broadcast")])
-def test_servers_get_the_weights_of_both_and_again_where_one_dies(
-    apart: bool, by: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_servers_get_the_weights_of_both(apart: bool, tmp_path: Path) -> None:
     """Each trainer hands them to its own server, or the first one sends them as it gathers them."""
     save(small_model(seed=0), word_tokenizer([f"w{i}" for i in range(20)]), tmp_path / "model")
     resources = Resources(engine="sglang", trainers=2, engines=2, apart=apart)
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, lambda told: None, resources)
     train_together(job, "tests.train.shared_engines:body")
-    way, found, again = json.loads((tmp_path / "found.json").read_text())
-    assert way == by
-    assert again == found
+    found = json.loads((tmp_path / "found.json").read_text())
     model = small_model(seed=5)
     for request, tokens in zip(REQUESTS, found, strict=True):
         with torch.no_grad():

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ import psutil
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.store.manifest import DETERMINISM, WEIGHTS, count_lost, read_record
+from reodsl.graph.job import Resources
+from reodsl.store.manifest import DETERMINISM, read_record
+from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
-from runners.engine.sglang import control, weights
+from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
+from runners.process import ProcessDied
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -36,15 +40,19 @@ def greedy(engine: Any) -> list[tuple[int, ...]]:
     return [r.tokens for r in engine.generate(make_requests(6, 1, seed=1), GREEDY)]
 
 
-@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
+@pytest.mark.parametrize("way", ["tensor", "broadcast"])
 def test_weights_arrive_by_each_way(
-    engine: SGLangEngine, served_model: Any, way: weights.Way, tmp_path: Path
+    engine: SGLangEngine, served_model: Any, way: str, tmp_path: Path
 ) -> None:
     other = make_model("qwen3-gqa-tied", seed=5 + len(way))
     wanted, before = greedy(engine_of(other)), greedy(engine_of(served_model))
     assert wanted != before
-    model = engine.settings.model
-    weights.update(way, other.state_dict(), engine.fleet.servers, 1, 41, tmp_path, model)
+    model, servers = engine.settings.model, engine.fleet.servers
+    pieces = weights.untied(other.state_dict())
+    if way == "tensor":
+        weights.hand(pieces, 0, lambda one: [one], dict(enumerate(servers)), 1, 41)
+    else:
+        weights.send(pieces, servers, 1, 41, tmp_path)
     assert greedy(engine) == wanted
     (response,) = engine.generate(make_requests(1, 1), GREEDY)
     assert response.weight_versions == (41,)
@@ -57,126 +65,40 @@ def test_weights_arrive_by_each_way(
     assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (3,)
 
 
-def test_weights_take_the_next_way_where_one_fails(
-    engine: SGLangEngine,
-    server: Server,
-    served_model: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.heavy
+@pytest.mark.parametrize("when", ["responses", "weights"])
+def test_a_server_that_is_killed_ends_what_waits_for_it(
+    python: Path, folder: Path, tmp_path: Path, when: str
 ) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("no shared memory here")
-
-    monkeypatch.setattr(engine.fleet, "way", None)
-    monkeypatch.setattr(weights, "_from_tensor", broken)
-    monkeypatch.setattr(weights, "send", broken)
-    engine.load_weights(served_model.state_dict(), 4)
-    assert engine.fleet.way == "disk"
-    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (4,)
-    assert "weights do not go by tensor (RuntimeError: no shared memory here)" in caplog.text
-    assert "[reodsl] weights do not go by broadcast" in server.log.read_text()
-    assert "by disk, not tensor" in read_record(server.log.parent)[WEIGHTS]
-    monkeypatch.setattr(weights, "_laid_down", broken)
-    with pytest.raises(Problem) as caught:
-        engine.load_weights(served_model.state_dict(), 5)
-    assert caught.value.diagnostics[0].code == "E0826"
-    monkeypatch.undo()
-    engine.fleet.way = None
-    engine.load_weights(served_model.state_dict(), 6)
-
-
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_server_killed_in_the_middle_loses_nothing(
-    engine: SGLangEngine,
-    server: Server,
-    served_model: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    blow: signal.Signals,
-) -> None:
-    """Killed, or frozen: then nothing but its silence tells."""
-    for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
-        monkeypatch.setattr(control, name, value)
-    other = make_model("qwen3-gqa-tied", seed=9)
-    engine.load_weights(other.state_dict(), 7)
-    requests = make_requests(20, 4, seed=2)
-    ahead = Ahead(lambda _, response: (0, 27), (11, 3), ANSWER)
-    wanted = engine.generate(requests, WHOLE, ahead)
-    cuts = [[0, 27]] * len(requests)
-    answers = engine.force(requests, wanted, cuts, (11, 3), ANSWER)
-    assert server.process is not None
-    killed, before = server.process.pid, len(server.log.read_text())
-    lost = count_lost(server.log.parent)
-
-    took: list[int] = []
+    """As it answers, or with some of the buckets taken; nothing of its family stays."""
+    engine = open_engine(folder, Resources(engine="sglang"), 160, tmp_path)
+    assert isinstance(engine, SGLangEngine)
+    (host,) = engine.fleet.hosts
+    assert isinstance(host, Server)
+    assert host.process is not None
+    killed = host.process.pid
 
     def deadly(index: int, response: Generation) -> tuple[int, ...]:
-        """The cuts of the others; the tenth response that ends takes the server with it."""
-        took.append(index)
-        if len(took) == 10:
-            os.killpg(killed, blow)
-        return (0, 27)
+        os.killpg(killed, signal.SIGKILL)
+        return ()
 
-    found = engine.generate(requests, WHOLE, replace(ahead, cuts=deadly))
-    assert server.process.pid != killed
+    def pieces() -> Iterator[tuple[str, Any]]:
+        for number, piece in enumerate(make_model("qwen3-gqa-tied", seed=13).state_dict().items()):
+            if number == 8:
+                os.killpg(killed, signal.SIGKILL)
+            yield piece
+
+    requests, ahead = make_requests(20, 4, seed=2), Ahead(deadly, (11, 3), ANSWER)
+    servers = dict(enumerate(engine.fleet.servers))
+    calls = {
+        "responses": partial(engine.generate, requests, WHOLE, ahead),
+        "weights": partial(weights.hand, pieces(), 0, lambda one: [one], servers, 1, 9, 16_000),
+    }
+    with pytest.raises(ProcessDied) as caught:
+        calls[when]()
+    assert caught.value.diagnostics[0].where == str(host.log)
+    engine.close()
     assert not psutil.pid_exists(killed)
-    assert len(took) >= len(requests)
-    assert [r.tokens for r in found] == [r.tokens for r in wanted]
-    assert {r.weight_versions for r in found} == {(7,)}
-    assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
-    told = server.log.read_text()[before:]
-    assert "started again after it was lost" in told
-    assert count_lost(server.log.parent) > lost
-    assert ("it is silent, and does not say that it works" in told) == (blow == signal.SIGSTOP)
-    engine.load_weights(served_model.state_dict(), 8)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("way", ["tensor", "broadcast"])
-def test_a_server_that_freezes_as_weights_come_gives_way_to_one_that_has_them(
-    engine: SGLangEngine, server: Server, served_model: Any, monkeypatch: pytest.MonkeyPatch, way: weights.Way
-) -> None:
-    for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
-        monkeypatch.setattr(control, name, value)
-    other = make_model("qwen3-gqa-tied", seed=9)
-    assert server.process is not None
-    frozen, before = server.process.pid, len(server.log.read_text())
-    monkeypatch.setattr(engine.fleet, "way", way)
-    os.killpg(frozen, signal.SIGSTOP)
-    engine.load_weights(other.state_dict(), 9)
-    assert engine.fleet.way == way
-    assert server.process.pid != frozen
-    assert not psutil.pid_exists(frozen)
-    assert greedy(engine) == greedy(engine_of(other))
-    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (9,)
-    assert "a server that was sent weights is ended" in server.log.read_text()[before:]
-    engine.load_weights(served_model.state_dict(), 10)
-
-
-@pytest.mark.heavy
-def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_has_all(
-    engine: SGLangEngine, server: Server, served_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed with some of the buckets taken: the next one is sent all of them, by the same way."""
-    other = make_model("qwen3-gqa-tied", seed=13)
-    assert server.process is not None
-    killed, sent = server.process.pid, [0]
-    real = weights._Own.send
-
-    def send(self: Any, tensor: Any) -> None:
-        sent[0] += 1
-        if sent[0] == 2:
-            os.kill(killed, signal.SIGKILL)
-        real(self, tensor)
-
-    monkeypatch.setattr(weights, "SIZE", 16_000)
-    monkeypatch.setattr(weights._Own, "send", send)
-    monkeypatch.setattr(engine.fleet, "way", "broadcast")
-    engine.load_weights(other.state_dict(), 31)
-    assert (engine.fleet.way, server.process.pid != killed) == ("broadcast", True)
-    assert sent[0] > 4
-    assert greedy(engine) == greedy(engine_of(other))
-    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (31,)
-    engine.load_weights(served_model.state_dict(), 32)
 
 
 def test_requests_need_the_key_and_come_from_this_machine_alone(engine: SGLangEngine, server: Server) -> None:
@@ -248,15 +170,3 @@ def test_servers_do_not_outlive_who_started_them(
     sweep()
     assert not list(Path(aside).glob("reodsl-*"))
     shutil.rmtree(aside)
-
-
-def test_weights_of_another_shape_are_refused_before_they_are_sent(
-    engine: SGLangEngine, served_model: Any
-) -> None:
-    whole = served_model.state_dict()
-    cut = {name: tensor[..., :-1] for name, tensor in whole.items()}
-    for state in (cut, {name: whole[name] for name in list(whole)[1:]}):
-        with pytest.raises(Problem) as caught:
-            engine.load_weights(state, 9)
-        assert caught.value.diagnostics[0].code == "E0806"
-    assert greedy(engine) == greedy(engine_of(served_model))
