@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reodsl.diff.compare import compare
+from reodsl.diff.render import to_text
 from reodsl.graph.lower import lower
-from reodsl.graph.task import VERSIONS, identity
-from reodsl.ir import digest
+from reodsl.graph.task import VERSIONS, Task, identity
+from reodsl.ir import Spec, digest
 from reodsl.language import compile_file
 from reodsl.language.program import load
 from reodsl.language.values import DeclaredExperiment, DeclaredStudy
+from reodsl.plan.places import Places, explain, words
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted(
@@ -31,27 +36,79 @@ def test_every_shipped_spec_keeps_its_meaning(
     golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    meanings = {name: meaning for path in SPECS for name, meaning in _meanings(path)}
+    meanings = {name: _meaning(each) for path in SPECS for name, each in _compiled(path).items()}
     assert sum("tasks" in meaning for meaning in meanings.values()) > 50
     lines = (f"{json.dumps(name)}: {json.dumps(meaning)}" for name, meaning in meanings.items())
     golden("specs/unchanged.json", "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _meanings(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what each study of a file means, or each experiment of a file without studies."""
+def test_every_setting_keeps_its_line_and_every_difference_its_words(
+    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    specs = [each.spec for path in SPECS for each in _compiled(path).values() if each.spec is not None]
+    lines = [f"{spec.study.name}: {json.dumps(_lines(spec))}" for spec in specs]
+    told = {f"{one.study.name} {two.study.name}": _short(_told(one, two)) for one, two in pairwise(specs)}
+    golden("specs/lines.txt", "\n".join([*lines, *(f"{pair}: {mark}" for pair, mark in told.items())]) + "\n")
+
+
+def _lines(spec: Spec) -> dict[str, str]:
+    """Return by kind of task the lines that gave its settings, as `specs/a.reo 3-5 9`."""
+    places, found = Places(spec), dict[str, dict[str, set[int]]]()
+    for task in lower(spec).tasks:
+        for path in _leaves(task.payload) if task.kind != "report" else ():
+            origin = places.of(task, path)
+            if origin is not None:
+                found.setdefault(task.kind, {}).setdefault(origin.path, set()).add(origin.line)
+    return {
+        kind: "; ".join(f"{path} {_ranges(sorted(lines))}" for path, lines in sorted(files.items()))
+        for kind, files in found.items()
+    }
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of the settings in a payload; what is inside a reward's expressions is one."""
+    inner = value if isinstance(value, dict) and "op" not in value else {}
+    if isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
+        inner = {str(place): each for place, each in enumerate(value)}
+    if not inner:
+        yield path
+    for name, each in inner.items():
+        yield from _leaves(each, (*path, name))
+
+
+def _ranges(lines: list[int]) -> str:
+    starts = [line for line in lines if line - 1 not in lines]
+    ends = [line for line in lines if line + 1 not in lines]
+    return " ".join(f"{one}-{two}" if one != two else f"{one}" for one, two in zip(starts, ends, strict=True))
+
+
+def _told(one: Spec, two: Spec) -> list[str]:
+    """Return what `diff` tells of two specs, and `why` of the second's tasks if they had been the first's."""
+    left, right = lower(one), lower(two)
+    told = [to_text(compare(one, two, left, right), ("one", "two"), {}, {}, everything=True)]
+    before: dict[str, Task] = {task.kind: task for task in left.tasks}
+    for task in right.tasks:
+        if task.kind in before and task.kind != "report":
+            was, now = ({"version": 1, "payload": identity(each)} for each in (before[task.kind], task))
+            told += (words(change) for change in explain(task, was, now, Places(two)))
+    return told
+
+
+@cache
+def _compiled(path: str) -> dict[str, Any]:
+    """Return by its name what each study of a file compiles to, or each experiment of a file without studies."""
     program = load(path, {}, {})
     targets = (
         program.list_type(DeclaredStudy, "study")
         or program.list_type(DeclaredExperiment, "experiment")
         or [None]
     )
-    for target in targets:
-        yield f"{path} {target or ''}".rstrip(), _meaning(path, target)
+    return {f"{path} {target or ''}".rstrip(): compile_file(path, target=target) for target in targets}
 
 
-def _meaning(path: str, target: str | None) -> dict[str, Any]:
+def _meaning(compiled: Any) -> dict[str, Any]:
     """Return short digests of what a spec compiles to; of its findings alone where it has nothing to run."""
-    compiled = compile_file(path, target=target)
     meaning: dict[str, Any] = {}
     if compiled.diagnostics:
         texts = [(d.message, d.help, [label.text for label in d.labels]) for d in compiled.diagnostics]
