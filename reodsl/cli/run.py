@@ -16,6 +16,7 @@ from reodsl.cli.watch import Display, display
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.job import Event
+from reodsl.ir import IR
 from reodsl.language.modules import STD
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
@@ -262,10 +263,11 @@ ANSWERED = "answered"
 
 def is_of_library(ready: Ready, task_id: str) -> bool:
     """Return whether a task makes data or a model that the library declares: nobody can mend what is doubtful there."""
-    name = task_id.partition(".")[0]
-    paths = {origin.path for place, origin in ready.spec.origins.items() if place.partition(".")[0] == name}
-    library = all(path.startswith(f"{STD}/") for path in paths if path)
-    return any(paths) and library and ready.graph[task_id].kind in ("data", "train", "sample")
+    task = ready.graph[task_id]
+    given = [task.given_at, *(part.given_at for part in task.work.values() if isinstance(part, IR))]
+    paths = {origin.path for origins in given for origin in origins.values() if origin is not None}
+    library = all(path.startswith(f"{STD}/") for path in paths)
+    return bool(paths) and library and task.kind in ("data", "train", "sample")
 
 
 class Doubts:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from reodsl.diagnostics import problem
 from reodsl.graph.payload import (
-    Payload,
-    budgets_payload,
-    data_payload,
-    evaluate_payload,
-    frontier_payload,
-    measure_payload,
-    model_payload,
-    pool_payload,
-    reference_payload,
-    report_payload,
-    results_payload,
-    sample_payload,
+    Work,
+    budgets_work,
+    data_work,
+    evaluate_work,
+    measure_work,
+    model_work,
+    pool_work,
+    reference_work,
+    results_work,
+    sample_work,
     sampled_by,
-    score_payload,
-    select_payload,
+    select_work,
     stages_of_rl,
-    train_payload,
+    train_work,
 )
 from reodsl.graph.task import Graph, Kind, Task, identity
-from reodsl.ir import Spec, digest
+from reodsl.ir import Origin, Spec, digest
+from reodsl.ir.base import dumped
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
@@ -71,32 +72,34 @@ class _Lowering:
             self._role(report, "measure", self.measure())
         # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
         unique = self._unique("report")
-        whole = Task(unique, "report", report_payload(spec), report, cluster=self.study.cluster)
+        whole = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)
         return Graph((*self.tasks.values(), whole))
 
     def add(
         self,
         name: str,
         kind: Kind,
-        payload: Payload,
+        work: Work,
         inputs: dict[str, str],
         arm: str | None = None,
         seed: int | None = None,
         cluster: Cluster | None = None,
+        origins: Mapping[str, Origin | None] = {},
     ) -> str:
         """Add a task, and return its id, or that of an equal task, whose cluster then holds.
 
         It runs on `cluster`, or else on the study's.
         """
         base = f"{name}.s{seed}" if seed is not None else name
-        payload = sampled_by(self.study.engine, kind, payload)
-        content = digest(identity(Task(base, kind, payload, inputs)))
+        work = sampled_by(self.study.engine, kind, work)
+        task = Task(base, kind, work, inputs, arm, seed, cluster or self.study.cluster, origins)
+        content = digest(identity(task))
         sources = {role: self.identities[source] for role, source in inputs.items()}
         mark = digest({"kind": kind, "payload": content, "inputs": sources})
         if mark in self.by_identity:
             return self.by_identity[mark]
         unique = self._unique(base)
-        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed, cluster or self.study.cluster)
+        self.tasks[unique] = task if unique == base else replace(task, id=unique)
         self.by_identity[mark] = unique
         self.identities[unique] = mark
         return unique
@@ -110,11 +113,11 @@ class _Lowering:
         return unique
 
     def model(self, model: Model, seed: int) -> str:
-        payload = model_payload(model, seed)
-        return self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
+        work = model_work(model, seed)
+        return self.add(f"{model.name}.model", "model", work, {}, seed=work["seed"])
 
     def data(self, data: Data) -> str:
-        return self.add(f"{data.name}.data", "data", data_payload(data), {})
+        return self.add(f"{data.name}.data", "data", data_work(data), {})
 
     def start(self, start: Start, seed: int) -> str:
         if isinstance(start, FromModel):
@@ -137,8 +140,8 @@ class _Lowering:
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
             inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)
         name = _name_stage(experiment, "train", index)
-        payload = train_payload(stage, experiment.model, seed, index)
-        self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
+        work = train_work(stage, experiment.model, seed, index)
+        self.done[key] = self.add(name, "train", work, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
 
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
@@ -148,15 +151,19 @@ class _Lowering:
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
         inputs = {}
         for index in range(max(1, len(pool.wordings))):
-            payload = pool_payload(pool, pool.start.model, index, stage.data.grading, pool_seed or 0)
+            work = pool_work(pool, index, stage.data.grading, pool_seed or 0)
             name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
             inputs[f"pool:{index}"] = self.add(
-                name, "sample", payload, sources, experiment.name, pool_seed, experiment.cluster
+                name, "sample", work, sources, experiment.name, pool_seed, experiment.cluster, pool.given_at
             )
         if selected.selection.keep is not None:
             inputs["data"] = sources["data"]
-        payload = select_payload(selected)
-        return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, pool_seed)
+        work, name = select_work(selected), f"{experiment.name}.select"
+        prefixes = next(
+            (each.given_at["prefix"] for each in pool.wordings if "prefix" in each.given_at), None
+        )
+        origins = {**pool.given_at, "selection": stage.given_at.get("selected"), "prefixes": prefixes}
+        return self.add(name, "select", work, inputs, experiment.name, pool_seed, origins=origins)
 
     def budgets(
         self,
@@ -176,9 +183,9 @@ class _Lowering:
                 for role, trained, index in stages_of_rl(self.arms[name], stage.data):
                     inputs[role] = self.train(trained, index, seed)
         self.open.pop()
-        payload = budgets_payload(split)
+        work = budgets_work(split)
         task_seed = self._seed_of(inputs)
-        return self.add(f"{experiment.name}.budgets", "budgets", payload, inputs, experiment.name, task_seed)
+        return self.add(f"{experiment.name}.budgets", "budgets", work, inputs, experiment.name, task_seed)
 
     def evaluate(self, arm: Arm, seed: int) -> str:
         key = ("evaluate", arm.name, seed)
@@ -188,8 +195,9 @@ class _Lowering:
             if isinstance(source, FromResults):
                 if source.at is None:
                     inputs = self._ask(suite)
-                    payload = results_payload(suite, source)
-                    self.done[key] = self.add(f"{arm.name}.results", "results", payload, inputs, arm.name)
+                    work = results_work(suite, source)
+                    name = f"{arm.name}.results"
+                    self.done[key] = self.add(name, "results", work, inputs, arm.name, origins=suite.given_at)
                     return self.done[key]
                 start: Start = source.at
             else:
@@ -199,8 +207,10 @@ class _Lowering:
             task_seed = self._seed(start, seed)
             # A model that no seed changes is asked in the words that the reference of each seed decides.
             task_seed = task_seed if task_seed is not None else self._seed_of(references)
-            payload = evaluate_payload(suite, start.model, task_seed, given)
-            self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
+            work = evaluate_work(suite, start.model, task_seed, given)
+            self.done[key] = self.add(
+                f"{arm.name}.eval", "evaluate", work, inputs, arm.name, task_seed, origins=suite.given_at
+            )
         return self.done[key]
 
     def _seed(self, start: Start, seed: int) -> int | None:
@@ -220,10 +230,11 @@ class _Lowering:
         for each in suite.benchmarks:
             key = ("reference", id(suite), each.name, task_seed)
             if key not in self.done:
-                payload = reference_payload(suite, reference, each.data.grading, task_seed or 0)
+                work = reference_work(suite, reference, each.data.grading, task_seed or 0)
                 name = f"{suite.name}.reference.{each.data.name}"
                 sources = sampled | {"data": self.data(each.data)}
-                self.done[key] = self.add(name, "sample", payload, sources, arm.name, task_seed)
+                origins = {"samples": suite.given_at.get("reference_samples")}
+                self.done[key] = self.add(name, "sample", work, sources, arm.name, task_seed, origins=origins)
             inputs[f"reference:{each.name}"] = self.done[key]
         return inputs
 
@@ -234,23 +245,34 @@ class _Lowering:
             self._enter(name)
             inputs = {f"arm:{arm}": self.evaluate(self.arms[arm], seed) for arm in frontier.of}
             self.open.pop()
-            payload = frontier_payload(frontier)
+            work = {"frontier": frontier.model_copy(update={"name": ""})}
             task_seed = self._seed_of(inputs)
-            self.done[key] = self.add(f"{name}.frontier", "frontier", payload, inputs, seed=task_seed)
+            self.done[key] = self.add(f"{name}.frontier", "frontier", work, inputs, seed=task_seed)
         return self.done[key]
 
     def score(self, score: Score) -> str:
         """Add one score over all seeds: intervals are over them too. Any seed's frontier determines its arms."""
         first = self.study.seeds[0]
         inputs = {"frontier": self.frontier(score.frontier, first), **self._compared(score.relative_to)}
-        return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
+        return self.add(
+            "score",
+            "score",
+            {"score": score.model_copy(update={"frontier": ""})},
+            inputs,
+            seed=self._seed_of(inputs),
+        )
 
     def measure(self) -> str:
         """Add the measures of all tables and charts, over all seeds."""
         score = self.study.score
         inputs = self._compared(score.relative_to if score is not None else None)
         return self.add(
-            "measures", "measure", measure_payload(self.study), inputs, seed=self._seed_of(inputs)
+            "measures",
+            "measure",
+            measure_work(self.study),
+            inputs,
+            seed=self._seed_of(inputs),
+            origins=score.given_at if score is not None else {},
         )
 
     def _compared(self, baseline: str | None) -> dict[str, str]:
@@ -270,7 +292,7 @@ class _Lowering:
         if not isinstance(method, Ppo) or not method.reference_samples:
             return
         task_seed = seed if index or depends_on_seed(experiment.start) else None
-        payload = sample_payload(
+        work = sample_work(
             experiment.model,
             method.rollout,
             method.reference_samples,
@@ -280,17 +302,18 @@ class _Lowering:
         )
         met = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
         if met is not None:
-            payload["met"] = met
+            work["met"] = met
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = _name_stage(experiment, "reference", index)
         inputs["reference"] = self.add(
             name,
             "sample",
-            payload,
+            work,
             sources,
             experiment.name,
             task_seed if met is None else seed,
             experiment.cluster,
+            {**method.given_at, "samples": method.given_at.get("reference_samples")},
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Payloads: the part of the spec that a task's result depends on, and the responses that a study samples once."""
+"""Work of tasks: the part of the spec that a task's result depends on, and the responses that a study samples once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.task import Kind, Task
-from reodsl.ir import IR, Spec, canonical
-from reodsl.ir.base import PLAIN, Node, dumped, names_of
+from reodsl.ir import IR
+from reodsl.ir.base import anonymous
 from reodsl.ir.data import Data, File, Grading, HubData
 from reodsl.ir.expression import list_sampled
-from reodsl.ir.model import Architecture, Model, Served
+from reodsl.ir.model import Architecture, Folder, Model, Served
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import CONFIDENCE, Arm, Frontier, Score, Study, Suite
+from reodsl.ir.study import CONFIDENCE, Arm, Study, Suite
 from reodsl.ir.training import (
     Experiment,
     FromResults,
@@ -27,100 +27,71 @@ from reodsl.ir.training import (
     Start,
 )
 
-Payload = dict[str, Any]
+Work = dict[str, Any]
+"""The work of a task: values of the spec, and plain ones, by name."""
 
-_NO_SOURCE = {"kind": "folder", "path": ""}
-
-
-def anonymous(value: Any) -> Any:
-    """Return `value` as JSON data in which every presentation field is an empty string."""
-    if type(value) in PLAIN:
-        return value
-    if names_of(type(value)) is not None:
-        return canonical(value) if isinstance(value, Node) else _blank(value)
-    if isinstance(value, (list, tuple)):
-        return [anonymous(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): anonymous(item) for key, item in value.items()}
-    return value
+_NO_SOURCE = Folder.model_construct(path="")
 
 
-def _blank(value: IR, but: frozenset[str] = frozenset()) -> Payload:
-    return {
-        name: ""
-        if name in value.presentation
-        else part
-        if type(part := getattr(value, name)) in PLAIN
-        else anonymous(part)
-        for name in value.dumped_fields
-        if name not in but and not (name in value.presentation and name in value.later)
-    }
-
-
-def model_payload(model: Model, seed: int) -> Payload:
+def model_work(model: Model, seed: int) -> Work:
     """Return `{"model", "seed"}`: weights as they come; the seed only if it draws them."""
-    blank = anonymous(model.model_copy(update={"precision": "auto"})) | {"prompt": {}, "dimensions": None}
-    return {"model": blank, "seed": seed if isinstance(model.source, Architecture) else None}
+    source = model.model_copy(update={"precision": "auto", "prompt": {}, "dimensions": None})
+    return {"model": source, "seed": seed if isinstance(model.source, Architecture) else None}
 
 
-def data_payload(data: Data) -> Payload:
+def data_work(data: Data) -> Work:
     """Return `{"data"}`: the questions, without the verifier, which matters to tasks that grade."""
-    ungraded = data.model_copy(update={"thinking": "read"})
-    return {"data": anonymous(ungraded) | anonymous(Grading())}
+    return {"data": data.model_copy(update=dict(Grading()))}
 
 
-def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
+def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
     """Return `{"stage", "model", "seed", "index"}`; found budgets and a teacher come as inputs."""
-    if isinstance(stage.method, Ppo) and stage.method.teacher is not None:
-        method = stage.method.model_copy(update={"teacher": None})
-        stage = stage.model_copy(update={"method": method})
-    blank = _blank(stage, _APART)
-    blank["data"] = _questions(stage.data)
-    blank["selected"] = None
-    method = blank["method"]
-    dense = (method.get("reward") or {}).get("dense")
-    lasting = _FOUND_LATER.get(dense["split"]["kind"]) if dense else None
-    if dense and lasting:
-        split = dense["split"] | lasting
-        blank["method"] = method | {"reward": method["reward"] | {"dense": dense | {"split": split}}}
-    return {"stage": blank, "model": _reader(model), "seed": seed, "index": index}
+    method = stage.method
+    if isinstance(method, Ppo):
+        reward, dense = method.reward, method.reward.dense
+        if dense is not None and (found := _FOUND_LATER.get(dense.split.kind)):
+            dense = dense.model_copy(update={"split": dense.split.model_copy(update=found)})
+            reward = reward.model_copy(update={"dense": dense})
+        method = method.model_copy(update={"teacher": None, "reward": reward})
+    update = {"method": method, "data": _questions(stage.data), "selected": None}
+    return {"stage": stage.model_copy(update=update), "model": _reader(model), "seed": seed, "index": index}
 
 
-_APART = frozenset({"data", "selected"})
-_FOUND_LATER: dict[str, Payload] = {"oracle": {"frontier": ""}, "question": {"rollouts": []}}
+_FOUND_LATER: dict[str, Work] = {"oracle": {"frontier": ""}, "question": {"rollouts": ()}}
 """The parts of a split that name arms, by its kind: the arms themselves are inputs."""
 
 
-def sample_payload(
+def sample_work(
     model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int, readers: Sequence[IR] = ()
-) -> Payload:
+) -> Work:
     """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set.
 
     Where one of the `readers` reads more of them than lengths and verdicts, `thinking` says that this is counted.
     """
     return {
         "model": _reader(model),
-        "rollout": anonymous(rollout),
+        "rollout": rollout,
         "samples": samples,
-        "grading": anonymous(grading),
+        "grading": grading,
         "seed": seed,
         **({"thinking": True} if any(map(list_sampled, readers)) else {}),
     }
 
 
-def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: int) -> Payload:
-    """Return the payload of sampling a pool in its wording `index`, or with the bare prompt if it has none."""
+def pool_work(pool: Pool, index: int, grading: Grading, seed: int) -> Work:
+    """Return the work of sampling a pool in its wording `index`, or with the bare prompt if it has none."""
+    model = pool.start.model
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
         model = model.model_copy(update={"prompt": prompt})
-    return sample_payload(model, pool.rollout, pool.samples, grading, _apart(seed, index))
+    return sample_work(model, pool.rollout, pool.samples, grading, _apart(seed, index))
 
 
-def reference_payload(suite: Suite, reference: Start, grading: Grading, seed: int) -> Payload:
-    """Return the payload of sampling a suite's reference, by which it words the questions of a benchmark."""
+def reference_work(suite: Suite, reference: Start, grading: Grading, seed: int) -> Work:
+    """Return the work of sampling a suite's reference, by which it words the questions of a benchmark."""
     samples = suite.reference_samples
     seed = _apart(seed, suite.seed)
-    return sample_payload(reference.model, suite.rollout, samples, grading, seed, suite.wordings)
+    return sample_work(reference.model, suite.rollout, samples, grading, seed, suite.wordings)
 
 
 def _apart(seed: int, index: int) -> int:
@@ -130,16 +101,14 @@ def _apart(seed: int, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
 
 
-def select_payload(selected: Selected) -> Payload:
+def select_work(selected: Selected) -> Work:
     """Return `{"selection", "samples", "prefixes"}`: responses per role `pool:<index>`, and their prefixes."""
     pool = selected.pool
     prefixes = [wording.prefix for wording in pool.wordings] or [""]
-    return {"selection": anonymous(selected.selection), "samples": pool.samples, "prefixes": prefixes}
+    return {"selection": selected.selection, "samples": pool.samples, "prefixes": prefixes}
 
 
-def evaluate_payload(
-    suite: Suite, model: Model, seed: int | None, given: FromResults | None = None
-) -> Payload:
+def evaluate_work(suite: Suite, model: Model, seed: int | None, given: FromResults | None = None) -> Work:
     """Return `{"suite", "model", "seed", "replicate"}`; the suite without `reg_to`, which scoring reads.
 
     Its questions and responses of its reference are inputs.
@@ -149,72 +118,56 @@ def evaluate_payload(
     over draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no
     replicate. `base` is the table of responses that are `given`, out of which answers are forced.
     """
-    blank = anonymous(suite.model_copy(update={"reference": None})) | {"reg_to": 0, "wording": None}
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
-    blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
+    asked = tuple(each.model_copy(update={"data": _questions(each.data)}) for each in suite.benchmarks)
+    update = {"reference": None, "reg_to": 0, "wording": None, "benchmarks": asked}
     replicate = {} if seed is None else {"replicate": seed}
-    base = {} if given is None else {"base": _base(given)}
-    return {"suite": blank, "model": _reader(model), "seed": suite.seed, **replicate, **base}
+    base = {} if given is None else {"base": given.model_copy(update={"at": None})}
+    return {
+        "suite": suite.model_copy(update=update),
+        "model": _reader(model),
+        "seed": suite.seed,
+        **replicate,
+        **base,
+    }
 
 
-def results_payload(suite: Suite, results: FromResults) -> Payload:
+def results_work(suite: Suite, results: FromResults) -> Work:
     """Return `{"base", "suite"}`: the table, and the benchmarks and budgets of the suite that an arm of it needs."""
     asked = {
         "benchmarks": [item.name for item in suite.benchmarks],
         "grid": list(suite.grid),
         "forced": suite.forcing is not None,
     }
-    return {"base": _base(results), "suite": asked}
+    return {"base": results.model_copy(update={"at": None}), "suite": asked}
 
 
-def _base(results: FromResults) -> Payload:
-    base: Payload = anonymous(results.model_copy(update={"at": None}))
-    return base
-
-
-def frontier_payload(frontier: Frontier) -> Payload:
-    """Return `{"frontier"}` without its name."""
-    return {"frontier": anonymous(frontier) | {"name": ""}}
-
-
-def budgets_payload(split: OracleBudgets | QuestionBudgets) -> Payload:
+def budgets_work(split: OracleBudgets | QuestionBudgets) -> Work:
     """Return `{"split"}`; its frontier is an input, and which budgets a response reaches is found later."""
-    blank = anonymous(split.model_copy(update={"reached": False}))
-    return {"split": blank | {"frontier": ""} if isinstance(split, OracleBudgets) else blank}
+    update = {"reached": False} | ({"frontier": ""} if isinstance(split, OracleBudgets) else {})
+    return {"split": split.model_copy(update=update)}
 
 
-def score_payload(score: Score) -> Payload:
-    """Return `{"score"}`; the frontier is an input."""
-    return {"score": anonymous(score) | {"frontier": ""}}
-
-
-def measure_payload(study: Study) -> Payload:
+def measure_work(study: Study) -> Work:
     """Return `{"measures", "relative_to", "confidence"}`: the baseline is an input, and its name no part of the result."""
     score = study.score
     return {
-        "measures": [anonymous(measure) for measure in study.measures],
+        "measures": study.measures,
         "relative_to": score.relative_to if score is not None else None,
         "confidence": score.confidence if score is not None else CONFIDENCE,
     }
 
 
-def report_payload(spec: Spec) -> Payload:
-    """Return `{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
-    return {"spec": dumped(spec)}
-
-
-def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
-    """Return the payload with `"engine"` if its task samples responses by another engine than the embedded one.
+def sampled_by(engine: str, kind: Kind, work: Work) -> Work:
+    """Return work with `"engine"` if its task samples responses by another engine than the embedded one.
 
     Results without the word are the embedded engine's: older ones have no other.
     """
-    samples = kind in ("sample", "evaluate") or (
-        kind == "train" and payload["stage"]["method"]["kind"] == "ppo"
-    )
-    if not samples or engine == "embedded" or is_served(payload):
-        return payload
-    return payload | {"engine": engine}
+    samples = kind in ("sample", "evaluate") or (kind == "train" and isinstance(work["stage"].method, Ppo))
+    if not samples or engine == "embedded" or isinstance(work["model"].source, Served):
+        return work
+    return work | {"engine": engine}
 
 
 def engine_of(task: Task) -> str:
@@ -228,16 +181,18 @@ def is_served(payload: Mapping[str, Any]) -> bool:
     return bool(source.get("kind") == "served")
 
 
-def _questions(data: Data) -> dict[str, Any]:
-    return {"name": "", "sources": [], **anonymous(data.grading), "duplicates": "error"}
+def _questions(data: Data) -> Data:
+    """Return data as a task depends on it that is given its questions."""
+    return data.model_copy(
+        update={"sources": (), "duplicates": "error", "strip": (), "questions": None, "take": None}
+    )
 
 
-def _reader(model: Model) -> dict[str, Any]:
+def _reader(model: Model) -> Model:
     """Return the model as a task depends on it that reads its weights from a checkpoint, or its tokenizer and asks it."""
-    source = dict(_NO_SOURCE)
-    if isinstance(model.source, Served):
-        source = anonymous(model.source) | {"tokenizer": source}
-    return anonymous(model) | {"source": source, "dimensions": None}  # type: ignore[no-any-return]
+    served = isinstance(model.source, Served)
+    source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if served else _NO_SOURCE
+    return model.model_copy(update={"source": source, "dimensions": None})
 
 
 def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
@@ -266,7 +221,7 @@ def _require_comparable(arm: str, theirs: Data, ours: Data) -> None:
         for data in (theirs, ours)
         for source in data.sources
     )
-    if named and data_payload(theirs) != data_payload(ours):
+    if named and anonymous(data_work(theirs)) != anonymous(data_work(ours)):
         raise problem(
             "E0405",
             f"the rollouts of `{arm}` may be of other questions: they have ids of their own, in other data",

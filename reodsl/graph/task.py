@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
-from reodsl.ir import digest
+from reodsl.ir import Origin, digest
+from reodsl.ir.base import anonymous
 from reodsl.ir.cluster import Cluster
 
 # Settings that a runner needs and no result depends on.
 _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "data": (("data", "questions"),),
     "train": (
+        ("stage", "data", "questions"),
         ("stage", "save_every"),
         ("stage", "expected_length"),
         ("stage", "microbatch"),
@@ -20,7 +23,7 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
         ("stage", "optim", "on"),
         ("stage", "method", "mismatch_limit"),
     ),
-    "evaluate": (("suite", "expected_length"),),
+    "evaluate": (("suite", "expected_length"), ("suite", "benchmarks", "data", "questions")),
     # Names of arms: whose content they are is an input.
     "frontier": (("frontier", "of"),),
     "budgets": (("split", "rollouts"),),
@@ -101,7 +104,10 @@ def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) 
     }
 
 
-def _without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+def _without(tree: Any, path: tuple[str, ...]) -> Any:
+    """Return JSON data without what is at a path, in each item of a list on the way."""
+    if isinstance(tree, list):
+        return [_without(each, path) for each in tree]
     head, *rest = path
     if head not in tree:
         return tree
@@ -160,12 +166,12 @@ VERSIONS: dict[Kind, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One node. `id` is for people and unique in its graph (`reo_exp.train.s1`); identity is the rest.
 
-    `payload` is canonical JSON data: what the runner needs of the spec (`reodsl.graph.task` says which of it
-    is part of the result's identity). `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...)
+    `work` is what the runner needs of the spec: its values, and plain ones, by name. `given_at` are the lines that gave the
+    plain ones. `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...)
     to the id of the task that fills it. `arm` is the arm or experiment the task was first made for; `seed` is the
     run's seed where the result depends on it. `cluster` is what it runs on, of which its identity knows nothing: None is
     this machine.
@@ -173,11 +179,18 @@ class Task:
 
     id: str
     kind: Kind
-    payload: dict[str, Any]
+    work: Mapping[str, Any]
     inputs: dict[str, str]
     arm: str | None = None
     seed: int | None = None
     cluster: Cluster | None = None
+    given_at: Mapping[str, Origin | None] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def payload(self) -> dict[str, Any]:
+        """Return its work as JSON data, without the names that people gave; `identity` is what its result depends on."""
+        payload: dict[str, Any] = anonymous(self.work)
+        return payload
 
 
 @dataclass(frozen=True, slots=True)

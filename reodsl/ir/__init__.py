@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reodsl.ir.base import IR, canonical, canonical_json, digest
-    from reodsl.ir.study import Change, Origin, Spec
+    from reodsl.ir.base import IR, Origin, canonical, canonical_json, digest
+    from reodsl.ir.study import Change, Spec
 
 __all__ = ["IR", "Change", "Origin", "Spec", "canonical", "canonical_json", "digest"]
 
@@ -18,4 +18,4 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'reodsl.ir' has no attribute {name!r}")
         from reodsl.ir import base, study
 
-        return getattr(study if name in ("Change", "Origin", "Spec") else base, name)
+        return getattr(study if name in ("Change", "Spec") else base, name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -14,6 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from reodsl.ir.setting import inline, later_settings, placed, setting
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The line that gave a setting: of a file, or of an option of the command line."""
+
+    # Specs that are stored may have more of it.
+    __pydantic_config__: ClassVar[Any] = {"extra": "ignore"}
+    path: str
+    line: int
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(setting, placed, inline, Field))
@@ -36,6 +46,11 @@ class IR(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         cls.later = cls.later | later_settings(cls)
 
+    @cached_property
+    def given_at(self) -> Mapping[str, Origin]:
+        """Return the lines that gave its fields, and its own under the empty name. They are no part of the value."""
+        return {}
+
     @property
     def dumped_fields(self) -> Sequence[str]:
         """Return the names of the fields that a dump holds."""
@@ -46,6 +61,15 @@ class IR(BaseModel):
         """Return a dump without the `later` fields that are at their default; a caller may exclude others."""
         dumped: dict[str, Any] = dump(self)
         return {name: dumped[name] for name in self.dumped_fields if name in dumped}
+
+
+V = TypeVar("V", bound=IR)
+
+
+def locate(value: V, origins: Mapping[str, Origin]) -> V:
+    """Return a value that knows the lines which gave its fields. Its copies know them too; a dump has none."""
+    value.__dict__["given_at"] = origins
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +152,28 @@ def canonical(value: Any) -> Any:
     if isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{kind.__name__} has no canonical form")
+
+
+def anonymous(value: Any) -> Any:
+    """Return plain JSON data in which every presentation field is an empty string."""
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, IR):
+        shown = value.presentation
+        return {
+            name: ""
+            if name in shown
+            else part
+            if type(part := getattr(value, name)) in PLAIN
+            else anonymous(part)
+            for name in value.dumped_fields
+            if not (name in shown and name in value.later)
+        }
+    if isinstance(value, (list, tuple)):
+        return [anonymous(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): anonymous(item) for key, item in value.items()}
+    return canonical(value)
 
 
 def identifying(value: IR | Node) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR, canonical
+from reodsl.ir.base import IR, canonical, locate
 from reodsl.ir.model import HubSource, Package, PackageSource
 from reodsl.ir.names import DATA_FILE, OWN_CODE, PART
 from reodsl.ir.setting import (
@@ -346,4 +346,5 @@ class Data(IR):
     @property
     def grading(self) -> Grading:
         """Return how responses to these questions are graded."""
-        return Grading(**{name: getattr(self, name) for name in Grading.model_fields})
+        settings = {name: getattr(self, name) for name in Grading.model_fields}
+        return locate(Grading(**settings), self.given_at)

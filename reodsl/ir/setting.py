@@ -335,6 +335,12 @@ def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
     return tuple(written)
 
 
+@cache
+def field_places(cls: type) -> tuple[tuple[str, str], ...]:
+    """Return every field of a class with the path at which a spec writes it or what it is a part of."""
+    return tuple((name, place_of(name, info)) for name, info in cls.__pydantic_fields__.items())  # type: ignore[attr-defined]
+
+
 def place_of(name: str, info: FieldInfo) -> str:
     """Return the path at which a spec writes a field."""
     return next((each.path for each in info.metadata if isinstance(each, At)), name)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, Origin
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model
@@ -401,14 +401,6 @@ class Study(IR):
 REPORT = Kind("report", "Tables and charts.", {}, form="block", children=("table", "chart"))
 
 
-class Origin(IR):
-    """The origin of a setting: file, line, and the docstring there that names its source."""
-
-    path: str
-    line: int
-    doc: str = ""
-
-
 class Change(IR):
     """A `--set` or `--amend` of the command line, shown in plan and report as not saved in a spec."""
 
@@ -420,8 +412,9 @@ class Change(IR):
 class Spec(IR):
     """A compiled spec. Only `study` is part of its identity.
 
-    `origins` maps a dotted path, such as `reo_exp.optim.lr`, to where its value was set. `folder` is where relative
-    data paths start. `sources` holds the text of every file that took part, by path, for report and provenance.
+    `origins` are the lines that declare its arms and frontiers, by name; its values know those that gave their settings.
+    `folder` is where relative data paths start. `sources` holds the text of every file that took part, by path, for report
+    and provenance.
     """
 
     presentation = frozenset({"path", "folder", "changes", "origins", "sources", "params"})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, locate
 from reodsl.ir.expression import Aggregate, Expression, walk
 from reodsl.ir.model import Prompt
 from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, placed, setting
@@ -80,7 +80,8 @@ class Wording(IR):
             "system": prompt.system if self.system is None else self.system,
             "prefix": prompt.prefix + self.prefix,
         }
-        return prompt.model_copy(update=changes)
+        origins = {"template" if name == "question" else name: each for name, each in self.given_at.items()}
+        return locate(prompt.model_copy(update=changes), {**prompt.given_at, **origins})
 
 
 def name_wordings(wordings: Sequence[Wording]) -> tuple[str, ...]:

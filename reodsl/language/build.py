@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from reodsl.ir import IR, canonical
+from reodsl.diagnostics.model import Span
+from reodsl.ir import IR, Origin, canonical
+from reodsl.ir.base import locate
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Boxed, Code, Data, File, Generated, HubData, LastNumber, PackageData, Whole
 from reodsl.ir.expression import Constant
@@ -29,7 +31,7 @@ from reodsl.ir.reward import (
     Split,
     Steps,
 )
-from reodsl.ir.setting import written_fields
+from reodsl.ir.setting import field_places, written_fields
 from reodsl.ir.study import Suite
 from reodsl.ir.task import FoldTraces, TraceStyle
 from reodsl.ir.training import (
@@ -65,6 +67,7 @@ from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.units import PLAIN, Quantity, describe_unit
 from reodsl.language.values import Compound, Items, Record, Value, list_records, plain, write_value
+from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
 
@@ -101,7 +104,22 @@ def build(cls: type[T], record: Record, **special: Any) -> T:
             fields[name] = _built(value)
     if record.name and "name" in cls.model_fields:
         fields.setdefault("name", record.name)
-    return cls(**fields)
+    return locate_in(cls(**fields), record)
+
+
+def locate_in(value: T, record: Record) -> T:
+    """Return a value that knows the lines where a record was given the settings of its fields."""
+    origins = {"": origin_of(record.span)}
+    for name, path in field_places(type(value)):
+        slot = record.at(path) if "." in path else record.fields.get(path)
+        if slot is not None and slot.span is not None:
+            origins[name] = origin_of(slot.span)
+    return locate(value, origins)
+
+
+def origin_of(span: Span) -> Origin:
+    """Return the line of a span."""
+    return Origin(span.path, span.line)
 
 
 def _built(value: Value) -> Any:
@@ -304,10 +322,13 @@ def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
 def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     """Build a selection from a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
-    if typed is None:
+    if typed is None or not isinstance(rule, values.Definition):
         raise LookupError(f"selection `{rule.name}` is not sound")
+    lines = _body_lines(rule)
+    for pick in typed.picks:
+        locate(pick, lines)
     return Selected(
-        selection=typed.model_copy(update={"name": rule.name}),
+        selection=locate(typed.model_copy(update={"name": rule.name}), lines),
         pool=build(Pool, pool, start=start(low, pool.part("of"))),
     )
 
@@ -323,6 +344,7 @@ def method(low: Lowering, record: Record) -> Method:
     if sequences is not None:
         return build(sequences, record, batch=batch.data("prompts"))
     rollout, earned, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
+    advantage = record.part("advantage").with_field("/credit", record.fields["credit"])
     sampling = build(Sampling, rollout)
     return build(
         Ppo,
@@ -330,7 +352,7 @@ def method(low: Lowering, record: Record) -> Method:
         rollout=sampling,
         batch=build(Batch, batch),
         reward=NOTHING if earned is None else reward(low, earned, sampling.max_tokens),
-        advantage=build(Advantage, record.part("advantage"), credit=record.data("credit")),
+        advantage=build(Advantage, advantage),
         teacher=None if teacher is None else start(low, teacher),
         importance_cap=cap_importance(record, low.on_gpus),
     )
@@ -345,7 +367,7 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     dense = None
     if typed.dense is not None and places is not None:
         dense = DenseReward(split=places, var="L", value=typed.dense)
-    return Reward(
+    built = Reward(
         name=record.name,
         lets=tuple(typed.lets),
         tracks=tuple(typed.tracks),
@@ -355,6 +377,25 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
         parts=typed.parts,
         split=None if dense is not None else places,
     )
+    return locate(built, _body_lines(record))
+
+
+def _body_lines(definition: values.Definition) -> dict[str, Origin]:
+    """Return the lines of a body, the first of each part; none of one that an argument is in, or that is the library's."""
+    lines: dict[str, Origin] = {}
+    if not definition.item.params and not definition.module.std:
+        for item in definition.body.items:
+            match item:
+                case tree.Let():
+                    name = "lets"
+                case tree.Decl():
+                    name = f"{item.kind.name}s"
+                case tree.Assignment():
+                    name = item.name.name
+                case _:
+                    name = "dense" if isinstance(item, tree.Dense) else "outcome"
+            lines.setdefault(name, origin_of(item.span))
+    return lines
 
 
 def measure(low: Lowering, record: values.Definition) -> Measure:
@@ -383,7 +424,8 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     """Build the splits of a reward."""
     if isinstance(record, values.WrittenBudgets):
         reached = bool(record.data("reached"))
-        return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
+        made = Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
+        return locate(made, dict.fromkeys(("budgets", "l_max"), origin_of(record.span)))
     l_max = record.data("to") or max_tokens
     if record.kind == "oracle_budgets":
         return build(OracleBudgets, record, frontier=record.part("frontier").name, l_max=l_max)

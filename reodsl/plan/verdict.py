@@ -11,7 +11,7 @@ from typing import Any, Literal
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import VERSIONS, Graph, Task, identity, material, part_digest, reads
 from reodsl.ir import Spec, digest
-from reodsl.plan.places import CHOSEN, Difference, Places, compare_roles, explain, list_changed_inputs, words
+from reodsl.plan.places import CHOSEN, Difference, compare_roles, explain, list_changed_inputs, words
 from reodsl.price import lower_placed
 from reodsl.store.external import MOST_READ, Fingerprints, absent, is_unread, resolve_sources
 from reodsl.store.live import can_go_on
@@ -129,7 +129,6 @@ def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
 class _Planner:
     def __init__(self, spec: Spec, store: Store, keys: Keys, past: tuple[RunRecord, ...]) -> None:
         self.spec, self.store, self.keys, self.records = spec, store, keys, past
-        self.places = Places(spec)
         self.done: dict[str, Manifest] = {}
         self.unknown: set[str] = set()
 
@@ -167,11 +166,11 @@ class _Planner:
         if old is None:
             return Item(task, "run", "not done yet", key=key)
         now = contents(task, inputs)
-        changes = explain(task, old, new, self.places)
+        changes = explain(task, old, new)
         if task.kind in CHOSEN:
             last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
             then = last.provenance.get("contents", {}) if last is not None else {}
-            changes += compare_roles(task, then, now, self.places)
+            changes += compare_roles(task, then, now)
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
         roles = list_changed_inputs(old, new, now)
@@ -187,7 +186,7 @@ class _Planner:
         if old is None:
             return Item(task, "run", f"after {_some(needs)}", needs=needs)
         now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}
-        changes = explain(task, old, now, self.places)
+        changes = explain(task, old, now)
         if changes and task.kind != "report":
             return Item(task, "rerun", _reason(task, changes), changes, needs)
         run = "runs" if len(needs) == 1 else "run"
@@ -335,7 +334,7 @@ def _choose_result(spec: Spec, store: Store, task: Task, key: str, result: str |
 
 
 def _changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    in_settings = tuple(words(change) for change in explain(task, old, new, Places(spec)))
+    in_settings = tuple(words(change) for change in explain(task, old, new))
     read = tuple(f"{task.inputs.get(role, role)} changed" for role in list_changed_inputs(old, new))
     return (*in_settings, *read)
 

@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from reodsl.graph.lower import lower
-from reodsl.graph.payload import engine_of, is_served, model_payload
+from reodsl.graph.payload import engine_of, is_served, model_work
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
-from reodsl.ir.base import values_of
+from reodsl.ir.base import anonymous, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.price.history import COMPUTES, Known, Past, PastResults
@@ -173,7 +173,7 @@ class _Pricer:
         self.graph, self.history = graph, history
         self.places: dict[Cluster | None, tuple[Devices | None, Calibration | None]] = {}
         self.models = {
-            canonical_json(model_payload(model, 0)["model"]): (
+            canonical_json(anonymous(model_work(model, 0)["model"])): (
                 model,
                 sizes_of(model) or sizes.get(model.name),
             )

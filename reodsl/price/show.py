@@ -224,7 +224,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
     most = prices.hours(names)
     if prices.limit is not None and most > prices.limit:
         dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
-        origin = spec.origins.get(f"{study.name}.limit")
+        origin = study.given_at.get("limit")
         errors.append(
             error(
                 "E0610",

@@ -143,13 +143,8 @@ def why(spec: Spec, task: str) -> str:
 
 
 def lines_of(spec: Spec) -> dict[str, str]:
-    """Return the first known line that sets each arm, such as `specs/quickstart.reo:41`, for the arms that have one."""
-    first: dict[str, tuple[bool, int, str]] = {}
-    for path, origin in spec.origins.items():
-        if not origin.path.startswith("--"):
-            name, place = path.partition(".")[0], (origin.path != spec.path, origin.line, origin.path)
-            first[name] = min(first.get(name, place), place)
-    return {name: f"{path}:{line}" for name, (_, line, path) in first.items()}
+    """Return the line that declares each arm and each frontier, such as `specs/quickstart.reo:41`."""
+    return {name: f"{origin.path}:{origin.line}" for name, origin in spec.origins.items()}
 
 
 def artifacts(material: Material) -> Markup:

@@ -329,7 +329,7 @@ def add_acceptances(task: Task, done: Mapping[str, Manifest]) -> Task:
         for name, manifest in sorted(done.items())
         for item in acceptances(manifest)
     ]
-    return replace(task, payload=task.payload | {"accepted": accepted}) if accepted else task
+    return replace(task, work={**task.work, "accepted": accepted}) if accepted else task
 
 
 def adopt(

@@ -18,7 +18,6 @@ from reodsl.ir.base import digest, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Folder, Hub, ModelSource
 from reodsl.ir.training import Experiment, FromResults, Ppo
-from reodsl.plan.places import Places
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.consent import LOSS, is_code, parts, read_all
@@ -375,9 +374,9 @@ def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
     from runners.results.arm import check_arms
 
     for arm, fault in check_arms(spec.study, folder):
-        origin = Places(spec).setting(arm, "base.path")
         start = spec.study.arm(arm).checkpoint
-        yield place_finding(fault, start.path if isinstance(start, FromResults) else None, spec, origin)
+        path = start.path if isinstance(start, FromResults) else None
+        yield place_finding(fault, path, spec, start.given_at.get("path"))
 
 
 def _folder(place: Path, name: str) -> Iterator[Diagnostic]:

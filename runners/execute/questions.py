@@ -16,7 +16,7 @@ from reodsl.ir.base import values_of
 from reodsl.ir.data import Data, File, HubData
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Stage
-from reodsl.plan.places import Places, line_of, lines_of
+from reodsl.plan.places import find_place, line_of, lines_of
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
@@ -29,11 +29,10 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         return
     from runners.data.load import file_problems, source_problems
 
-    places = Places(spec)
     for task in data:
         declared = Data.model_validate(task.payload["data"])
         findings = source_problems(declared, folder) or file_problems(declared, folder)
-        origin = places.of(task, ("data", "sources")) if findings else None
+        origin = find_place(task, ("data", "sources")) if findings else None
         for each in findings:
             yield place_finding(each, _at_fault(each, declared, folder), spec, origin)
         if not findings:

@@ -10,7 +10,7 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.job import Job
-from reodsl.graph.payload import results_payload
+from reodsl.graph.payload import results_work
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromResults
 from reodsl.numbers.responses import Responses, holds_responses, read_responses
@@ -69,7 +69,7 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
             table = tables[given.path]
             if table is None:
                 continue
-            asked = results_payload(arm.suite, given)["suite"]
+            asked = results_work(arm.suite, given)["suite"]
             kind = kind_of(table, given.of, asked, texts=given.at is not None)
             kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
         except Problem as caught:

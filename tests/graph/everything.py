@@ -9,7 +9,7 @@ from functools import cache
 from itertools import count
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reodsl.ir import IR, Spec
+from reodsl.ir import IR, Origin, Spec
 from reodsl.ir import expression as ex
 from reodsl.ir.base import Node
 from reodsl.ir.data import (
@@ -95,6 +95,8 @@ def _value(note: Any) -> Any:
         return tuple(_value(item) for item in (inside[:1] * 2 if inside[-1] is Ellipsis else inside))
     if origin is dict:
         return {"a": _value(inside[1])}
+    if note is Origin:
+        return Origin("a.reo", next(_number))
     if note is Python:
         return filled(Python, function=f"own{next(_number)}.py:made")
     if isinstance(note, type) and issubclass(note, (IR, Node)):

@@ -45,7 +45,7 @@ def test_a_stage_by_name_or_number(spec: Callable[..., Spec], name: str) -> None
     # Those that are made from it have its stages, where they have none of their own.
     assert steps(changed, "child") == steps(changed, "hot") == [2, 10, 10]
     assert steps(changed, "other") == [7]
-    assert changed.origins["grown.stages.warm.steps"].path == f"--amend {name}.steps"
+    assert experiment(changed, "grown").stages[0].given_at["steps"].path == f"--amend {name}.steps"
 
 
 @pytest.mark.parametrize("arm", ["child", "hot"])

@@ -61,7 +61,7 @@ def test_amend_without_a_name_reaches_every_experiment(spec: Callable[..., Spec]
     assert set(lrs(spec(TEXT)).values()) == {5e-6}
     changed = spec(TEXT, amends={"optim.lr": "1e-6"})
     assert set(lrs(changed).values()) == {1e-6}
-    assert changed.origins["plain.optim.lr"].path == "--amend optim.lr"
+    assert experiment(changed, "plain").stages[0].optim.given_at["lr"].path == "--amend optim.lr"
 
 
 def test_amend_with_a_name_reaches_that_and_what_comes_from_it(spec: Callable[..., Spec]) -> None:

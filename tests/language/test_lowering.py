@@ -303,14 +303,13 @@ def test_training_and_evaluation_questions_are_kept_apart(quickstart: Spec) -> N
         assert benchmark.data.sources[0].split == "held_out"  # type: ignore[union-attr]
 
 
-def test_origins_name_the_line_and_the_source(qwen: Spec) -> None:
-    lr = qwen.origins["qwen3_4b_reo_exp.optim.lr"]
+def test_a_value_knows_the_lines_that_gave_its_settings(qwen: Spec) -> None:
+    (stage,) = experiment(qwen, "qwen3_4b_reo_exp").stages
+    lr, eps = (stage.optim.given_at[name] for name in ("lr", "eps"))
     text = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text().split("\n")
     assert "lr = 5e-6" in text[lr.line - 1]
-    eps = qwen.origins["qwen3_4b_reo_exp.optim.eps"]
     assert eps.path == "std/recipes.reo"
-    assert "hyperparameters for PPO" in eps.doc
-    assert qwen.origins["qwen3_4b_reo_exp.epochs"].doc.startswith("Table for PPO")
+    assert "eps" in qwen.sources[eps.path].split("\n")[eps.line - 1]
     assert set(qwen.sources) >= {"std/recipes.reo", "std/models.reo"}
 
 

@@ -100,7 +100,8 @@ def test_an_argument_of_a_call(spec: Callable[..., Spec]) -> None:
         ("score.to", "64"),
         ("score.relative_to", "base"),
     }
-    assert changed.origins["all.score"].path in ("--amend score.to", "--amend score.relative_to")
+    lines = changed.study.score.given_at
+    assert (lines["to"].path, lines["relative_to"].path) == ("--amend score.to", "--amend score.relative_to")
 
 
 def test_a_setting_of_a_suite_in_every_arm_or_in_one(spec: Callable[..., Spec]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec, digest
+from reodsl.ir.base import locate
 from reodsl.ir.reward_text import value_text
 from reodsl.plan import Item, Keys, Plan, make_plan
 from reodsl.plan.places import Difference, differences, words
@@ -44,11 +45,13 @@ def item(plan: Plan, name: str) -> Item:
     return next(item for item in plan.items if item.task.id == name)
 
 
-def vanilla(lr: float = 1e-4, steps: int = 2, **more: Any) -> Spec:
+def vanilla(lr: float = 1e-4, steps: int = 2, line: Origin | None = None) -> Spec:
     optim = make.Optimizer(algorithm="adam", lr=lr)
+    if line is not None:
+        locate(optim, {"lr": line})
     experiment = make.trained("vanilla", make.ppo(make.outcome(), steps=steps, optim=optim))
     arms = (make.arm("base", make.base()), make.arm("vanilla", experiment))
-    return make.spec(*arms).model_copy(update=more)
+    return make.spec(*arms)
 
 
 def test_planning_needs_no_store_and_makes_none(bench: Bench) -> None:
@@ -67,11 +70,11 @@ def test_all_is_reused_after_a_run(bench: Bench) -> None:
 
 def test_a_changed_setting_is_named_with_its_values_and_its_line(bench: Bench) -> None:
     recorded(bench, vanilla())
-    origins = {"vanilla.optim.lr": Origin(path="specs/x.reo", line=8)}
-    plan = planned(bench, vanilla(lr=1e-6, origins=origins))
+    line = Origin(path="specs/x.reo", line=8)
+    plan = planned(bench, vanilla(lr=1e-6, line=line))
     found = item(plan, "vanilla.train.s1")
     assert (found.verdict, found.reason) == ("rerun", "optim.lr 0.0001 -> 1e-6")
-    assert found.changes[0].origin == origins["vanilla.optim.lr"]
+    assert found.changes[0].origin == line
     assert item(plan, "vanilla.eval.s1").reason == "vanilla.train.s1 runs first"
     assert item(plan, "base.eval.s1").verdict == "reuse"
     text = to_text(plan)
@@ -80,19 +83,19 @@ def test_a_changed_setting_is_named_with_its_values_and_its_line(bench: Bench) -
     assert "tasks unchanged (--all shows them)" in text
 
 
-def test_a_setting_of_the_suite_is_not_shown_at_the_trainings_of_the_same_name(bench: Bench) -> None:
+def test_what_no_line_gave_is_shown_at_the_declaration_around_it(bench: Bench) -> None:
     recorded(bench, vanilla())
     cooler = make.suite().model_copy(update={"rollout": make.Sampling(max_tokens=16, temperature=0.5)})
-    experiment = vanilla().study.arm("vanilla").checkpoint
-    arms = (make.arm("base", make.base()), make.arm("vanilla", experiment, cooler))
-    lines = {"vanilla.rollout.temperature": 8, "vanilla.eval": 9, "vanilla.base": 10}
-    origins = {name: Origin(path="specs/x.reo", line=line) for name, line in lines.items()}
-    found = item(planned(bench, make.spec(*arms).model_copy(update={"origins": origins})), "vanilla.eval.s1")
+    arms = (
+        make.arm("base", make.base()),
+        make.arm("vanilla", vanilla().study.arm("vanilla").checkpoint, cooler),
+    )
+    found = item(planned(bench, make.spec(*arms)), "vanilla.eval.s1")
     assert [change.name for change in found.changes] == ["rollout.temperature"]
-    assert found.changes[0].origin == origins["vanilla.eval"]
-    del origins["vanilla.eval"]
-    found = item(planned(bench, make.spec(*arms).model_copy(update={"origins": origins})), "vanilla.eval.s1")
     assert found.changes[0].origin is None
+    locate(cooler, {"": Origin("specs/x.reo", 9), "samples": Origin("specs/x.reo", 8)})
+    found = item(planned(bench, make.spec(*arms)), "vanilla.eval.s1")
+    assert found.changes[0].origin == Origin("specs/x.reo", 9)
 
 
 def named(names: dict[str, str]) -> Spec:

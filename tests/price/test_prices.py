@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
+from reodsl.ir.base import locate
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
@@ -549,9 +550,8 @@ def price_of(spec: Spec, task: str) -> Price:
 
 
 def test_a_spec_that_costs_more_than_its_limit_is_refused() -> None:
-    spec = on(make.four(), limit=1e-3).model_copy(
-        update={"origins": {"mini.limit": Origin(path="a.reo", line=9)}}
-    )
+    spec = on(make.four(), limit=1e-3)
+    locate(spec.study, {"limit": Origin(path="a.reo", line=9)})
     found = priced(spec)
     names = tuple(found.tasks)
     (error,) = refusals(found, names, spec)

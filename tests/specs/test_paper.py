@@ -340,7 +340,7 @@ OPEN = {
     "reo_exp.advantage.batch": "Advantage normalization True",
     "reo_exp.forcing": "Prompt for Forcing",
     "harmonizing.reference_samples": "Not given",
-    "mrt.reward": "the paper gives neither",
+    "progress.reward": "the paper gives neither",
     "reo_qspec.reward": "A question that nobody",
     "reo_oracle.reward": "names no step",
     "sft_tops.data": "Whether the prompt stays",
@@ -386,5 +386,12 @@ def test_what_a_declaration_decides_carries_its_reason(name: str) -> None:
 
 @pytest.mark.parametrize("setting", OPEN)
 def test_what_the_paper_leaves_open_carries_its_reason(setting: str) -> None:
-    found = spec("qwen3_4b").origins
-    assert OPEN[setting] in found[setting].doc
+    name, *path = setting.split(".")
+    trained = (each for arm in spec("qwen3_4b").study.arms for each in arm.checkpoint.experiments)
+    (stage,) = next(each for each in trained if each.name == name).stages
+    parts = [stage, stage.method, getattr(stage.method, "advantage", stage)]
+    for name in path[:-1]:
+        parts = [getattr(each, name) for each in parts if hasattr(each, name)]
+    origin = next(each.given_at[path[-1]] for each in parts if path[-1] in each.given_at)
+    lines = spec("qwen3_4b").sources[origin.path].split("\n")
+    assert OPEN[setting] in "\n".join(lines[origin.line - 15 : origin.line + 8])

@@ -22,7 +22,7 @@ from reodsl.ir import Spec, digest
 from reodsl.language import compile_file
 from reodsl.language.program import load
 from reodsl.language.values import DeclaredExperiment, DeclaredStudy
-from reodsl.plan.places import Places, explain, words
+from reodsl.plan.places import explain, find_place, words
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted(
@@ -54,10 +54,10 @@ def test_every_setting_keeps_its_line_and_every_difference_its_words(
 
 def _lines(spec: Spec) -> dict[str, str]:
     """Return by kind of task the lines that gave its settings, as `specs/a.reo 3-5 9`."""
-    places, found = Places(spec), dict[str, dict[str, set[int]]]()
+    found = dict[str, dict[str, set[int]]]()
     for task in lower(spec).tasks:
         for path in _leaves(task.payload) if task.kind != "report" else ():
-            origin = places.of(task, path)
+            origin = find_place(task, path)
             if origin is not None:
                 found.setdefault(task.kind, {}).setdefault(origin.path, set()).add(origin.line)
     return {
@@ -91,7 +91,7 @@ def _told(one: Spec, two: Spec) -> list[str]:
     for task in right.tasks:
         if task.kind in before and task.kind != "report":
             was, now = ({"version": 1, "payload": identity(each)} for each in (before[task.kind], task))
-            told += (words(change) for change in explain(task, was, now, Places(two)))
+            told += (words(change) for change in explain(task, was, now))
     return told
 
 
