@@ -22,7 +22,7 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 """Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
 BESIDE = {
-    "trackers": ("reodsl[trackio]", "reodsl[wandb]", "reodsl[mlflow]"),
+    "trackers": ("reodsl[trackio]", "reodsl[wandb]"),
     # soupsieve 3 needs a Python newer than 3.11.4.
     "inspect": ("inspect_ai>=0.3.285", "soupsieve<3"),
     "peer": ("trl==1.16.0",),

@@ -53,7 +53,8 @@ Examples:
 @click.option(
     "--track",
     multiple=True,
-    type=click.Choice(TRACKERS),
+    metavar=f"[{'|'.join(TRACKERS)}]",
+    shell_complete=lambda ctx, option, start: [name for name in TRACKERS if name.startswith(start)],
     help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
 )
 @click.option(
@@ -95,6 +96,8 @@ def run_command(
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
+    trackers, findings = chosen(track)
+    show(() if quiet else findings)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
         # It takes packages that come with the extra `run`, and what is missing of these is told in preparing.
@@ -103,8 +106,6 @@ def run_command(
         fetch_missing(ready, fetching)
     plan = ready.plan()
     out = out or run_folder(ready.spec.study.name, plan.digest)
-    trackers, findings = chosen(track)
-    show(() if quiet else findings)
     watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
         machine = Machine(local, address, without_sandbox, allow_python, allow_served=allow_served)

@@ -30,6 +30,7 @@ DROPPED = MappingProxyType(
         "reodsl push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
         "`hf upload OWNER/NAME runs/RUN/cards/ARM.md README.md`",
         "reodsl run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",
+        "reodsl run --track mlflow": "write `--track wandb`, `--track trackio` or `--track tensorboard`",
     }
 )
 """The help for each name: a command, an option behind its command, or a name of a spec behind its kind."""

@@ -11,19 +11,21 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, problem, warning
+from reodsl.diagnostics import Diagnostic, Problem, problem, warning
+from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Task
-from reodsl.store.live import STEPS, TRACKED
+from reodsl.store.live import TRACKED, read_steps
 from reodsl.store.runs import slug
 from reodsl.store.store import Store
 
-TRACKERS = ("trackio", "wandb", "mlflow", "tensorboard")
+TRACKERS = ("trackio", "wandb", "tensorboard")
 """The trackers that a run can have, each named as the package that it needs."""
 
 
@@ -34,6 +36,9 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
     """
     if asked:
         for name in dict.fromkeys(asked):
+            gone = refuse_dropped(f"reodsl run --track {name}")
+            if gone is not None:
+                raise Problem(gone)
             if name not in TRACKERS:
                 raise problem(
                     "E0984",
@@ -108,7 +113,7 @@ class Trackers:
     def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
         """Start a process for each tracker."""
         self.store, self.graph, self.study = store, graph, study
-        self.going: dict[str, _Steps] = {}
+        self.going: dict[str, _Sent] = {}
         self.workers = [_Worker(name) for name in names]
 
     def hear(self, event: Event) -> None:
@@ -118,18 +123,18 @@ class Trackers:
         task = self.graph[event.task]
         if event.kind == "started" and event.key is not None and task.kind in ("train", "evaluate"):
             if event.task not in self.going:
-                self.going[event.task] = _Steps(self.store.root / "work" / event.key)
+                self.going[event.task] = _Sent(event.key, self.store.root / "work" / event.key)
                 for worker in self.workers:
                     worker.send(self._opening(task, event.key, worker.name))
             return
         steps = self.going.get(event.task)
         if steps is None:
             return
-        if event.kind == "progress" and task.kind == "train":
-            self._log(steps, steps.new())
-        elif event.kind in _ENDS:
-            folder = self.store.path(steps.key)
-            self._log(steps, result_rows(folder, task.kind) if event.kind == "finished" else steps.new())
+        if event.kind == "finished":
+            self._log(steps, result_rows(self.store.path(steps.key), task.kind))
+        elif task.kind == "train":
+            self._log(steps, read_steps(steps.work))
+        if event.kind in _ENDS:
             self._close(event.task, event.kind)
 
     def news(self) -> list[Diagnostic]:
@@ -139,8 +144,7 @@ class Trackers:
     def close(self) -> None:
         """Send what is left of trainings that were stopped, and wait a while for the trackers to be done."""
         for task in list(self.going):
-            if self.graph[task].kind == "train":
-                self._log(self.going[task], self.going[task].new())
+            self._log(self.going[task], read_steps(self.going[task].work))
             self._close(task, "interrupted")
         for worker in self.workers:
             worker.end()
@@ -163,10 +167,10 @@ class Trackers:
             "state": str(self.store.root.resolve() / "work" / key / f"{TRACKED}{name}"),
         }
 
-    def _log(self, steps: _Steps, rows: Sequence[Mapping[str, float]]) -> None:
-        if rows:
-            for worker in self.workers:
-                worker.send({"do": "log", "key": steps.key, "rows": list(rows)})
+    def _log(self, sent: _Sent, rows: Iterable[Mapping[str, float]]) -> None:
+        later = sent.select(rows)
+        for worker in self.workers if later else ():
+            worker.send({"do": "log", "key": sent.key, "rows": later})
 
     def _close(self, task: str, status: str) -> None:
         steps = self.going.pop(task)
@@ -174,36 +178,19 @@ class Trackers:
             worker.send({"do": "close", "key": steps.key, "task": task, "status": status})
 
 
-class _Steps:
-    """The steps of a training as they are written, from where they were read last."""
+@dataclass(slots=True)
+class _Sent:
+    """A task's key and work folder, and the last step that was sent."""
 
-    def __init__(self, work: Path) -> None:
-        self.key, self.path = work.name, work / STEPS
-        self.at, self.inode = 0, -1
+    key: str
+    work: Path
+    last: float = -1
 
-    def new(self) -> list[dict[str, float]]:
-        """Return whole lines since the last call.
-
-        A file that was begun anew is read from its start: its steps may be old.
-        """
-        try:
-            with self.path.open("rb") as file:
-                inode = os.fstat(file.fileno()).st_ino
-                if inode != self.inode:
-                    self.at, self.inode = 0, inode
-                file.seek(self.at)
-                data = file.read()
-        except OSError:
-            return []
-        whole, _, _ = data.rpartition(b"\n")
-        if not whole:
-            return []
-        self.at += len(whole) + 1
-        rows = []
-        for line in whole.split(b"\n"):
-            with suppress(ValueError):
-                rows.append(json.loads(line))
-        return rows
+    def select(self, rows: Iterable[Mapping[str, float]]) -> list[Mapping[str, float]]:
+        """Return the rows after the last one; an attempt that goes on repeats earlier steps."""
+        later = [row for row in rows if row["step"] > self.last]
+        self.last = max([self.last, *(row["step"] for row in later)])
+        return later
 
 
 def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:

@@ -104,44 +104,6 @@ class Wandb:
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
-class Mlflow:
-    """A run of MLflow, found again by the tag `reodsl.key`; where it is kept, `MLFLOW_TRACKING_URI` says."""
-
-    def __init__(self, opening: Opening) -> None:
-        from mlflow.entities import Metric
-        from mlflow.tracking import MlflowClient
-
-        self.client, self.metric = MlflowClient(), Metric
-        experiment = self.client.get_experiment_by_name(opening.study)
-        experiment_id = (
-            experiment.experiment_id
-            if experiment is not None
-            else self.client.create_experiment(opening.study)
-        )
-        before = self.client.search_runs(
-            [experiment_id], f"tags.`reodsl.key` = '{opening.key}'", max_results=1
-        )
-        if before:
-            self.id = before[0].info.run_id
-            self.client.update_run(self.id, status="RUNNING")
-        else:
-            tags = {f"reodsl.{name}": str(value) for name, value in opening.facts.items() if name != "stage"}
-            tags["reodsl.key"] = opening.key
-            self.id = self.client.create_run(experiment_id, run_name=opening.task, tags=tags).info.run_id
-
-    def log(self, step: int, values: Values) -> None:
-        """Add a step."""
-        now = int(1000 * time.time())
-        self.client.log_batch(
-            self.id, [self.metric(name, value, now, step) for name, value in values.items()]
-        )
-
-    def close(self, status: str) -> None:
-        """End it."""
-        ends = {"finished": "FINISHED", "failed": "FAILED"}
-        self.client.set_terminated(self.id, ends.get(status, "KILLED"))
-
-
 class Tensorboard:
     """Event files in `tensorboard/STUDY/TASK-KEY` of the store; a resumed training adds a file beside the first."""
 
@@ -168,7 +130,6 @@ class Tensorboard:
 SINKS: Mapping[str, Callable[[Opening], Sink]] = {
     "trackio": Trackio,
     "wandb": Wandb,
-    "mlflow": Mlflow,
     "tensorboard": Tensorboard,
 }
 

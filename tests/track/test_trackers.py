@@ -22,7 +22,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.store.live import TRACKED, add_step, begin_steps
 from reodsl.store.store import Store
 from reodsl.track import trackers as trackers_module
-from reodsl.track.trackers import Trackers, _Steps, chosen, read_trackers
+from reodsl.track.trackers import Trackers, _Sent, chosen, read_trackers
 from reodsl.track.worker import SINKS, Opening, work
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -47,7 +47,6 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
         "HF_HUB_OFFLINE": "1",
         "WANDB_MODE": "offline",
         "WANDB_DIR": str(tmp_path),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
     }.items():
         monkeypatch.setenv(name, value)
@@ -67,19 +66,6 @@ def of_tensorboard(place: Path) -> dict[str, list[float]]:
         rows = sorted(events.Scalars("reward"), key=lambda each: each.step)
         found[folder.name] = [each.value for each in rows]
     return found
-
-
-def of_mlflow(place: Path) -> dict[str, list[float]]:
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    runs = [each for each in client.search_runs(experiments) if "train" in each.info.run_name]
-    assert {each.info.status for each in runs} <= {"FINISHED", "KILLED"}
-    return {
-        each.info.run_id: [point.value for point in client.get_metric_history(each.info.run_id, "reward")]
-        for each in runs
-    }
 
 
 def of_trackio(place: Path) -> dict[str, list[float]]:
@@ -135,7 +121,6 @@ def wandb_records(data: bytes) -> list[bytes]:
 
 READ: dict[str, Callable[[Path], dict[str, list[float]]]] = {
     "tensorboard": of_tensorboard,
-    "mlflow": of_mlflow,
     "trackio": of_trackio,
     "wandb": of_wandb,
 }
@@ -178,12 +163,12 @@ def test_a_resume_goes_on_in_the_same_run(name: str, place: Path) -> None:
 
 
 def test_several_at_once_and_from_the_configuration(place: Path) -> None:
-    for name in ("tensorboard", "mlflow"):
+    for name in ("tensorboard", "wandb"):
         need(name)
     (place / "config" / "reodsl").mkdir(parents=True)
-    (place / "config" / "reodsl" / "config.toml").write_text('track = ["tensorboard", "mlflow"]\n')
+    (place / "config" / "reodsl" / "config.toml").write_text('track = ["tensorboard", "wandb"]\n')
     assert call("run", "tiny.reo", "--local") == 0
-    assert len(of_tensorboard(place)) == len(of_mlflow(place)) == 1
+    assert len(of_tensorboard(place)) == len(of_wandb(place)) == 1
 
 
 def train() -> Task:
@@ -255,19 +240,12 @@ def test_a_tracker_that_nobody_knows_is_refused(name: str) -> None:
         chosen([name])
 
 
-def test_steps_are_read_once_and_a_file_that_was_begun_anew_from_its_start(tmp_path: Path) -> None:
-    steps = _Steps(tmp_path)
-    assert steps.new() == []
-    add_step(tmp_path, {"step": 1, "loss": 1.0})
-    assert [row["step"] for row in steps.new()] == [1]
-    with steps.path.open("a") as file:
-        file.write('{"step": 2')
-    assert steps.new() == []
-    with steps.path.open("a") as file:
-        file.write(', "loss": 2}\n')
-    assert [row["step"] for row in steps.new()] == [2]
-    begin_steps(tmp_path, [{"step": 1, "loss": 1.0}])
-    assert [row["step"] for row in steps.new()] == [1]
+def test_a_step_is_sent_once_though_an_attempt_repeats_it(tmp_path: Path) -> None:
+    sent = _Sent("k", tmp_path)
+    assert sent.select([{"step": 1}, {"step": 2}]) == [{"step": 1}, {"step": 2}]
+    assert sent.select([{"step": 1}, {"step": 2}, {"step": 3}]) == [{"step": 3}]
+    assert sent.select([{"step": 1}]) == []
+    assert sent.select([{"step": 3}, {"step": 4}]) == [{"step": 4}]
 
 
 def test_a_tracker_that_is_not_installed(
@@ -291,9 +269,10 @@ def test_a_tracker_that_is_not_installed(
     [
         ("", (), 0),
         ('track = ["wandb", "wandb"]', ("wandb",), 0),
-        ('track = "mlflow"', ("mlflow",), 0),
+        ('track = "trackio"', ("trackio",), 0),
         ("track = [", (), 1),
         ('track = ["other"]', (), 1),
+        ('track = "mlflow"', (), 1),
         ("track = 3", (), 1),
     ],
 )
