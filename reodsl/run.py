@@ -68,7 +68,7 @@ class RunOutcome:
 
 def prices_of(ready: Ready) -> Prices:
     """Return the expected costs of a spec's tasks, from the store's past runs and the weights and files at hand."""
-    history = read_history(ready.store, runs.records(ready.store))
+    history = read_history(ready.store, runs.records(ready.store), {task.id for task in ready.graph.tasks})
     history = replace(history, questions={**history.questions, **_questions_at_hand(ready)})
     sizes = sizes_at_hand(ready.spec, ready.keys.folder)
     return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)

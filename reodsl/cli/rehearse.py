@@ -200,8 +200,9 @@ def _lag(little: Ready, outcome: RunOutcome) -> float:
 
 def _keep(ready: Ready, little: Ready) -> int:
     """Keep in the spec's store what the rehearsal measured; how many tasks that were."""
-    results = read_history(little.store, runs.records(little.store)).results
-    keep_rehearsal(ready.store.open().root, ready.spec.study.name, results)
+    tasks = {task.id for task in little.graph.tasks}
+    results = read_history(little.store, runs.records(little.store), tasks).results
+    keep_rehearsal(ready.store.open().root, ready.spec.study.name, results.values())
     return len(results)
 
 

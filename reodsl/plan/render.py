@@ -23,7 +23,7 @@ from reodsl.plan.verdict import Item, Plan
 from reodsl.plan.worded import WordedQuestions, describe_worded
 from reodsl.price import Prices
 from reodsl.price import show as price_words
-from reodsl.price.prices import Elapsed, simulate_elapsed
+from reodsl.price.prices import Elapsed, bound_elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
 
@@ -257,7 +257,7 @@ def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
 
 
 def _estimate_elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
-    return simulate_elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
+    return bound_elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 
 def ago(moment: str, now: datetime) -> str:

@@ -1,17 +1,15 @@
-"""Past runs as prices see them: what a store's results tell of lengths, steps, seconds and memory, and of tasks to come."""
+"""Past runs as prices see them: the lengths, seconds and memory of each task's last result."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from reodsl.graph.task import Graph, Kind, Task
-from reodsl.price.memory import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain, write_atomic
 from reodsl.store.manifest import Manifest
@@ -76,40 +74,28 @@ def text_tokens(text: str, words: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A stored result: its task and payload, its model's sizes, its counts, and its times.
+    """The last result of a task: its payload, its counts, and its times.
 
-    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With
-    `processor` they are those that processors spent, which other work on the machine does not stretch; else those
-    of the clock. `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does
-    not record it. `generating` of these generated, each engine on `tensor_parallel`, and `training` trained, of which
-    `parts` held a copy of the weights; 0 if not recorded. `peak` is in bytes. `mismatch` is the factor by which engine and
-    trainer differed in the median token. `teacher` are the sizes of a model
-    that taught.
+    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. They are of
+    processors if the result has these, which other work on the machine does not stretch; else of the clock. `device`
+    is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does not record it.
+    `generating` of these generated and `training` trained; 0 if not recorded. `peak` is in bytes.
     """
 
     task: str
     kind: Kind
     payload: Mapping[str, Any]
-    sizes: Sizes
     facts: Facts
     seconds: float
     terms: Mapping[Term, float]
     device: str
-    words: bool
     model: str = ""
     peak: float | None = None
-    processor: bool = False
     generating: int = 0
     training: int = 0
-    parts: int = 0
-    tensor_parallel: int = 1
-    mismatch: float | None = None
-    teacher: Sizes | None = None
 
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
-NEWEST = 48
-"""Results that are read at most, the newest of each task: enough to know a machine, few enough to read at once."""
 _PARTS: Mapping[str, Term] = {
     "generate": "generation",
     "force": "forcing",
@@ -121,55 +107,38 @@ _PARTS: Mapping[str, Term] = {
 
 @dataclass(frozen=True, slots=True)
 class PastResults:
-    """Past results, newest first, and how many questions a `data` task found, by its id.
+    """The last result of each task by its id, and how many questions a `data` task found.
 
-    `light` are the median seconds of tasks that compute on no device, by kind. `rehearsed` are results of rehearsals with
-    the specs' own models, whose times and memory tell something, and whose responses tell nothing.
+    `light` are the seconds of tasks that compute on no device. `rehearsed` are results of rehearsals with the specs' own
+    models, whose times and memory tell something, and whose responses tell nothing.
     """
 
-    results: tuple[Past, ...] = ()
+    results: Mapping[str, Past] = field(default_factory=dict)
     questions: Mapping[str, int] = field(default_factory=dict)
     light: Mapping[str, float] = field(default_factory=dict)
-    rehearsed: tuple[Past, ...] = ()
+    rehearsed: Mapping[str, Past] = field(default_factory=dict)
 
 
-def read_history(store: Store, records: tuple[RunRecord, ...]) -> PastResults:
-    """Read the newest results of the store's runs; results that cannot be read are skipped.
+def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection[str]) -> PastResults:
+    """Read the last result of each of `tasks`; results that cannot be read are skipped.
 
     Without the extra `report` no table can be read, and only rehearsals count.
     """
     if importlib.util.find_spec("polars") is None:
         return PastResults(rehearsed=read_rehearsals(store.root))
-    results: list[Past] = []
-    light: dict[str, dict[bool, list[float]]] = {}
-    for task, key in _newest(records):
-        if len(results) == NEWEST:
-            break
+    results: dict[str, Past] = {}
+    light: dict[str, float] = {}
+    last = {task: key for record in records for task, key in record.tasks.items() if task in tasks}
+    for task, key in last.items():
         material, manifest = store.material(key), store.get(key)
         # What was accepted for other settings tells nothing of their price.
         if material is None or manifest is None or acceptances(manifest):
             continue
         if material.get("kind") not in COMPUTES:
-            seconds = light.setdefault(str(material.get("kind")), {})
-            seconds.setdefault(_ran_on_processors(manifest.provenance), []).append(
-                _seconds(manifest.provenance)
-            )
-            continue
-        past = _past(store, task, manifest, material)
-        if past is not None:
-            results.append(past)
-    medians = {kind: median(seconds.get(True) or seconds[False]) for kind, seconds in light.items()}
-    return PastResults(tuple(results), _questions(store, records), medians, read_rehearsals(store.root))
-
-
-def _newest(records: tuple[RunRecord, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the last result of every task of every study, as (task, key), newest runs first."""
-    seen: set[tuple[str, str]] = set()
-    for record in reversed(records):
-        for task, key in record.tasks.items():
-            if (record.study, task) not in seen:
-                seen.add((record.study, task))
-                yield task, key
+            light[task] = _seconds(manifest.provenance)
+        elif (past := _past(store, task, manifest, material)) is not None:
+            results[task] = past
+    return PastResults(results, _questions(store, records), light, read_rehearsals(store.root))
 
 
 def _questions(store: Store, records: tuple[RunRecord, ...]) -> dict[str, int]:
@@ -198,40 +167,28 @@ def _questions(store: Store, records: tuple[RunRecord, ...]) -> dict[str, int]:
 
 
 def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:
-    folder = store.path(manifest.key)
+    folder, provenance = store.path(manifest.key), manifest.provenance
     kind: Kind = material["kind"]
-    provenance = manifest.provenance
-    sizes = _sizes(store, (folder,), provenance, "start")
-    if sizes is None:
-        return None
     try:
-        facts, terms, mismatch = (
+        facts, terms = (
             _training(folder, manifest, material["payload"], _ran_on_processors(provenance))
             if kind == "train"
-            else (_sampling(folder, kind), {}, None)
+            else (_sampling(folder, kind), {})
         )
     except (OSError, ValueError, KeyError):
         return None
-    prompt = _prompt(store, provenance, material["payload"])
     return Past(
         task=task,
         kind=kind,
         payload=material["payload"],
-        sizes=sizes,
-        facts=replace(facts, prompt=prompt),
+        facts=facts,
         seconds=_seconds(provenance),
         terms=terms,
         device=str(provenance.get("device", "")).split(":")[0],
-        words=sizes.vocabulary < 1000,
         model=str(provenance.get("device_model") or ""),
         peak=provenance.get("peak_memory"),
-        processor=_ran_on_processors(provenance),
         generating=int(provenance.get("engines", 0)) * int(provenance.get("tensor_parallel", 1)),
         training=int(provenance.get("trainers", 0)),
-        parts=int(provenance.get("parts") or 0),
-        tensor_parallel=int(provenance.get("tensor_parallel", 1)),
-        mismatch=mismatch,
-        teacher=_sizes(store, (), provenance, "teacher"),
     )
 
 
@@ -246,22 +203,9 @@ def _seconds(provenance: Mapping[str, Any]) -> float:
     )
 
 
-def _sizes(store: Store, folders: Sequence[Path], provenance: Mapping[str, Any], role: str) -> Sizes | None:
-    """Read the sizes in the first checkpoint of some folders and of the task's input in a role; None where there is none."""
-    places = list(folders)
-    given = provenance.get("inputs", {}).get(role)
-    if given:
-        places.append(store.path(given))
-    for place in places:
-        config = read_object(place / "checkpoint" / "config.json")
-        if config is not None:
-            return from_config(config)
-    return None
-
-
 def _training(
     folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
-) -> tuple[Facts, dict[Term, float], float | None]:
+) -> tuple[Facts, dict[Term, float]]:
     metrics = _table(folder / "metrics.parquet")
     if "length" in metrics.columns:
         length = _number(metrics["length"].mean())
@@ -282,9 +226,7 @@ def _training(
     of = "processor" if processor else "seconds"
     parts = {f"{of}_{part}": term for part, term in _PARTS.items()}
     terms = {term: _number(timed[name].sum()) for name, term in parts.items() if name in timed.columns}
-    mismatch = metrics["mismatch_median"].median() if "mismatch_median" in metrics.columns else None
-    facts = Facts(length, None, None, share, metrics.height, equal, draws)
-    return facts, terms, None if mismatch is None else float(mismatch)
+    return Facts(length, None, None, share, metrics.height, equal, draws), terms
 
 
 def _sampling(folder: Path, kind: Kind) -> Facts:
@@ -296,21 +238,6 @@ def _sampling(folder: Path, kind: Kind) -> Facts:
         return Facts(length=total / max(1, count), questions=count)
     table = _table(folder / "samples.parquet", ["question", "tokens"])
     return Facts(length=_number(table["tokens"].mean()), questions=table["question"].n_unique())
-
-
-def _prompt(store: Store, provenance: Mapping[str, Any], payload: Mapping[str, Any]) -> float | None:
-    longest = float(payload["model"]["context"])
-    if "stage" in payload:
-        longest = float(payload["stage"]["method"].get("max_prompt") or longest)
-    prompts = []
-    for role, key in provenance.get("inputs", {}).items():
-        if role.split(":")[0] == "data":
-            material = store.material(key)
-            data = material["payload"].get("data") if material is not None else None
-            if data is not None:
-                prompts.append((prompt_tokens(data, longest), questions_in(data) or 1))
-    weight = sum(count for _, count in prompts)
-    return sum(mean * count for mean, count in prompts) / weight if weight else None
 
 
 def _table(path: Path, columns: list[str] | None = None) -> Any:
@@ -330,7 +257,7 @@ def _number(value: Any) -> float:
 _FILE = "rehearsed.json"
 
 
-def keep_rehearsal(root: Path, study: str, results: Sequence[Past]) -> None:
+def keep_rehearsal(root: Path, study: str, results: Iterable[Past]) -> None:
     """Store the results of a study's rehearsal under `root`, in place of those of the rehearsal before.
 
     They lie beside the results of runs and are none of them.
@@ -340,50 +267,38 @@ def keep_rehearsal(root: Path, study: str, results: Sequence[Past]) -> None:
     write_atomic(root / _FILE, (json.dumps(studies, indent=1) + "\n").encode())
 
 
-def read_rehearsals(root: Path) -> tuple[Past, ...]:
-    """Return what rehearsals measured for all studies of a store; those that cannot be read are skipped."""
-    results = []
+def read_rehearsals(root: Path) -> dict[str, Past]:
+    """Return what rehearsals measured for all studies of a store, by task; those that cannot be read are skipped."""
+    results: dict[str, Past] = {}
     for rows in (read_object(root / _FILE) or {}).values():
         try:
-            results += [
-                Past(
-                    **row
-                    | {
-                        "sizes": Sizes(**row["sizes"]),
-                        "facts": Facts(**row["facts"]),
-                        "teacher": Sizes(**row["teacher"]) if row.get("teacher") else None,
-                    }
-                )
-                for row in rows
-            ]
+            results |= {row["task"]: Past(**row | {"facts": Facts(**row["facts"])}) for row in rows}
         except (TypeError, ValueError, KeyError):
             continue
-    return tuple(results)
+    return results
 
 
 class Known:
     """Facts of the tasks of one graph."""
 
     def __init__(self, graph: Graph, history: PastResults) -> None:
-        """Index the results of `history`, which are newest first."""
+        """Take the last results of the tasks."""
         self.graph, self.history = graph, history
-        self.last: dict[str, Past] = {}
-        for past in history.results:
-            self.last.setdefault(past.task, past)
 
     def facts(self, task: Task) -> Facts:
-        """Return a task's facts: measured on it, else declared, else measured on similar tasks."""
+        """Return a task's facts: those of its last result, if it had as long responses, else declared ones."""
         questions, prompt = self._questions(task)
-        past = self.last.get(task.id)
-        like = past if past is not None and _like(past, task) else None
-        if like is None and _count_questions(task) is None:
-            like = next((each for each in self.history.results if _like(each, task)), None)
+        past = self.history.results.get(task.id)
         if questions is None and past is not None:
             questions = past.facts.questions
-        if like is None:
+        if (
+            past is None
+            or past.kind != task.kind
+            or _shape(task.kind, past.payload) != _shape(task.kind, task.payload)
+        ):
             return Facts(self._chosen_length(task), prompt, questions)
-        facts = Facts(like.facts.length, prompt, questions, like.facts.trained_share)
-        return _gradients(facts, like, task) if task.kind == "train" else facts
+        facts = replace(past.facts, prompt=prompt, questions=questions, steps=None)
+        return facts if task.kind != "train" else _gradients(facts, past.payload, task.payload)
 
     def _questions(self, task: Task) -> tuple[int | None, float | None]:
         """Count the questions that a task reads, traces and pairs each, and average the tokens of their prompts."""
@@ -431,32 +346,22 @@ def _most(select: Mapping[str, Any]) -> int:
     return sum(responses if trace.get("fn") == "each" else 1 for trace in traces) or 1
 
 
-def _gradients(facts: Facts, past: Past, task: Task) -> Facts:
-    """Add the shares of questions without a gradient, as far as a past training has the same setting.
+def _gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) -> Facts:
+    """Keep shares without a gradient, as far as the last training drew and rewarded as this one does.
 
-    Their share depends on the reward and the number of rollouts. Draws that replaced them were counted for one
-    batch, and what was trained of a batch depends on whether they are replaced.
+    The share of questions depends on the reward and the number of rollouts. What was trained of a batch depends on whether
+    others replace them, and the draws for that on the batch.
     """
-    before, now = past.payload["stage"]["method"], task.payload["stage"]["method"]
-    if now["kind"] != "ppo":
-        return facts
-    if bool(before.get("resample")) != bool(now.get("resample")):
-        facts = replace(facts, trained_share=1.0)
-    decisive = ("reward", "advantage")
-    if (
-        any(before[name] != now[name] for name in decisive)
-        or before["batch"]["rollouts"] != now["batch"]["rollouts"]
-    ):
-        return facts
-    whole = before["batch"] == now["batch"] and before.get("resample") == now.get("resample")
-    return replace(facts, equal=past.facts.equal, draws=past.facts.draws if whole else None)
-
-
-def _like(past: Past, task: Task) -> bool:
-    """Return whether a past result's lengths hold for the task: same kind, method, and longest response."""
-    if past.kind != task.kind:
-        return False
-    return bool(_shape(past.kind, past.payload) == _shape(task.kind, task.payload))
+    before, method = (payload["stage"]["method"] for payload in (past, now))
+    same = {
+        name for name in ("reward", "advantage", "batch", "resample") if before.get(name) == method.get(name)
+    }
+    rollouts = (
+        each.get("batch", {})["rollouts"] if method["kind"] == "ppo" else 0 for each in (before, method)
+    )
+    share = facts.trained_share if bool(before.get("resample")) == bool(method.get("resample")) else 1.0
+    equal = facts.equal if same >= {"reward", "advantage"} and len(set(rollouts)) == 1 else None
+    return replace(facts, trained_share=share, equal=equal, draws=facts.draws if len(same) == 4 else None)
 
 
 def _shape(kind: str, payload: Mapping[str, Any]) -> Any:

@@ -113,12 +113,6 @@ class Devices:
         return "cluster" if self.copies == 1 else "node"
 
     @property
-    def otherwise(self) -> Devices:
-        """Return the devices with the other `sharding` of the cluster."""
-        node = math.gcd(self.training, self.gpus_per_node)
-        return replace(self, parts=node if self.copies == 1 else 0)
-
-    @property
     def cache_width(self) -> int:
         """Return the bytes of a number in engines' caches of keys and values."""
         return 1 if self.small_caches else self.width

@@ -12,7 +12,6 @@ from reodsl.price.prices import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, add_prices
 
 _STEPS = 3
-_TIMED = {"responses": "evaluation and sampling"}
 _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
@@ -130,28 +129,13 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 
 def _basis(prices: Prices) -> list[str]:
-    """Explain the basis of the times: past results, or assumptions."""
-    measured = prices.measured
-    if measured is None:
-        here = "Times are those of a plain laptop; the first run measures this machine."
-        return [here] if prices.unit == "seconds" else []
-    results = f"{measured.results} {'rehearsed' if measured.rehearsed else 'past'} result"
-    results += "" if measured.results == 1 else "s"
-    phrases = [] if measured.mfu_train is None else [f"training at {100 * measured.mfu_train:.2g}% MFU"]
-    others = {name: ratio for name, ratio in measured.factors.items() if name != "training"}
-    for index, (name, ratio) in enumerate(others.items()):
-        words = "takes {:.2g} times what is assumed" if index == 0 else "{:.2g}"
-        phrases.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
-    if measured.memory is not None and abs(measured.memory) >= 2**20:
-        who = "processes hold" if prices.unit == "seconds" else "trainers hold"
-        more = "more" if measured.memory > 0 else "less"
-        phrases.append(f"{who} {memory(abs(measured.memory))} {more} than is assumed")
-    lines = [f"Calibrated by {results}: {', '.join(phrases)}."]
-    if measured.rehearsed and measured.mismatch is not None:
-        lines.append(
-            f"In the rehearsal engine and trainer gave the median token probabilities {measured.mismatch:.4g} times apart."
-        )
-    return lines
+    """Explain the basis of the times: last results, or assumptions."""
+    counts = {"past": prices.count("result"), "rehearsed": prices.count("rehearsal")}
+    if any(counts.values()):
+        parts = [f"{count} by a {name} result" for name, count in counts.items() if count]
+        return [f"Times of tasks: {', '.join(parts)}, the rest as assumed."]
+    here = "Times are those of a plain laptop; the first run measures this machine."
+    return [here] if prices.unit == "seconds" else []
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
@@ -161,9 +145,8 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
         return []
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
     both = "; training runs beside the others" if price.beside else ""
+    both += "; `sharding = node`" if price.sharding == "node" else ""
     lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
-    if price.otherwise is not None:
-        lines.append(f"  {_name_sharding(price)} on a GPU that trains; {_name_sharding(price.otherwise)}")
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(
@@ -172,14 +155,8 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     return lines
 
 
-def _name_sharding(price: Price) -> str:
-    peak, most = price.memory["trainer"], price.capacity
-    beyond = "" if most is None or peak <= most else f" of {memory(most)}"
-    return f"`sharding = {price.sharding}` takes {price.hours_a_step:.3g}, with {memory(peak)}{beyond}"
-
-
 def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
-    """Describe the time from start to report in one line; empty if a task has no price."""
+    """Describe the least time from start to report in one line; empty if a task has no price."""
     if elapsed is None:
         return []
     what = "core" if prices.unit == "seconds" else "GPU"
@@ -190,7 +167,7 @@ def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
         if took == least
         else f"the longest chain of tasks alone takes {least}"
     )
-    return [f"From start to report: about {took} on {many}; {more}."]
+    return [f"From start to report: at least {took} on {many}; {more}."]
 
 
 def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:

@@ -71,18 +71,13 @@ def price_task(
     devices = adapt_to_width(adapt_to_precision(devices, said), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
-
-        def train(devices: Devices) -> Price:
-            if not isinstance(stage.method, Ppo):
-                return _sequences(stage, stage.method, sizes, facts, devices)
+        if not isinstance(stage.method, Ppo):
+            price = _sequences(stage, stage.method, sizes, facts, devices)
+        else:
             engine = payload.get("engine", "embedded")
             devices = replace(devices, small_caches=stage.method.caches == "fp8")
-            return _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
-
-        price, other = replace(train(devices), sharding=devices.sharding), devices.otherwise
-        if devices.hardware.network is None or other.copies == devices.copies:
-            return price
-        return replace(price, otherwise=replace(train(other), sharding=other.sharding))
+            price = _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
+        return replace(price, sharding=devices.sharding)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Term = Literal["start", "generation", "forcing", "verification", "training"]
@@ -24,8 +24,8 @@ class Price:
     questions. `devices` is the name of what it runs on, `capacity` the memory of one of them in bytes, None if it is not
     known. `unpriced` is why there is no price. With `beside` rollouts and training run at the same time but for the
     `sync` seconds in which engines get weights, which `training` includes. A training's weights are spread
-    over its cluster or each of its nodes (`sharding`); `otherwise` is its price with the other of both, where that differs
-    and the network between nodes is known.
+    over its cluster or each of its nodes (`sharding`). `basis` is what corrected the formula: the task's last result, or
+    its rehearsal.
     """
 
     generated: float = 0.0
@@ -48,7 +48,7 @@ class Price:
     beside: bool = False
     sync: float = 0.0
     sharding: str = ""
-    otherwise: Price | None = None
+    basis: Literal["formula", "result", "rehearsal"] = "formula"
 
     @property
     def overlapped_seconds(self) -> float:
@@ -87,32 +87,12 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Calibration by past results on like devices: how many there were, and their seconds over priced ones.
-
-    `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
-    after its steps. `mfu_train` is the utilisation that training reached, of the peak in `hardware`. `memory` is
-    by how many bytes the peaks of processes on this machine passed the priced ones; of rehearsed trainers, only if
-    they did. `rehearsed` says that these are results of a rehearsal, and `mismatch` the factor by which engine and
-    trainer differed in the median token there.
-    """
-
-    results: int
-    factors: Mapping[str, float]
-    start: float | None
-    mfu_train: float | None
-    memory: float | None = None
-    rehearsed: bool = False
-    mismatch: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Prices:
     """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be.
 
     `devices` is the name of the study's, on which tasks run that have none for themselves.
 
-    `measured` is what corrected the model, if anything did. `room` is how many devices there are to share: the GPUs of the
+    `room` is how many devices there are to share: the GPUs of the
     widest task, or cores of this machine.
     """
 
@@ -120,7 +100,6 @@ class Prices:
     unit: Literal["gpu_hours", "seconds"]
     devices: str
     limit: float | None
-    measured: Calibration | None
     room: int
 
     @property
@@ -141,6 +120,10 @@ class Prices:
     def hours(self, ids: Iterable[str]) -> float:
         """Return the device hours of some tasks together."""
         return sum(self.tasks[name].gpu_hours for name in ids)
+
+    def count(self, basis: str) -> int:
+        """Return how many tasks are priced on a basis."""
+        return sum(price.basis == basis for price in self.tasks.values())
 
     def unpriced(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return those of some tasks that have no price."""
@@ -173,6 +156,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "draws_per_step": price.draws,
         "gpu_hours_per_step": price.step_hours,
         "sharding": price.sharding or None,
+        "basis": price.basis,
         **_space_json(price),
         "unpriced": price.unpriced,
     }
@@ -208,7 +192,7 @@ def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) ->
     return {
         "unit": prices.unit,
         "devices": prices.devices,
-        "measured": None if prices.measured is None else asdict(prices.measured),
+        "measured": {basis: prices.count(basis) for basis in ("result", "rehearsal")},
         "limit": prices.limit,
         "hours_now": prices.hours(now),
         "hours_at_most": prices.hours(names),

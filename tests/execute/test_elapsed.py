@@ -1,4 +1,4 @@
-"""The time that a plan gives for a run against the scheduling loop itself, on a clock that the prices turn."""
+"""The least time that a plan gives for a run, and the scheduling loop itself, on a clock that the prices turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import runners.execute
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.registry import Execution, Machine
 from reodsl.plan.verdict import Keys
-from reodsl.price.prices import simulate_elapsed
+from reodsl.price.prices import bound_elapsed
 from reodsl.price.value import Price, Prices
 from reodsl.store.store import Store
 from runners.execute.perform import Order, Outcome, perform_order
@@ -38,7 +38,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("seed", "cores"), [(1, 1), (2, 2), (3, 2), (4, 3)])
-def test_a_plan_lays_tasks_out_as_a_run_does(
+def test_a_run_takes_no_less_and_at_most_twice_as_long(
     seed: int, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
@@ -52,7 +52,7 @@ def test_a_plan_lays_tasks_out_as_a_run_does(
     # No two tasks end at once: then it would be chance which of them is heard of first.
     seconds = {task.id: draw.uniform(1, 9) for task in tasks}
     told = {name: Price(seconds={"start": each}, gpus=1) for name, each in seconds.items()}
-    prices = Prices(told, "seconds", "", None, None, cores)
+    prices = Prices(told, "seconds", "", None, cores)
     clock = Clock(prices)
     monkeypatch.setattr(runners.execute, "Local", lambda emit: clock)
     store = Store(tmp_path / "store").open()
@@ -69,6 +69,6 @@ def test_a_plan_lays_tasks_out_as_a_run_does(
         )
     )
     assert len(found.keys) == len(tasks)
-    planned = simulate_elapsed(graph, prices, seconds)
+    planned = bound_elapsed(graph, prices, seconds)
     assert planned is not None
-    assert planned.seconds == pytest.approx(clock.now)
+    assert planned.seconds - 1e-9 <= clock.now <= 2 * planned.seconds

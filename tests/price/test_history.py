@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec, digest
 from reodsl.price import price, show
-from reodsl.price.history import read_history
+from reodsl.price.history import Known, PastResults, read_history
 from reodsl.price.machine import processor
+from reodsl.price.memory import process_bytes
 from reodsl.store import runs
 from reodsl.store.store import Store, adopt
 from tests.graph import studies as make
@@ -122,38 +123,49 @@ def filled(
     evaluation = put(
         store, graph["vanilla.eval.s1"], {"summary.json": summary}, {"start": train}, device, spent
     )
-    record.tasks = {"questions.data": data, "vanilla.train.s1": train, "vanilla.eval.s1": evaluation}
+    record.tasks = {
+        graph["vanilla.train.s1"].inputs["data"]: data,
+        "vanilla.train.s1": train,
+        "vanilla.eval.s1": evaluation,
+    }
     runs.end(store, record, "finished")
+
+
+TASKS = {"filed.data", *(task.id for task in lower(make.four()).tasks)}
+DATA = lower(make.four())["vanilla.train.s1"].inputs["data"]
+
+
+def read(store: Store) -> PastResults:
+    return read_history(store, runs.records(store), TASKS)
 
 
 def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
     filled(store, make.four())
-    train, evaluation = read_history(store, runs.records(store)).results
+    train, evaluation = read(store).results.values()
     assert (train.task, train.device, train.seconds) == ("vanilla.train.s1", "cpu", 12.5)
     assert (train.facts.length, train.facts.trained_share, train.facts.steps) == (7.0, 0.5, 2)
     assert (train.model, train.facts.equal, train.facts.draws) == (processor(), 0.375, None)
     assert train.terms == {"generation": 3.0, "training": 7.0}
-    assert train.sizes.hidden == evaluation.sizes.hidden == 8
     # Nothing is said of how many devices it was.
-    assert (train.generating, train.training, train.parts, train.tensor_parallel) == (0, 0, 0, 1)
+    assert (train.generating, train.training) == (0, 0)
     # Every question counts once, whichever benchmark it belongs to.
     assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
 
 
 def test_other_work_on_the_machine_stretches_no_price(store: Store) -> None:
     filled(store, make.four(), slowed=5.0)
-    found = read_history(store, runs.records(store))
-    train, evaluation = found.results
-    assert (train.processor, train.seconds, evaluation.seconds) == (True, 2.5, 2.5)
+    found = read(store)
+    train, evaluation = found.results.values()
+    assert (train.seconds, evaluation.seconds) == (2.5, 2.5)
     assert train.terms == {"generation": pytest.approx(0.6), "training": pytest.approx(1.4)}
-    assert dict(found.light) == {"data": 2.5}
+    assert dict(found.light) == {DATA: 2.5}
 
 
 def test_on_a_gpu_the_clock_counts(store: Store) -> None:
     filled(store, make.four(), device="cuda:0", slowed=5.0)
-    train, evaluation = read_history(store, runs.records(store)).results
-    assert (train.processor, train.seconds, evaluation.seconds) == (False, 12.5, 12.5)
-    assert (train.generating, train.training, train.parts, train.tensor_parallel) == (8, 8, 4, 4)
+    train, evaluation = read(store).results.values()
+    assert (train.seconds, evaluation.seconds) == (12.5, 12.5)
+    assert (train.generating, train.training) == (8, 8)
     assert train.terms == {"generation": 3.0, "training": 7.0}
 
 
@@ -169,47 +181,49 @@ def test_facts_of_a_training_that_draws_again(store: Store) -> None:
         }
     )
     filled(store, make.four(), rounds)
-    (train, _) = read_history(store, runs.records(store)).results
+    (train, _) = read(store).results.values()
     # Two draws a step on average. A batch has 64 tokens, then 48; of three draws half of the groups gave nothing.
     assert train.facts.draws == 2.0
     assert train.facts.trained_share == pytest.approx(100 / 112)
     assert train.facts.equal == pytest.approx((3 * 0.5 + 0.0) / 4)
 
 
-def test_tasks_without_a_device_tell_how_long_their_kind_takes(store: Store) -> None:
+def test_a_task_without_a_device_takes_as_long_as_it_did(store: Store) -> None:
     filled(store, make.four())
-    found = read_history(store, runs.records(store))
-    assert dict(found.light) == {"data": 12.5}
+    found = read(store)
+    assert dict(found.light) == {DATA: 12.5}
     graph = lower(make.four())
     prices = price(graph, make.four(), found)
     kinds = {task.kind: prices.tasks[task.id].total_seconds for task in graph.tasks}
-    assert kinds["data"] == 12.5
+    assert prices.tasks[DATA].total_seconds == 12.5
     assert kinds["report"] == 8.0
 
 
 def test_the_plan_says_what_past_runs_told(store: Store) -> None:
     filled(store, make.four())
-    history = read_history(store, runs.records(store))
-    prices = price(lower(make.four()), make.four(), history)
-    assert prices.measured is not None
-    assert prices.measured.results == 2
+    prices = price(lower(make.four()), make.four(), read(store))
+    assert (prices.count("result"), prices.count("rehearsal")) == (2, 0)
+    train = prices.tasks["vanilla.train.s1"]
     # 12.5 seconds in all, of which 10 were of steps.
-    assert prices.measured.start == 2.5
-    assert prices.tasks["reo_exp.train.s1"].seconds["start"] == 2.5
+    assert train.seconds["start"] == 2.5
+    assert (train.seconds["generation"], train.seconds["training"]) == pytest.approx((3.0, 7.0))
     # A model of nothing: what a process holds is nearly all that it needs.
-    held = 3 * 2**30 - 1280 * 2**20
-    assert prices.measured.memory == pytest.approx(held, rel=0.01)
-    before = price(lower(make.four()), make.four()).tasks["reo_exp.train.s1"].memory
-    after = prices.tasks["reo_exp.train.s1"].memory
-    assert {role: after[role] - before[role] for role in before} == pytest.approx(
-        dict.fromkeys(("trainer", "engine"), prices.measured.memory)
+    assert process_bytes(train.memory) == pytest.approx(3 * 2**30, rel=0.01)
+    assert "Times of tasks: 2 by a past result, the rest as assumed." in show.summary(
+        prices, list(prices.tasks)
     )
-    (told,) = [line for line in show.summary(prices, list(prices.tasks)) if "past result" in line]
-    assert re.fullmatch(
-        r"Calibrated by 2 past results: training at \S+% MFU, generation takes \d+ times .*, evaluation and .*, "
-        r"processes hold 1.75 GiB more than is assumed.",
-        told,
-    )
+
+
+def test_a_training_of_which_nothing_that_counts_is_the_same_keeps_its_lengths_alone(store: Store) -> None:
+    filled(store, make.four())
+    history = read(store)
+    (graph, task), past = ((lower(make.four()), "vanilla.train.s1")), history.results["vanilla.train.s1"]
+    assert Known(graph, history).facts(graph[task]).trained_share == 0.5
+    payload = json.loads(json.dumps(past.payload))
+    payload["stage"]["method"]["batch"]["rollouts"] += 1
+    changed = replace(history, results={task: replace(past, payload=payload)})
+    found = Known(graph, changed).facts(graph[task])
+    assert (found.length, found.trained_share, found.equal) == (7.0, 0.5, None)
 
 
 def test_what_is_broken_is_left_out(store: Store) -> None:
@@ -218,7 +232,7 @@ def test_what_is_broken_is_left_out(store: Store) -> None:
     file = store.path(record.tasks["vanilla.train.s1"]) / "metrics.parquet"
     file.chmod(0o644)
     file.write_bytes(b"x" * file.stat().st_size)
-    assert [past.task for past in read_history(store, (record,)).results] == ["vanilla.eval.s1"]
+    assert list(read(store).results) == ["vanilla.eval.s1"]
 
 
 def test_what_was_accepted_for_other_settings_tells_no_price(store: Store) -> None:
@@ -231,12 +245,12 @@ def test_what_was_accepted_for_other_settings_tells_no_price(store: Store) -> No
     with_more_steps = {**(store.material(key) or {}), "version": 99}
     new = adopt(store, old, digest(with_more_steps), "vanilla.train.s1", with_more_steps, "as good", ())
     record.tasks["vanilla.train.s1"] = new.key
-    assert [past.task for past in read_history(store, (record,)).results] == ["vanilla.eval.s1"]
+    assert list(read_history(store, (record,), TASKS).results) == ["vanilla.eval.s1"]
 
 
 def test_an_empty_store_has_no_history(store: Store, tmp_path: Path) -> None:
-    assert read_history(store, ()).results == ()
-    assert read_history(Store(tmp_path / "none"), ()).results == ()
+    assert read_history(store, (), TASKS).results == {}
+    assert read_history(Store(tmp_path / "none"), (), TASKS).results == {}
 
 
 def test_rows_are_counted_where_a_source_does_not_tell(store: Store) -> None:
@@ -246,4 +260,4 @@ def test_rows_are_counted_where_a_source_does_not_tell(store: Store) -> None:
     table = pl.DataFrame({"id": ["a", "b", "c"]})
     record.tasks = {"filed.data": put(store, lower(spec)["filed.data"], {"questions.parquet": table}, {})}
     runs.end(store, record, "finished")
-    assert read_history(store, runs.records(store)).questions == {"filed.data": 3}
+    assert read(store).questions == {"filed.data": 3}

@@ -38,23 +38,20 @@ def rehearsed(spec: Spec, sizes: Sizes, gpu: str = "NVIDIA H800") -> Past:
     task = graph[TRAIN]
     devices = devices_of(task.cluster)
     assert devices is not None
-    known = price_task("train", task.payload, sizes, Facts(600.0), devices, False)
+    known = price_task("train", task.payload, sizes, Facts(600.0, 150.0), devices, False)
     terms = {term: SLOWER[term] * known.seconds[term] for term in SLOWER}
     return Past(
         task=task.id,
         kind="train",
         payload=json.loads(json.dumps(task.payload, default=list)),
-        sizes=sizes,
         facts=Facts(600.0),
         seconds=sum(terms.values()) + 90.0,
         terms=terms,
         device="cuda",
-        words=False,
         model=gpu,
         peak=known.memory["trainer"] + 2**31,
         generating=128,
         training=128,
-        mismatch=1.0125,
     )
 
 
@@ -64,7 +61,7 @@ def test_a_plan_goes_by_what_was_rehearsed(flagship: Spec, qwen3_4b: Sizes, tmp_
     store = Store(tmp_path / ".reodsl").open()
     before = price(graph, flagship).tasks[TRAIN]
     keep_rehearsal(store.root, "flagship", [rehearsed(flagship, qwen3_4b)])
-    prices = price(graph, flagship, read_history(store, ()))
+    prices = price(graph, flagship, read_history(store, (), {TRAIN}))
     after = prices.tasks[TRAIN]
     for term, factor in SLOWER.items():
         assert after.seconds[term] == pytest.approx(factor * before.seconds[term])
@@ -72,28 +69,27 @@ def test_a_plan_goes_by_what_was_rehearsed(flagship: Spec, qwen3_4b: Sizes, tmp_
     assert after.seconds["start"] == pytest.approx(90.0)
     assert after.memory["trainer"] == pytest.approx(before.memory["trainer"] + 2**31)
     assert after.memory["engine"] == before.memory["engine"]
-    lines = show.summary(prices, list(prices.tasks))
-    (words,) = [line for line in lines if "Calibrated by 1 rehearsed result:" in line]
-    assert "trainers hold 2 GiB more than is assumed" in words
-    assert any("1.012 times apart" in line for line in lines)
+    assert after.basis == "rehearsal"
+    assert any("1 by a rehearsed result" in line for line in show.summary(prices, list(prices.tasks)))
 
 
 def test_a_smaller_batch_tells_of_no_smaller_memory(flagship: Spec, qwen3_4b: Sizes) -> None:
     small = replace(rehearsed(flagship, qwen3_4b), peak=2.0**30)
     graph = lower(flagship)
-    prices = price(graph, flagship, PastResults(rehearsed=(small,)))
+    prices = price(graph, flagship, PastResults(rehearsed={TRAIN: small}))
     assert prices.tasks[TRAIN].memory == price(graph, flagship).tasks[TRAIN].memory
 
 
 def test_a_run_counts_before_a_rehearsal_and_another_gpu_for_nothing(flagship: Spec, qwen3_4b: Sizes) -> None:
     graph, one = lower(flagship), rehearsed(flagship, qwen3_4b)
-    ran = replace(one, terms={term: seconds / 3 for term, seconds in one.terms.items()}, mismatch=None)
-    both = price(graph, flagship, PastResults((ran,), rehearsed=(one,)))
-    assert both.measured is not None
-    assert not both.measured.rehearsed
-    assert both.measured.factors["generation"] == pytest.approx(1.0)
+    ran = replace(one, terms={term: seconds / SLOWER[term] for term, seconds in one.terms.items()})
+    before = price(graph, flagship).tasks[TRAIN]
+    both = price(graph, flagship, PastResults({TRAIN: ran}, rehearsed={TRAIN: one})).tasks[TRAIN]
+    assert both.basis == "result"
     other = replace(one, model="NVIDIA L4")
-    assert price(graph, flagship, PastResults(rehearsed=(other,))).measured is None
+    assert price(graph, flagship, PastResults(rehearsed={TRAIN: other})).tasks[TRAIN] == before
+    fewer = replace(one, generating=64, training=64)
+    assert price(graph, flagship, PastResults(rehearsed={TRAIN: fewer})).tasks[TRAIN] == before
 
 
 def test_the_last_rehearsal_of_each_study_is_kept(flagship: Spec, qwen3_4b: Sizes, tmp_path: Path) -> None:
@@ -101,8 +97,8 @@ def test_the_last_rehearsal_of_each_study_is_kept(flagship: Spec, qwen3_4b: Size
     keep_rehearsal(tmp_path, "a", [replace(one, seconds=1.0)])
     keep_rehearsal(tmp_path, "b", [one])
     keep_rehearsal(tmp_path, "a", [one])
-    assert read_rehearsals(tmp_path) == (one, one)
+    assert read_rehearsals(tmp_path) == {TRAIN: one}
     (tmp_path / "rehearsed.json").write_text('{"a": [{}], "b": 3}')
-    assert read_rehearsals(tmp_path) == ()
+    assert read_rehearsals(tmp_path) == {}
     (tmp_path / "rehearsed.json").write_text("[")
-    assert read_rehearsals(tmp_path) == ()
+    assert read_rehearsals(tmp_path) == {}

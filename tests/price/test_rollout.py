@@ -16,7 +16,6 @@ from reodsl.ir import Spec
 from reodsl.ir.training import Batch
 from reodsl.price import PastResults, Price, price, show
 from reodsl.price.history import Facts, Past
-from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import Lengths, Load, equal_groups, expected_draws, heaviest
 from reodsl.price.value import to_json
 from tests.graph import studies as make
@@ -75,14 +74,13 @@ def spec_of(reward: Any = None, **method: Any) -> Spec:
 
 
 def priced(spec: Spec, *results: Past) -> Price:
-    return price(lower(spec), spec, PastResults(results)).tasks["it.train.s1"]
+    return price(lower(spec), spec, PastResults({each.task: each for each in results})).tasks["it.train.s1"]
 
 
 def past(spec: Spec, facts: Facts) -> Past:
     task = lower(spec)["it.train.s1"]
-    sizes = from_architecture(make.DRAWN)
     # Of another device: it tells of its responses, and of no time.
-    return Past(task.id, task.kind, task.payload, sizes, facts, 10.0, {}, "cuda", True)
+    return Past(task.id, task.kind, task.payload, facts, 10.0, {}, "cuda")
 
 
 @pytest.mark.parametrize(
