@@ -9,6 +9,8 @@ from reodsl.diagnostics.model import Diagnostic, Span, error
 SINCE = "0.9.0"
 """The version that first lacks all of them."""
 
+_LOSS = 'write `loss = python("losses.py:{}")` with the file of specs/own/, which does that in a few lines'
+
 DROPPED = MappingProxyType(
     {
         "reodsl run --allow-judge": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
@@ -24,6 +26,12 @@ DROPPED = MappingProxyType(
         "segment": "every response is done at its step: take `segment` out; `lag` alone generates beside training",
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
         "from its checkpoint by `folder(…)`",
+        "skew": _LOSS.format("skewed"),
+        "token_share": _LOSS.format("forking"),
+        "entropy_share": _LOSS.format("fork_bonus"),
+        "past_cap": _LOSS.format("masked"),
+        "importance_floor": _LOSS.format("masked"),
+        "ipo": "write `method = dpo`, which compares with the start too",
         "reodsl report --compare": "name both arms in one study: its run reuses their stored results and costs nothing; "
         "`reodsl diff` compares settings",
         "reodsl plan --out": "write `reodsl plan SPEC --json > FILE`; `reodsl run SPEC` does what its plan says",

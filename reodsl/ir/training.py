@@ -38,7 +38,6 @@ from reodsl.ir.setting import (
     TEMPERATURE,
     TOKENS,
     TOP_P,
-    UTILISED,
     WORDS,
     A,
     Block,
@@ -327,20 +326,6 @@ class Loss(IR):
         default="token",
         later=True,
     )
-    past_cap: Literal["cut", "drop"] = setting(
-        WORDS,
-        "a weight past `importance_cap` is cut to it, or the token is dropped with a weight of 0",
-        "past_cap = drop",
-        default="cut",
-        later=True,
-    )
-    importance_floor: float | None = setting(
-        Num(low=0, high=1, above=True),
-        "a token with a weight below this is dropped (IcePop: Ling Team 2025)",
-        "importance_floor = 0.5",
-        default=None,
-        later=True,
-    )
     estimator: Literal["k1", "k2", "k3", "advantage", "reverse", "forward", "jsd"] = setting(
         WORDS,
         "what `kl` weighs: d, d^2 / 2 or e^-d - 1 + d, with d the log-ratio of policy and teacher, or start, at the"
@@ -355,29 +340,6 @@ class Loss(IR):
         Num(low=0, high=1, above=True, below=True),
         "with `estimator = jsd`, the share of the other distribution in the mixture that both are compared with",
         default=0.5,
-        later=True,
-    )
-    skew: float = setting(
-        Num(low=0, high=1, below=True),
-        "with `reverse` or `forward`, the share of the first distribution that is mixed into the second: KL(p, skew p +"
-        " (1 - skew) q) in the place of KL(p, q) (DistiLLM: Ko et al. 2024)",
-        "skew = 0.1",
-        default=0.0,
-        later=True,
-    )
-    entropy_share: float = setting(
-        UTILISED,
-        "share of a minibatch's tokens, those with the most entropy, that the bonus counts",
-        "entropy_share = 20%",
-        default=1.0,
-        later=True,
-    )
-    token_share: float = setting(
-        UTILISED,
-        "share of a minibatch's tokens, those with the most entropy, that advantages train; 20% in Wang"
-        " et al. 2025, Beyond the 80/20 Rule",
-        "token_share = 20%",
-        default=1.0,
         later=True,
     )
     decoupled: bool = setting(
@@ -415,11 +377,6 @@ class Loss(IR):
         default=None,
         later=True,
     )
-
-    @property
-    def sorts(self) -> bool:
-        """Return whether a token counts or not by its entropy."""
-        return self.entropy_share < 1.0 or self.token_share < 1.0
 
     @property
     def compares_all(self) -> bool:
@@ -634,11 +591,11 @@ class Ppo(IR):
         """Return whether nothing reads the tokens after a response's last advantage, so that they need not be run.
 
         They have terms of their own in a divergence, a bonus and a loss of the user's. They are part of what is of a whole
-        response, a ratio or a weight, and of a minibatch whose tokens are sorted.
+        response, a ratio or a weight.
         """
         terms = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
         weight_of_all = self.weighs and self.loss.importance != "token"
-        return not (terms or self.loss.ratio == "sequence" or weight_of_all or self.loss.sorts)
+        return not (terms or self.loss.ratio == "sequence" or weight_of_all)
 
     @property
     def counts_thinking(self) -> bool:
@@ -687,17 +644,16 @@ class Pairs(Sequences):
     """Training on preferred and rejected responses.
 
     `frozen` methods compare with the model that the stage began with, `per_token` ones take the mean of a response's
-    log-probabilities and not their sum, and `link` is applied to the margin, from which `gamma` is subtracted.
+    log-probabilities and not their sum, and `gamma` is subtracted from the margin.
     """
 
     frozen: ClassVar[bool] = True
     moving: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
-    link: ClassVar[Literal["logistic", "square"]] = "logistic"
     beta: float = setting(
         POSITIVE,
-        "what multiplies the preferred response's lead over the rejected one; in DPO and IPO, whose tau"
-        " it is, the weight of the divergence from the model that the stage began with",
+        "what multiplies the preferred response's lead over the rejected one; in DPO the weight of the"
+        " divergence from the model that the stage began with",
         "beta = 2",
     )
 
@@ -718,16 +674,8 @@ class Dpo(Pairs):
     kind: Literal["dpo"] = "dpo"
 
 
-class Ipo(Pairs):
-    """Preference training against the start: (log p_w/ref_w - log p_l/ref_l - 1 / (2 beta))^2 (Azar et al. 2024)."""
-
-    link: ClassVar[Literal["logistic", "square"]] = "square"
-    gamma: ClassVar[float] = 0.0
-    kind: Literal["ipo"] = "ipo"
-
-
-Preference = Simpo | Dpo | Ipo
-Method = Annotated[Ppo | Sft | Simpo | Dpo | Ipo, Field(discriminator="kind")]
+Preference = Simpo | Dpo
+Method = Annotated[Ppo | Sft | Simpo | Dpo, Field(discriminator="kind")]
 
 
 @kind("plateau", form="call", positional=("metric",))
@@ -754,9 +702,7 @@ class Stage(IR):
 
     presentation = frozenset({"name"})
     name: str
-    method: Method = setting(
-        OneOf(("ppo", "sft", "simpo", "dpo", "ipo")), "how a stage trains", "method = ppo"
-    )
+    method: Method = setting(OneOf(("ppo", "sft", "simpo", "dpo")), "how a stage trains", "method = ppo")
     data: Data = setting(QUESTIONS, "what to train on", "data = areal_boba_7b")
     selected: Selected | None = placed("data", default=None)
     batch: ClassVar[Any] = setting(Block("batch"), "what a step takes", required=False)

@@ -43,7 +43,6 @@ from reodsl.ir.training import (
     FromModel,
     FromResults,
     FromTraining,
-    Ipo,
     Method,
     Optimizer,
     Plateau,
@@ -218,11 +217,10 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
 """The functions that build a record which is the value of a setting, by its kind: most by the class of that."""
 
 
-SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
+SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {
     "sft": Sft,
     "simpo": Simpo,
     "dpo": Dpo,
-    "ipo": Ipo,
 }
 """The methods that learn from finished traces or pairs, by their words."""
 

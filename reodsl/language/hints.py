@@ -51,7 +51,6 @@ METHODS: Mapping[str, str] = {
     "tis": "truncated importance sampling is `importance_cap = 2`",
     "gae": "there is no critic here: `credit` and `advantage` say how rewards become advantages",
     "dpo": "DPO is `method = dpo`, and trains on pairs",
-    "ipo": "IPO is `method = ipo`, and trains on pairs",
     "simpo": "SimPO is `method = simpo`, and trains on pairs",
 }
 """The ways to write methods, by the names of methods in small letters with underscores."""

@@ -55,14 +55,9 @@ class Surroundings:
         return self.reward is None or self.reward.split is not None
 
     @property
-    def is_capped(self) -> bool:
-        """Return whether `importance_cap` bounds weights of the trainer over the engine."""
-        return cap_importance(self.record, self.on_gpus) is not None
-
-    @property
     def is_weighed(self) -> bool:
         """Return whether tokens are weighed by the trainer over the engine."""
-        return self.is_capped or self.is_set("loss.decoupled")
+        return cap_importance(self.record, self.on_gpus) is not None or self.is_set("loss.decoupled")
 
     @property
     def is_taught(self) -> bool:
@@ -196,7 +191,7 @@ STAGE = (
     Need(
         "forcing",
         "reward",
-        lambda around: around.uses("forced", "truth") or around.is_set("data.tools"),
+        lambda around: around.uses("forced", "truth"),
         "reward = reo(at: …)",
         "makes a cut response answer, and the reward cuts none",
         is_spare=True,
@@ -214,13 +209,6 @@ STAGE = (
         _has("loss.estimator", "jsd"),
         "loss { estimator = jsd }",
         "is of GKD's mixture, and the divergence is another one",
-    ),
-    Need(
-        "loss.skew",
-        "loss.estimator",
-        _has("loss.estimator", "reverse", "forward"),
-        "loss { estimator = reverse }",
-        "is of KL over the vocabulary, and the divergence is another one",
     ),
     Need(
         "loss.top_k",
@@ -245,25 +233,11 @@ STAGE = (
         "is of what ends thinking by force, and nothing ends it",
     ),
     Need(
-        "loss.entropy_share",
-        "entropy",
-        _is_set("entropy"),
-        "entropy = 1e-3",
-        "chooses tokens for the bonus, whose weight `entropy` is 0",
-    ),
-    Need(
-        "loss.importance loss.importance_floor",
+        "loss.importance",
         "importance_cap",
         lambda around: around.is_weighed,
         "importance_cap = 2",
         "is of weights of the trainer over the engine, and there are none",
-    ),
-    Need(
-        "loss.past_cap",
-        "importance_cap",
-        lambda around: around.is_capped,
-        "importance_cap = 2",
-        "is of weights past `importance_cap`, and there is none",
     ),
     Need(
         "rollout.caches",
@@ -366,7 +340,7 @@ STAGE = (
             f"is of the language's own {block}, and a function of yours stands for it",
         )
         for block, paths in (
-            ("loss", "loss.ratio loss.clip loss.cap loss.gate_up loss.gate_down loss.entropy_share"),
+            ("loss", "loss.ratio loss.clip loss.cap loss.gate_up loss.gate_down"),
             ("advantage", "advantage.normalise advantage.std advantage.absent credit"),
         )
     ),

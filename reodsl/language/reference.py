@@ -180,7 +180,7 @@ responses, or, for rewards, it keeps questions:
 | --- | --- |
 | `trace = argmin(len(z) for z in group if correct(z))` | a trace for SFT; `argmax` likewise, the first of equals |
 | `trace = each(z for z in group if correct(z))` | a trace of every such response, as rejection sampling takes them |
-| `preferred = …`, `rejected = …` | a pair for SimPO, DPO and IPO; the second may look at the first: `len(preferred)` |
+| `preferred = …`, `rejected = …` | a pair for SimPO and DPO; the second may look at the first: `len(preferred)` |
 | `where = …` | a condition on what is picked |
 | `pick NAME {{ … }}` | several picks of a question, each with its own |
 | `margin = …`, `drop = 15%` | how much a pick is worth, and the share of all picks with the least that is left out |

@@ -210,7 +210,6 @@ def _ppo(
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
-    sorted_by_entropy = method.epochs if method.loss.sorts else 0
     # Tokens without an advantage are run where other parts of the loss are over all.
     run = responses * (facts.trained_share if method.crops else 1.0)
     answered = run * trained_length
@@ -218,10 +217,10 @@ def _ppo(
     # Entropies take logits of their own, and so do whole distributions: those in the loss are made, made again and led back
     # through, as two products.
     remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
-    logits = method.epochs * (remade + method.loss.sorts) * sizes.logits_flops(answered)
+    logits = method.epochs * remade * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = run * (prompt**2 + 2 * prompt * trained_length + lengths.square * squares) / 2
-    read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored + sorted_by_entropy)
+    read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored)
     other = teacher or sizes
     frozen = _read_by_frozen(method, other, (tokens, context), answered)
     verified = responses + forced.answers

@@ -169,14 +169,13 @@ METHODS = {
     "sft": "Supervised fine-tuning",
     "simpo": "Preference training",
     "dpo": "Preference training against the start",
-    "ipo": "Preference training against the start, by squares",
 }
 
 
 FOREMOST = {
     "ppo": ("reward", "accuracy", "length"),
     "sft": ("loss",),
-    **dict.fromkeys(("simpo", "dpo", "ipo"), ("loss", "accuracy")),
+    **dict.fromkeys(("simpo", "dpo"), ("loss", "accuracy")),
 }
 """The metrics shown at once; the others stand in a folded box."""
 

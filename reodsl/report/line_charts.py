@@ -58,7 +58,7 @@ COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
 def training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Json:
     """Return a metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
 
-    Only stages of `method` (ppo, sft, simpo, dpo, ipo) are drawn.
+    Only stages of `method` (ppo, sft, simpo, dpo) are drawn.
     """
     rows = training_rows(material, metric, method)
     present = set(rows["arm"])

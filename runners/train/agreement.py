@@ -96,19 +96,16 @@ def _of_responses(gaps: Gaps, batch: TrainBatch, level: Literal["token", "sequen
 
 
 def weigh(ratios: Gaps, method: Ppo) -> tuple[Gaps, dict[str, float]]:
-    """Return the weights that ratios of trainer over engine have by the method's bounds, and numbers about them.
+    """Return the weights that ratios of trainer over engine have by the method's cap, and numbers about them.
 
-    Past `importance_cap` a weight is cut to it (Yao et al. 2025) or dropped, which is 0, and below `importance_floor` it is
-    dropped. The numbers are the mean weight, and the share of tokens past a bound.
+    A weight past `importance_cap` is cut to it (Yao et al. 2025). The numbers are the mean weight, and the share of tokens
+    past it.
     """
     cap = math.inf if method.importance_cap is None else method.importance_cap
-    floor = method.loss.importance_floor or 0.0
-    far, low = ratios > cap, ratios < floor
     kept = np.minimum(ratios, cap)
-    kept = np.where(low | (far & (method.loss.past_cap == "drop")), np.zeros_like(kept), kept)
     if not len(ratios):
         return kept, {}
-    return kept, {"importance_mean": float(kept.mean()), "importance_capped": float((far | low).mean())}
+    return kept, {"importance_mean": float(kept.mean()), "importance_capped": float((ratios > cap).mean())}
 
 
 def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:

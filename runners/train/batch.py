@@ -28,7 +28,7 @@ class TrainBatch:
 
     - `at` is how many tokens of its row stand before it. It is never empty.
     - `weights` multiply a token's loss, and carry its mean over the batch.
-    - `advantages` are PPO's, and `bonus` the weights of entropies where they are not `weights`.
+    - `advantages` are PPO's.
     - `importance` is the trainer's probability over the engine's as the method bounds it; it multiplies the policy's term.
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
     - `logprobs` and `behaviour` are the engine's, as `Generation` has them; 0 where it drew nothing.
@@ -46,7 +46,6 @@ class TrainBatch:
     at: Tensor = NONE
     weights: Tensor = NONE
     advantages: Tensor = NONE
-    bonus: Tensor = NONE
     importance: Tensor = NONE
     drawn: Tensor = NONE
     logprobs: Tensor = NONE

@@ -195,8 +195,6 @@ def token_divergences(
     - `forward`: KL(q || p).
     - `jsd`: beta KL(q || m) + (1 - beta) KL(p || m) (Agarwal et al. 2024, On-Policy Distillation of Language Models, eq. 1).
 
-    With a `skew` s the first two are KL(p || s p + (1 - s) q) and KL(q || s q + (1 - s) p) (Ko et al. 2024, DistiLLM).
-
     Of `Likeliest` tokens these are over k + 1 outcomes, of which the last has what is left of p and of q. That is never more
     than over the vocabulary, and 0 where p and q agree on each of the k.
 
@@ -281,16 +279,9 @@ def _compare(mine: Tensor, theirs: Tensor, form: Loss) -> tuple[Tensor, Tensor]:
     """Return the divergences of rows of log-probabilities, and their slopes by the first as logits of its outcomes.
 
     A divergence's slope by a logit is p times what its own term is past the mean of all: for `reverse` the terms are
-    log p - log q, for `jsd` 1 - beta times log p - log m. For `forward` it is p - q. With a `skew` s they are
-    log p - log m - s p / m, and (s - 1) q / m.
+    log p - log q, for `jsd` 1 - beta times log p - log m. For `forward` it is p - q.
     """
     p, q = mine.exp(), theirs.exp()
-    if form.skew and form.estimator != "jsd":
-        first, second = (mine, theirs) if form.estimator == "reverse" else (theirs, mine)
-        ahead = first - torch.logaddexp(first + math.log(form.skew), second + math.log1p(-form.skew))
-        share = ahead.exp()
-        terms = ahead - form.skew * share if form.estimator == "reverse" else (form.skew - 1) * share
-        return (first.exp() * ahead).sum(-1), p * (terms - (p * terms).sum(-1, keepdim=True))
     if form.estimator == "forward":
         return (q * (theirs - mine)).sum(-1), p - q
     if form.estimator == "reverse":

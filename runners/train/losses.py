@@ -124,17 +124,6 @@ def divergence(logprobs: Tensor, reference: Tensor, estimator: str = "k3") -> Te
     return half
 
 
-def most_uncertain(entropies: Tensor, share: float) -> Tensor:
-    """Return which tokens are among the `share` of all with the most entropy, at least one; [tokens] of booleans.
-
-    All that equal the last of them count too (Wang et al. 2025, Beyond the 80/20 Rule, eq. 5).
-    """
-    if not len(entropies):
-        return torch.zeros(0, dtype=torch.bool)
-    count = max(1, math.floor(share * len(entropies)))
-    return entropies >= entropies.topk(count).values[-1]
-
-
 def token_weights(
     lengths: list[int], mean: Literal["token", "response", "constant"], longest: int
 ) -> list[float]:
@@ -151,14 +140,11 @@ def token_weights(
     return [1.0 / (len(lengths) * max(length, 1)) for length in lengths]
 
 
-def pair_loss(lead: Tensor, beta: float, gamma: float, link: Literal["logistic", "square"]) -> Tensor:
-    """Return the mean loss over pairs; `lead` [pairs] is the preferred response's score less the rejected one's.
+def pair_loss(lead: Tensor, beta: float, gamma: float) -> Tensor:
+    """Return `-log sigmoid(beta lead - gamma)`, the mean over pairs.
 
-    - `logistic`: `-log sigmoid(beta lead - gamma)`. Scores that are means of log-probabilities make it SimPO (Meng et al.
-      2024), where `gamma` is the margin itself and not its ratio to `beta`; sums of their differences from a reference's,
-      with a `gamma` of 0, DPO (Rafailov et al. 2023, eq. 7).
-    - `square`: `(lead - 1 / (2 beta))^2`, with DPO's scores IPO (Azar et al. 2024, eq. 17), whose tau is `beta`.
+    `lead` [pairs] is the preferred response's score less the rejected one's. Means of log-probabilities as scores make it
+    SimPO (Meng et al. 2024), where `gamma` is the margin itself and not its ratio to `beta`. Sums of their differences from
+    a reference's, with a `gamma` of 0, make it DPO (Rafailov et al. 2023, eq. 7).
     """
-    if link == "square":
-        return (lead - 1.0 / (2.0 * beta)).square().mean()
     return -F.logsigmoid(beta * lead - gamma).mean()

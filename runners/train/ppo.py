@@ -14,7 +14,7 @@ from reodsl.ir.training import Ppo
 from runners.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
-from runners.train.losses import Clipped, divergence, most_uncertain, policy_loss, token_weights
+from runners.train.losses import Clipped, divergence, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, Teacher, take_step
 
 
@@ -78,13 +78,10 @@ def update(
         minibatches = [members.tolist() for members in np.array_split(order, method.minibatches)]
         weighed = _weigh(batch, minibatches, lengths, method)
         for place, members in enumerate(minibatches, 1):
-            part, rows = weighed, members
-            if method.loss.sorts:
-                part, rows = _sorted(learner, weighed.select(members), method, temperature), None
             loss = _loss(method, seen, first=not stepped, diverges=diverges, own=own)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
             bonus = method.entropy > 0
-            stepped.append(take_step(learner, part, loss, temperature, at, check, bonus, rows, teacher))
+            stepped.append(take_step(learner, weighed, loss, temperature, at, check, bonus, members, teacher))
     clipped, trained, diverged, run = seen.totals(learner)
     errors = np.abs(moved)
     return {
@@ -98,16 +95,6 @@ def update(
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
-
-
-def _sorted(learner: Learner, part: TrainBatch, method: Ppo, temperature: float) -> TrainBatch:
-    """Return a minibatch that leaves advantages and bonus to the tokens with the most entropy; their weights stay."""
-    entropies, form = learner.measure(part, temperature, entropies=True)[1], method.loss
-    if form.token_share < 1.0:
-        part = replace(part, advantages=part.advantages * most_uncertain(entropies, form.token_share))
-    if form.entropy_share < 1.0:
-        part = replace(part, bonus=part.weights * most_uncertain(entropies, form.entropy_share))
-    return part
 
 
 def _weigh(
@@ -166,8 +153,7 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | Non
         if diverges and method.loss.estimator != "advantage":
             total = total + method.kl * (batch.weights * apart).sum()
         if method.entropy:
-            bonus = batch.bonus if len(batch.bonus) else batch.weights
-            total = total - method.entropy * (bonus * scores[1]).sum()
+            total = total - method.entropy * (batch.weights * scores[1]).sum()
         return Clipped(total, clipped.clipped)
 
     def loss(batch: TrainBatch, scores: Tensor) -> Tensor:

@@ -298,7 +298,7 @@ def preference_step(
         policy = [mine - other for mine, other in zip(policy, theirs, strict=True)]
     scores = torch.tensor(policy, dtype=torch.float64, requires_grad=True)
     lead = scores[0::2] - scores[1::2]
-    loss = pair_loss(lead, method.beta, method.gamma, method.link)
+    loss = pair_loss(lead, method.beta, method.gamma)
     (slopes,) = torch.autograd.grad(loss, scores)
     if method.per_token:
         slopes = slopes / batch.trained

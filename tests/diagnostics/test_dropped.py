@@ -29,6 +29,11 @@ SPECS = {
     "final": 'data d { source = file("a.jsonl"), answer = final }',
     "teacher_on": "experiment e = ppo { teacher_on = servers }",
     "segment": "experiment e = ppo { segment = 8K tokens }",
+    **{
+        name: f"experiment e {{ loss {{ {name} = 0.2 }} }}"
+        for name in ("skew", "token_share", "entropy_share", "past_cap", "importance_floor")
+    },
+    "ipo": "recipe r { method = ipo }",
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

@@ -50,7 +50,6 @@ from reodsl.ir.training import (
     FromModel,
     FromResults,
     FromTraining,
-    Ipo,
     Pool,
     Ppo,
     Selected,
@@ -178,7 +177,6 @@ def everything() -> Spec:
         "worded": selected("worded", filled(Sft)),
         "pairs": selected("pairs", filled(Simpo), wordings=()),
         "against": selected("against", filled(Dpo), wordings=()),
-        "squares": selected("squares", filled(Ipo), wordings=()),
     }
     benchmarks = tuple(
         filled(Benchmark, data=_data(f"held {kind.__name__}", filled(kind)))

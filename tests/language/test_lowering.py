@@ -155,7 +155,7 @@ def test_how_a_trainer_computes_is_lowered() -> None:
         ("cluster = h800_16x8\n lag = 1 step", None),
         ("cluster = h800_16x8\n lag = 1 step\n loss { decoupled = true }", None),
         # A setting of the weights needs no cap beside it.
-        ("cluster = h800_16x8\n loss { importance = sequence, past_cap = drop }", 2.0),
+        ("cluster = h800_16x8\n loss { importance = sequence }", 2.0),
     ],
 )
 def test_tokens_are_weighed_by_default_where_servers_on_gpus_sample(said: str, cap: float | None) -> None:
@@ -180,10 +180,10 @@ def test_how_far_rollouts_lag_is_lowered() -> None:
 def test_what_a_loss_is_made_of_is_lowered() -> None:
     said = """  kl = 0.001
   entropy = 0.01
-  loss { ratio = token, clip = dual, cap = 2, estimator = k2, entropy_share = 20% }
+  loss { ratio = token, clip = dual, cap = 2, estimator = k2 }
 """
     method = ppo(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine")
-    assert method.loss == Loss(clip="dual", cap=2.0, estimator="k2", entropy_share=0.2)
+    assert method.loss == Loss(clip="dual", cap=2.0, estimator="k2")
     assert method.frozen
 
 
@@ -202,16 +202,11 @@ def test_a_loss_that_says_the_defaults_is_none_in_canonical_form() -> None:
     [
         ("loss { cap = 2 }", "`cap` bounds the ratio of negative advantages where the clip is `dual` alone"),
         ("loss { estimator = k1 }", "`estimator` estimates the divergence, whose weight `kl` is 0"),
-        (
-            "loss { entropy_share = 20% }",
-            "`entropy_share` chooses tokens for the bonus, whose weight `entropy` is 0",
-        ),
         ("loss { ratio = none }", "there is no ratio, and the clip is of ratios"),
         (
             "loss { clip = none }, clip { low = 0.1, high = 0.3 }",
             "`low` of `clip` is a bound, and the loss has no clip",
         ),
-        ("loss { token_share = 0 }", "`token_share` must be above 0 and at most 1"),
         (
             "loss { ratio = sequence }",
             "`clip.low` is 0.2, and a response's ratio is hardly ever that far from 1",

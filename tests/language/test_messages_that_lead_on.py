@@ -187,7 +187,7 @@ def test_a_method_in_place_of_a_value_is_told_how_it_is_written(
         (found,) = errors(amended(each.format(name)))
         assert found.help == METHODS[name], each
     lines = [part for part in re.findall("`([^`]*)`", METHODS[name]) if "=" in part]
-    if name not in ("dpo", "ipo", "simpo"):  # These train on pairs, which the rest of the spec does not have.
+    if name not in ("dpo", "simpo"):  # These train on pairs, which the rest of the spec does not have.
         # Two experiments without a study are all that is wrong.
         assert [each.code for each in errors(amended("\n  ".join(lines)))] == ["E0214"], lines
 

@@ -11,7 +11,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import canonical, canonical_json
 from reodsl.ir.expression import Correct
 from reodsl.ir.study import Spec
-from reodsl.ir.training import Dpo, FromTraining, Ipo, Ppo, Stage
+from reodsl.ir.training import Dpo, FromTraining, Ppo, Stage
 from reodsl.language import Compiled
 
 HEAD = """
@@ -162,11 +162,10 @@ def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec])
     assert (wrong.preferred.fn, wrong.rejected.fn if wrong.rejected else "") == ("argmax", "argmin")
 
 
-@pytest.mark.parametrize(("method", "kind"), [("dpo", Dpo), ("ipo", Ipo)])
-def test_preferences_against_the_start(spec: Callable[..., Spec], method: str, kind: type) -> None:
-    found = stage(spec(HEAD + PAIRS + sequences(method, f"best({POOL}, ratio: 0.5)"))).method
-    assert found == kind(batch=8, max_tokens=192, beta=0.1)
-    assert canonical(found) == {"kind": method, "batch": 8, "max_tokens": 192, "beta": 0.1}
+def test_preferences_against_the_start(spec: Callable[..., Spec]) -> None:
+    found = stage(spec(HEAD + PAIRS + sequences("dpo", f"best({POOL}, ratio: 0.5)"))).method
+    assert found == Dpo(batch=8, max_tokens=192, beta=0.1)
+    assert canonical(found) == {"kind": "dpo", "batch": 8, "max_tokens": 192, "beta": 0.1}
 
 
 def test_margins_and_what_is_dropped(spec: Callable[..., Spec]) -> None:
@@ -222,7 +221,7 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         (PAIRS + sequences("sft", f"best({POOL}, ratio: 0.5)"), "E0510"),
         (sequences("simpo", "chain_train"), "E0510"),
         (sequences("dpo", "chain_train"), "E0510"),
-        (SHORTEST + sequences("ipo", f"best({POOL})"), "E0510"),
+        (SHORTEST + sequences("dpo", f"best({POOL})"), "E0510"),
         (PAIRS + sequences("dpo", f"best({POOL}, ratio: 0.5)", "gamma = 1"), "E0521"),
         (SHORTEST + rewarded("outcome").replace("= chain_train", f"= best({POOL})"), "E0510"),
         (PAIRS + sequences("simpo", f"best({POOL})"), "E0310"),

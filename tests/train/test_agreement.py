@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -209,7 +208,7 @@ def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
     torch.testing.assert_close(kept.old, torch.cat((mine[:2], theirs[2:])), atol=2e-5, rtol=0)
 
 
-def test_importance_weights_of_tokens_and_responses_are_cut_or_dropped():
+def test_importance_weights_of_tokens_and_responses_are_cut():
     """Written out response by response; the first token of the first one was given to the engine."""
     own, counts = learner(), (3, 4)
     gaps = torch.tensor([0.0, 0.5, -1.2, 0.1, 0.4, 0.6, -0.2])
@@ -217,8 +216,8 @@ def test_importance_weights_of_tokens_and_responses_are_cut_or_dropped():
     batch = TrainBatch.of([(3, 4), (5,)], [(5, 6, 7), (8, 9, 10, 11)])
     theirs = trainers(own.model, batch) - gaps
     batch = replace(batch, drawn=drawn, logprobs=theirs, behaviour=theirs, advantages=torch.ones(7))
-    for level, past, floor in product(("token", "sequence", "mean"), ("cut", "drop"), (None, 0.6)):
-        form = Loss(importance=level, past_cap=past, importance_floor=floor)
+    for level in ("token", "sequence", "mean"):
+        form = Loss(importance=level)
         scored, _, numbers = old_logprobs(
             own, batch, rule(importance_cap=1.6, loss=form), 1.0, True, drawn=False
         )
@@ -227,13 +226,8 @@ def test_importance_weights_of_tokens_and_responses_are_cut_or_dropped():
             of = [float(gap) for gap, was in zip(own_gaps, own_drawn, strict=True) if was]
             levels = {"token": of, "sequence": [sum(of)] * len(of), "mean": [sum(of) / len(of)] * len(of)}
             weights = [math.exp(each) for each in levels[level]]
-            bad = [each > 1.6 or each < (floor or 0) for each in weights]
-            outside += sum(bad)
-            kept = [
-                0.0 if each < (floor or 0) or (each > 1.6 and past == "drop") else min(each, 1.6)
-                for each in weights
-            ]
-            wanted += [1.0] * (len(own_drawn) - len(of)) + kept
+            outside += sum(each > 1.6 for each in weights)
+            wanted += [1.0] * (len(own_drawn) - len(of)) + [min(each, 1.6) for each in weights]
         assert scored.importance.tolist() == pytest.approx(wanted, rel=1e-3), form
         assert numbers["importance_capped"] == pytest.approx(outside / 6)
         assert numbers["importance_mean"] == pytest.approx(sum(wanted[1:]) / 6, rel=1e-3)

@@ -28,12 +28,9 @@ EXACT = {
     "reverse": Loss(estimator="reverse"),
     "forward": Loss(estimator="forward"),
     "jsd": Loss(estimator="jsd", jsd_beta=0.3),
-    "skewed": Loss(estimator="reverse", skew=0.2),
-    "skewed_forward": Loss(estimator="forward", skew=0.4),
     "top": Loss(estimator="reverse", top_k=4),
     "top_forward": Loss(estimator="forward", top_k=4),
     "top_jsd": Loss(estimator="jsd", jsd_beta=0.3, top_k=4),
-    "top_skewed": Loss(estimator="forward", skew=0.1, top_k=4),
 }
 
 
@@ -71,10 +68,10 @@ def slow_divergence(model, teacher, found, form, own_words):
                 others = torch.ones(len(q), dtype=torch.bool)
                 others[likely] = False
                 p, q = (torch.cat((each[likely], each[others].sum()[None])) for each in (p, q))
-            m, s = form.jsd_beta * q + (1 - form.jsd_beta) * p, form.skew
+            m = form.jsd_beta * q + (1 - form.jsd_beta) * p
             terms = {
-                "reverse": p * (p / (s * p + (1 - s) * q)).log(),
-                "forward": q * (q / (s * q + (1 - s) * p)).log(),
+                "reverse": p * (p / q).log(),
+                "forward": q * (q / p).log(),
                 "jsd": form.jsd_beta * q * (q / m).log() + (1 - form.jsd_beta) * p * (p / m).log(),
             }
             total = total + terms[form.estimator].sum()
@@ -88,9 +85,6 @@ def slow_divergence(model, teacher, found, form, own_words):
         ("reverse", True),
         ("forward", False),
         ("jsd", False),
-        ("skewed", True),
-        ("skewed_forward", False),
-        ("top_skewed", False),
         ("top", True),
         ("top_forward", False),
         ("top_jsd", False),

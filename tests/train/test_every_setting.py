@@ -104,11 +104,6 @@ POINTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss.decoupled": (True, {}),
     "loss.ending_tokens": ("policy", SOLUTION),
     "loss.top_k": (2, WHOLE),
-    "loss.token_share": (0.3, {}),
-    "loss.entropy_share": (0.3, {}),
-    "loss.skew": (0.5, WHOLE),
-    "loss.past_cap": ("drop", WEIGHED),
-    "loss.importance_floor": (1.0, WEIGHED),
 }
 """Another value of each setting, and what it takes to matter."""
 UNSEEN = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -122,6 +124,85 @@ def test_topr_is_its_papers_gradient(tmp_path):
             slopes.append(-0.5 * reward * (min(ratio, 1.0) if reward < 0 else 1.0))
     assert now.grad.tolist() == pytest.approx(slopes, rel=1e-5)
     assert len({round(each, 6) for each in slopes}) > 5
+
+
+OWN = TOPR.parent / "own"
+
+
+def named_loss(name, **changes):
+    ours = method(loss=Loss(own=Python(function=f"losses.py:{name}")), **changes)
+    own = OwnLoss(read_code(f"losses.py:{name}", OWN), ours)
+    own.try_it(torch.device("cpu"))
+    return own, ours
+
+
+def slopes_of(own, ours, rows=1, **columns):
+    """The slopes of a loss by each token's log-probability, and those by its entropy, with weights of 1."""
+    batch = batch_of(score(experience(small_model()), ours))
+    draw = torch.Generator().manual_seed(3)
+    scores = batch.logprobs + 0.3 * torch.randn(rows, len(batch.logprobs), generator=draw)
+    scores = (scores if rows > 1 else scores[0]).requires_grad_()
+    batch = replace(batch, old=batch.logprobs, weights=torch.ones_like(batch.logprobs), **columns)
+    own(batch, scores).backward()
+    return batch, scores.detach(), scores.grad
+
+
+def clipped_slopes(batch, now):
+    """PPO's: -r A, and 0 where the clip is reached."""
+    slopes = []
+    for new, old, advantage in zip(now.tolist(), batch.old.tolist(), batch.advantages.tolist(), strict=True):
+        ratio = math.exp(new - old)
+        held = ratio > 1.2 if advantage > 0 else ratio < 0.8
+        slopes.append(0.0 if held else -ratio * advantage)
+    return slopes
+
+
+def test_tokens_too_far_from_the_engine_are_dropped():
+    """A gap of log 3, as of -log 3, is beyond the bounds of 2 and 0.5; log 1.5 is a weight of 1.5."""
+    own, ours = named_loss("masked")
+    gaps = [math.log(each) for each in (3, 1 / 3, 1.5)]
+    count = len(batch_of(score(experience(small_model()), ours)).logprobs)
+    gap = torch.tensor([gaps[at % 3] for at in range(count)])
+    logprobs = batch_of(score(experience(small_model()), ours)).logprobs
+    batch, now, found = slopes_of(own, ours, behaviour=logprobs - gap)
+    wanted = [each * (1.5 if at % 3 == 2 else 0.0) for at, each in enumerate(clipped_slopes(batch, now))]
+    assert found.tolist() == pytest.approx(wanted, rel=1e-5)
+    assert sum(map(bool, wanted)) > 3
+
+
+@pytest.mark.parametrize("name", ["forking", "fork_bonus"])
+def test_a_fifth_of_a_responses_tokens_fork(name):
+    own, ours = named_loss(name, entropy=0.3)
+    batch, scores, found = slopes_of(own, ours, rows=2)
+    forks = []
+    for part in scores[1].split(batch.trained.tolist()):
+        order = sorted(part.tolist(), reverse=True)
+        forks += [each >= order[max(1, len(order) // 5) - 1] for each in part.tolist()]
+    plain = clipped_slopes(batch, scores[0])
+    if name == "forking":
+        wanted = [each if fork else 0.0 for each, fork in zip(plain, forks, strict=True)]
+        assert found[0].tolist() == pytest.approx(wanted, rel=1e-5)
+        assert not found[1].any()
+    else:
+        assert found[0].tolist() == pytest.approx(plain, rel=1e-5)
+        assert found[1].tolist() == pytest.approx([-0.3 * fork for fork in forks])
+    assert 0 < sum(forks) < len(forks) / 2
+
+
+@pytest.mark.parametrize("name", ["skewed", "skewed_forward"])
+def test_a_skewed_divergence_has_its_gradient_in_the_mean(name):
+    """Over all tokens that the policy may draw, each as often as it does, it is the slope of the divergence as printed."""
+    draw = torch.Generator().manual_seed(5)
+    logits, theirs = (2 * torch.randn(9, generator=draw, dtype=torch.float64) for _ in range(2))
+    logits.requires_grad_()
+    p, q = logits.softmax(0), theirs.softmax(0)
+    exact = p * (p / (0.1 * p + 0.9 * q)).log() if name == "skewed" else q * (q / (0.1 * q + 0.9 * p)).log()
+    (wanted,) = torch.autograd.grad(exact.sum(), logits, retain_graph=True)
+    own, _ = named_loss(name, kl=0.7)
+    tokens = SimpleNamespace(logprobs=p.log(), reference=q.log(), kl=0.7)
+    (found,) = torch.autograd.grad((p.detach() * own._function(tokens)).sum(), logits)
+    torch.testing.assert_close(found, 0.7 * wanted)
+    assert float(wanted.abs().max()) > 0.05
 
 
 WRONG = {

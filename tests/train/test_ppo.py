@@ -80,7 +80,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"loss": loss, **more}
     for loss in forms()
     for more in ({}, {"importance_cap": 1.4})
-    if more or (loss.importance, loss.past_cap, loss.importance_floor) == ("token", "cut", None)
+    if more or loss.importance == "token"
 ]
 WORDINGS = tuple(Wording(name=name, question=name) for name in "ab")
 
@@ -130,13 +130,10 @@ def test_a_weight_of_the_response_is_of_all_its_tokens() -> None:
 
 
 def importance(ours: Ppo, gaps: np.ndarray, token: int) -> tuple[float, bool]:
-    """The weight of a token of a response with these gaps, and whether a bound cut or dropped it."""
+    """The weight of a token of a response with these gaps, and whether the cap cut it."""
     level = {"token": gaps[token], "sequence": gaps.sum(), "mean": gaps.mean()}
-    weight, floor = math.exp(level[ours.loss.importance]), ours.loss.importance_floor or 0.0
-    far, low = weight > (ours.importance_cap or math.inf), weight < floor
-    if low or (far and ours.loss.past_cap == "drop"):
-        return 0.0, True
-    return min(weight, ours.importance_cap or math.inf), far
+    weight, cap = math.exp(level[ours.loss.importance]), ours.importance_cap or math.inf
+    return min(weight, cap), weight > cap
 
 
 def loop(ours: Ppo) -> dict[str, float]:
@@ -197,10 +194,8 @@ def loop(ours: Ppo) -> dict[str, float]:
         {"kl": 0.7, "loss": Loss(estimator="advantage"), "importance_cap": 10.0},
         {"importance_cap": 1.4},
         {"importance_cap": 1.4, "kl": 0.7, "entropy": 0.2},
-        {"importance_cap": 1.4, "kl": 0.7, "entropy": 0.2, "loss": Loss(past_cap="drop")},
         {"importance_cap": 3.0, "kl": 0.7, "loss": Loss(importance="sequence"), "loss_mean": "response"},
-        {"importance_cap": 3.0, "entropy": 0.2, "loss": Loss(importance="mean", importance_floor=0.95)},
-        {"importance_cap": 3.0, "loss": Loss(importance="sequence", past_cap="drop")},
+        {"importance_cap": 3.0, "entropy": 0.2, "loss": Loss(importance="mean")},
     ],
     ids=str,
 )
@@ -214,10 +209,9 @@ def test_every_number_of_a_step_is_a_loops(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("weights", [None, 10.0, 1.0])
 def test_neither_divergence_nor_bonus_is_weighed_by_importance(weights: float | None) -> None:
-    """Without advantages these are all of the loss: the same where every ratio is cut, or dropped."""
+    """Without advantages these are all of the loss: the same where every ratio is cut."""
     batch = made([0.0] * len(GAPS))
-    loss = Loss(past_cap="drop") if weights else Loss()
-    found, gradient = trained(rule(kl=1.0, entropy=0.3, importance_cap=weights, loss=loss), batch)
+    found, gradient = trained(rule(kl=1.0, entropy=0.3, importance_cap=weights), batch)
     plain, wanted = trained(rule(kl=1.0, entropy=0.3), batch)
     assert found["loss"] == pytest.approx(plain["loss"], rel=1e-5)
     assert found["kl"] == pytest.approx(plain["kl"], rel=1e-5)

@@ -116,20 +116,6 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
         spread > 0, (rewards - rewards.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1), 0
     )
 
-    @torch.no_grad()
-    def least_entropy(share, members):
-        """The least entropy of the share of a minibatch's tokens with the most."""
-        if share == 1.0:
-            return 0.0
-        every = []
-        for i in members:
-            prompt, tokens = found.rollouts[i].request.prompt, found.rollouts[i].response.tokens
-            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-            probabilities = (logits / rule.rollout.temperature).softmax(-1)
-            every += (-(probabilities * probabilities.log()).sum(-1)).tolist()
-        # Half a rounding error below, so that the last one counts itself.
-        return sorted(every, reverse=True)[max(1, int(share * len(every))) - 1] - 1e-6
-
     losses = []
     for epoch in range(rule.epochs):
         order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.rollouts))
@@ -150,7 +136,6 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                 if rule.loss.clip == "weight":
                     kept = ratio.detach().clamp(0.8, 1.2) * advantage * new
                 entropies = torch.distributions.Categorical(logits=logits).entropy()
-                kept = kept * (entropies.detach() >= least_entropy(rule.loss.token_share, members))
                 own = {"response": len(tokens), "constant": rule.rollout.max_tokens}
                 weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * own[rule.loss_mean])
                 loss = loss - weight * kept.sum()
@@ -163,8 +148,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                     theirs = theirs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
                     r = torch.exp(theirs) / torch.exp(new)
                     loss = loss + rule.kl * weight * (r - 1 - torch.log(r)).sum()
-                counted = entropies.detach() >= least_entropy(rule.loss.entropy_share, members)
-                loss = loss - rule.entropy * weight * (entropies * counted).sum()
+                loss = loss - rule.entropy * weight * entropies.sum()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_norm)
             optimizer.step()
@@ -314,8 +298,6 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
     [
         {"loss": Loss(ratio="sequence"), "loss_mean": "response"},
         {"loss": Loss(clip="weight")},
-        {"loss": Loss(token_share=0.25)},
-        {"loss": Loss(entropy_share=0.25), "entropy": 0.3},
     ],
 )
 @pytest.mark.parametrize("bound", [16, 4096])

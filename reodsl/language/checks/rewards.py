@@ -35,7 +35,7 @@ WITHOUT = (
 )
 HOLE = re.compile("(?<![A-Za-z}]){([a-z_]+)}")
 """A word that looks as if something took its place in a text; behind a letter or a bracket it is LaTeX."""
-TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
+TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
