@@ -13,8 +13,7 @@ from typing import Protocol
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.job import Event
 from reodsl.plan.registry import Execution, Machine, RunResults, load_registry
-from reodsl.plan.verdict import Item, Plan, Ready
-from reodsl.plan.worded import WordedQuestions, list_worded
+from reodsl.plan.verdict import Plan, Ready
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.machine import measure
@@ -88,22 +87,6 @@ def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
     return {} if count is None else count(untold, ready.keys.folder)
 
 
-def find_worded(ready: Ready, plan: Plan) -> tuple[WordedQuestions, ...]:
-    """Return how questions fall to wordings that are chosen by a property of each, as far as results and files here tell.
-
-    Raises E0922 where a question lacks a number that a wording reads.
-    """
-
-    def stored(item: Item) -> Path | None:
-        return ready.store.path(item.key) if item.verdict == "reuse" and item.key else None
-
-    try:
-        count = load_registry().count_wordings
-    except Problem:
-        count = None
-    return list_worded(plan, stored, count, ready.keys.folder)
-
-
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
     """Do what `plan` says is not done, and lay out the results under `out`.
 
@@ -134,9 +117,6 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
             findings = (*report_unapproved(doubted), *findings)
         for code in doubted:
             note_shown(code)
-        if not any(each.severity == "error" for each in findings):
-            # A question that lacks a number ends the run before anything starts.
-            find_worded(ready, plan)
     listener.check(findings)
     if any(each.severity == "error" for each in findings):
         raise Problem(*findings)

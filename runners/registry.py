@@ -37,6 +37,5 @@ REGISTRY = Registry(
     try_reward=load_later("runners.train.advantages:try_reward"),
     stand_ins=load_later("runners.stand_ins:stand_ins"),
     count_questions=load_later("runners.execute.questions:counts"),
-    count_wordings=load_later("runners.execute.questions:count_wordings"),
     import_results=load_later("runners.results.table:import_results"),
 )

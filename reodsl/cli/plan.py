@@ -17,7 +17,7 @@ from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price.show import refusals
-from reodsl.run import find_worded, prices_of
+from reodsl.run import prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
 from reodsl.watch import finite, named_numbers
@@ -61,13 +61,12 @@ def plan_command(
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     prices, wrong = prices_of(ready), wrong_files(ready, plan)
-    worded = () if any(each.code == "E0922" for each in wrong) else find_worded(ready, plan)
     if as_json:
-        print_json(to_json(plan, prices, worded))
+        print_json(to_json(plan, prices))
     elif markdown:
-        click.echo(to_markdown(plan, spec, everything, prices=prices, worded=worded))
+        click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
-        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns(), worded=worded))
+        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns()))
     refused = (*wrong, *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
         show(refused, ready.spec.sources)

@@ -162,7 +162,7 @@ VERSIONS: dict[Kind, int] = {
     "budgets": 2,
     "score": 8,
     "measure": 3,
-    "report": 7,
+    "report": 8,
 }
 
 

@@ -17,7 +17,6 @@ from reodsl.ir.reward import ResponseGroup, Reward, Tried
 from reodsl.ir.training import Advantage
 from reodsl.numbers.responses import Found, ResultFiles
 from reodsl.plan.verdict import Keys
-from reodsl.plan.worded import Count
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
 
@@ -108,8 +107,8 @@ class Registry:
     node of the Ray cluster at an address, or at this machine as its only one: parts by node. `try_reward` says what each
     response of a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of models
     and data of a spec, by its folder and one to write to; `count_questions` how many questions `data` tasks will read, by
-    their ids, as far as files on this machine tell; `count_wordings` how many are asked in each of some wordings;
-    `import_results` writes result files of others as one table. Packages may do without these six.
+    their ids, as far as files on this machine tell; `import_results` writes result files of others as one table. Packages
+    may do without these five.
     """
 
     runners: Mapping[Kind, str]
@@ -122,7 +121,6 @@ class Registry:
     ) = None
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
-    count_wordings: Count | None = None
     import_results: Callable[[ResultFiles], tuple[Found, ...]] | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,6 @@ from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, coefficients
 from reodsl.plan.places import words
 from reodsl.plan.verdict import Item, Plan
-from reodsl.plan.worded import WordedQuestions, describe_worded
 from reodsl.price import Prices
 from reodsl.price import show as price_words
 from reodsl.price.prices import Elapsed, bound_elapsed
@@ -120,9 +119,7 @@ _ABSENT = 6
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
-def to_json(
-    plan: Plan, prices: Prices | None = None, worded: Sequence[WordedQuestions] = ()
-) -> dict[str, Any]:
+def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
     """Return the plan as JSON data; documented in docs/JSON.md. With `prices` every task has its `price`."""
     study = plan.spec.study
     return {
@@ -133,7 +130,6 @@ def to_json(
         "seeds": list(study.seeds),
         "changes": [change.model_dump() for change in plan.spec.changes],
         "schedules": [asdict(row) for row in schedules(study)],
-        "worded": [asdict(each) for each in worded],
         "tasks": [
             item_json(item) | ({"price": price_json(prices.tasks[item.task.id])} if prices else {})
             for item in plan.items
@@ -148,7 +144,6 @@ def to_text(
     now: datetime | None = None,
     prices: Prices | None = None,
     columns: int | None = None,
-    worded: Sequence[WordedQuestions] = (),
 ) -> str:
     """Return the plan for people: tasks to do, reasons and prices; `everything` adds finished tasks and all prices.
 
@@ -169,7 +164,7 @@ def to_text(
             reason = f"{row.reason}  {row.price}{row.devices}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
-    lines += _beneath(plan, everything, prices, unseen, worded, columns)
+    lines += _beneath(plan, everything, prices, unseen, columns)
     return "\n".join(lines if columns is None else [part for line in lines for part in fold(line, columns)])
 
 
@@ -179,7 +174,6 @@ def to_markdown(
     everything: bool = False,
     now: datetime | None = None,
     prices: Prices | None = None,
-    worded: Sequence[WordedQuestions] = (),
 ) -> str:
     """Return the plan of the spec at `path` as Markdown for a page of others: no name of the spec is markup."""
     rows, unseen = _rows(plan, everything, now, prices)
@@ -188,7 +182,7 @@ def to_markdown(
         (row.name.strip(), row.verdict, "\n".join((row.reason, *row.below)), row.price + row.devices)
         for row in rows
     ]
-    *notes, total = _beneath(plan, everything, prices, unseen, worded)
+    *notes, total = _beneath(plan, everything, prices, unseen)
     return document(
         [
             [f"### {code(path)}"],
@@ -204,7 +198,6 @@ def _beneath(
     everything: bool,
     prices: Prices | None,
     unseen: int,
-    worded: Sequence[WordedQuestions],
     columns: int | None = None,
 ) -> list[str]:
     """Return the lines after the tasks: how many are not shown, changes, budgets, prices, and the total as the last."""
@@ -218,7 +211,6 @@ def _beneath(
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
         lines += schedule_text(schedule)
-    lines += [f"    {line}" for line in describe_worded(worded)]
     if arms := find_trained(plan.spec.study, lambda method: method.reward.remembers):
         lines.append(
             f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"

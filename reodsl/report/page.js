@@ -1,5 +1,16 @@
 "use strict";
 (() => {
+  const el = (name, attributes, ...children) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes ?? {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+      else if (key === "colour") made.style.setProperty("--own", value);
+      else made.setAttribute(key, value === true ? "" : String(value));
+    }
+    made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+    return made;
+  };
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const configs = read("configs");
   const rows = read("rows");
@@ -212,97 +223,6 @@
   };
   hold();
   addEventListener("resize", hold);
-  // All responses: data is read, and a response put into the page, when a reader comes to them.
-  const place = document.getElementById("all-responses");
-  const list = () => {
-    const { arms, benchmarks, grids, texts, questions, responses } = read("responses");
-    const text = (number) => (number < 0 ? null : texts[number]);
-    const named = ([arm, seed]) => (seed === null ? arms[arm] : `${arms[arm]}@${seed}`);
-    const light = (row, number) => {
-      const [benchmark, id, asked] = questions[row[2]];
-      return { evaluation: named(row), row: number, benchmark: benchmarks[benchmark], question: text(id), asked: text(asked).slice(0, 160),
-        sample: row[3], tokens: row[5], finish: row[6] ? "length" : "stop", answer: text(row[7]), correct: Boolean(row[8]) };
-    };
-    // A response of an arm by what it answers.
-    const answer = (row) => row.slice(2, 4).join(" ");
-    const of = new Map(responses.map((row) => [`${named(row)} ${answer(row)}`, row]));
-    const fits = (want) => (row) => {
-      const [benchmark, id, asked] = questions[row[2]];
-      const at = (budget) => row[10][grids[row[0]].indexOf(Number(budget))];
-      const has = (number) => text(number)?.toLowerCase().includes(want.words.toLowerCase());
-      const beside = of.get(`${want.other} ${answer(row)}`);
-      return !(want.evaluation && named(row) !== want.evaluation) && !(want.benchmark && benchmarks[benchmark] !== want.benchmark)
-        && !(want.correct === "unfinished" ? !row[6] : want.correct && Boolean(row[8]) !== (want.correct === "right"))
-        && !(want.shortest && row[5] < Number(want.shortest)) && !(want.longest && row[5] > Number(want.longest))
-        && !(want.right_at && at(want.right_at) !== "1") && !(want.wrong_at && at(want.wrong_at) !== "0")
-        && !(want.other && want.others && !(beside && Boolean(beside[8]) === (want.others === "right")))
-        && !(want.words && !(has(asked) || has(row[4]) || has(row[7]) || text(id).startsWith(want.words)));
-    };
-    const whole = (number) => {
-      const row = responses[number];
-      const [, , asked, gold] = questions[row[2]];
-      const [tokens, leftOut, places] = [row[5], row[9], row[12]];
-      const response = text(row[4]);
-      const shown = [...response].length, half = Math.floor(shown / 2);
-      const cuts = grids[row[0]].slice(0, row[10].length).map((budget, i) => {
-        const known = leftOut ? null : places[i] ?? null;
-        const at = known ?? Math.floor((shown + leftOut) * Math.min(1, budget / Math.max(1, tokens)));
-        return { budget, characters: at <= half ? at : Math.max(half, at - leftOut), exact: known !== null || budget >= tokens,
-          forced: budget < tokens, answer: text(row[11][i]), correct: row[10][i] === "1" };
-      });
-      return { ...light(row, number), text: text(asked), wording: text(row[13]), gold: gold.map(text), response, left_out: leftOut, cuts };
-    };
-    // How far apart the lengths of the responses to a question are, over all arms or one other.
-    const ends = new Map();
-    for (const row of responses) {
-      const [low, high] = ends.get(answer(row)) ?? [row, row];
-      ends.set(answer(row), [row[5] < low[5] ? row : low, row[5] > high[5] ? row : high]);
-    }
-    const apart = (other) => (row) => {
-      const [low, high] = other ? [row, of.get(`${other} ${answer(row)}`) ?? row] : ends.get(answer(row));
-      return -Math.abs(high[5] - low[5]);
-    };
-    const answers = {
-      responses: ({ offset, limit, ...want }) => {
-        const found = responses.map((row, number) => [row, number]).filter(([row]) => fits(want)(row));
-        const value = { longest: (row) => -row[5], shortest: (row) => row[5], different: apart(want.other) }[want.order];
-        if (value) found.sort(([one], [two]) => value(one) - value(two) || two[5] - one[5]);
-        return { total: found.length, offset: Number(offset), unread: [],
-          responses: found.slice(Number(offset), Number(offset) + limit).map(([row, number]) => light(row, number)) };
-      },
-      response: ({ evaluation, row, benchmark, question, sample }) => {
-        const number = row !== undefined ? Number(row) : responses.findIndex((each) => named(each) === evaluation
-          && each[3] === sample && benchmarks[questions[each[2]][0]] === benchmark && text(questions[each[2]][1]) === question);
-        if (number < 0) throw new Error(`${evaluation} has no such response on this page`);
-        return whole(number);
-      },
-    };
-    // The longest and the shortest response to the question on which arms differ most.
-    const [{ row: most, evaluation: long }] = answers.responses({ order: "different", offset: 0, limit: 1 }).responses;
-    const short = named(ends.get(answer(responses[most]))[0]);
-    const state = new URLSearchParams({ of: long, row: most, at: 0, order: "different", ...(long === short ? {} : { beside: short }) });
-    const change = (changes) => {
-      for (const [name, value] of Object.entries(changes))
-        if (value === null || value === "") state.delete(name); else state.set(name, String(value));
-    };
-    const names = new Map(responses.map((row) => [named(row), arms[row[0]]]));
-    const show = responseReader({
-      root: place.querySelector(".reader"), links: false, soft: change, query: () => state,
-      info: { evaluations: [...names].map(([name, arm]) => ({ name, arm, whole: true })), benchmarks, colours: read("colours"),
-        budgets: [...new Set(grids.flat())].sort((a, b) => a - b) },
-      ask: async (name, wanted) => answers[name](wanted),
-      go: (changes) => { change(changes); show(); },
-    });
-    show();
-  };
-  if (place) {
-    const near = new IntersectionObserver((seen) => {
-      if (!seen.some((one) => one.isIntersecting)) return;
-      near.disconnect();
-      list();
-    }, { rootMargin: "400px" });
-    near.observe(place);
-  }
   // What is led to is shown, folded or not.
   const reveal = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -23,8 +23,8 @@ from reodsl.numbers.unsettled import (
 )
 from reodsl.numbers.verdict import StudyVerdict
 from reodsl.report import (
-    all_responses,
     drawing,
+    examples,
     figures,
     formats,
     gap,
@@ -40,13 +40,12 @@ from reodsl.report import (
     verdict_words,
 )
 from reodsl.report.curve_chart import is_logarithmic
-from reodsl.report.markup import Child, Markup, json_block, render, tag
+from reodsl.report.markup import Child, Markup, json_block, tag
 from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.standing import leading, note_left_out, only
 from reodsl.report.study_tables import Subset, balanced_table
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("responses.js", "page.js")
 
 
 def page(
@@ -71,11 +70,9 @@ def page(
         ("gap", "Where the gap comes from", _after(few, _gap(gallery, charts))),
         ("training", "Training", _after(few, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(gallery, material)),
+        ("examples", "Responses", examples.section(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
-    others = sum(len(str(render(body))) for _, _, body in sections) + _weight(gallery)
-    kept_responses = all_responses.responses(material, all_responses.PAGE - others)
-    sections.insert(-1, ("examples", "Responses", all_responses.section(material, kept_responses)))
     kept = [(key, name, body) for key, name, body in sections if body]
     body = [
         top,
@@ -108,7 +105,7 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     """
     charts, rows = gallery.blocks()
     # In a scope of their own: Vega's names are those of the whole page.
-    script = "{" + "".join((_HERE / name).read_text("utf-8") for name in _SCRIPTS) + "}"
+    script = "{" + (_HERE / "page.js").read_text("utf-8") + "}"
     scripts = (drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -226,8 +223,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         parts.append(main_table.buttons("main", material, table))
     lines = [tag("p", line) for line in _reading(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    asked = study_tables.tabulate_wordings(material)
-    return [*parts, asked, standing.matrix(material.verdict), how, *_list_accepted(material)]
+    return [*parts, standing.matrix(material.verdict), how, *_list_accepted(material)]
 
 
 def _reading(material: Material) -> list[str]:
@@ -369,14 +365,6 @@ def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
     )
     shown = [] if section is None else [tag("p", about, class_="about"), section]
     return shown if charts is None else [*shown, charts]
-
-
-def _weight(gallery: figures.Gallery) -> int:
-    """Return the characters of a page beside its sections: charts, rows, scripts and styles, and something to spare."""
-    fixed = len(drawing.vega_script()) + sum(
-        (_HERE / name).stat().st_size for name in (*_SCRIPTS, "page.css")
-    )
-    return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
 
 
 SHOWN = 5

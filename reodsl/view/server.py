@@ -25,7 +25,7 @@ _FILES = {
     "": (_HERE / "page.html", _HTML),
     "view.js": (_HERE / "view.js", "text/javascript; charset=utf-8"),
     "training.js": (_HERE / "training.js", "text/javascript; charset=utf-8"),
-    "responses.js": (_REPORT / "responses.js", "text/javascript; charset=utf-8"),
+    "responses.js": (_HERE / "responses.js", "text/javascript; charset=utf-8"),
     "page.css": (_REPORT / "page.css", "text/css; charset=utf-8"),
 }
 _POLICY = (

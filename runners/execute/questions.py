@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from reodsl.diagnostics import Diagnostic, Label, Problem, Span
+from reodsl.diagnostics import Diagnostic, Label, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.base import values_of
@@ -84,34 +84,6 @@ def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
 
     read = {task.id: count_questions(Data.model_validate(task.payload["data"]), folder) for task in tasks}
     return {name: count for name, count in read.items() if count is not None}
-
-
-def count_wordings(
-    asking: Ppo | Suite, seed: int, data: Data | Path, reference: Path | None, folder: Path
-) -> list[int] | None:
-    """Return how many questions are asked in each wording: of an artifact, or of files here, whose paths start at `folder`.
-
-    A training's reference has responses to the questions that its steps meet, which alone count then. Returns None where
-    the questions are not at hand, or wrong. Raises E0922 where one lacks a number that a wording reads.
-    """
-    if importlib.util.find_spec("polars") is None:
-        return None
-    from polars.exceptions import PolarsError
-
-    from runners.data.load import count_questions, load_data
-    from runners.rollout.questions import place_wordings, questions_of, read_references, read_table
-
-    try:
-        if isinstance(data, Data) and count_questions(data, folder) is None:
-            return None
-        table = load_data(data, folder) if isinstance(data, Data) else read_table(data)
-        known = {} if reference is None else read_references(reference, asking.reference_samples)
-    except (Problem, OSError, PolarsError):
-        return None
-    questions = [each for each in questions_of(table) if reference is None or each.id in known]
-    placed = place_wordings(questions, asking.wordings, known, seed)
-    modes = [int(each.given["mode"]) for each in placed]
-    return [modes.count(place) for place in range(len(asking.wordings))]
 
 
 def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:

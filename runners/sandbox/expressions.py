@@ -1,7 +1,7 @@
 """Evaluate somebody else's expressions; anything beyond arithmetic is a ValueError.
 
-Scorers of packages hand answers to `eval`, and sympy's parser does so itself. What they mean to read is a number, a list
-or a formula; what they run is any Python. Here the first is kept and the rest refused, before anything is evaluated.
+sympy's parser hands what it reads to `eval`. What it means to read is a formula; what it runs is any Python. Here the first
+is kept and the rest refused, before anything is evaluated.
 """
 
 from __future__ import annotations
@@ -36,18 +36,6 @@ _ORDINARY = frozenset({"abs", "max", "min", "pow"})
 _CONSTANTS = frozenset(
     {"pi", "E", "I", "oo", "zoo", "nan", "GoldenRatio", "EulerGamma", "Catalan", "TribonacciConstant"}
 )
-
-
-def read_literal(text: str, *scopes: object) -> Any:
-    """Return the value of numbers, strings, lists and arithmetic on them: what `eval` gives for these, and for nothing else.
-
-    `scopes` are what `eval` may be given too; there are no names to look up in them.
-    """
-    tree = _parsed(text)
-    for node in ast.walk(tree):
-        if not isinstance(node, (*_PLAIN, ast.Constant)):
-            raise ValueError(f"{type(node).__name__} is not part of a plain value")
-    return eval(compile(tree, "<answer>", "eval"), {"__builtins__": {}})
 
 
 def guard_sympy() -> None:

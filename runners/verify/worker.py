@@ -26,10 +26,10 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from runners.programs.values import create_dataset, entry_of, parts_of
+from runners.programs.values import create_dataset, entry_of
 from runners.sandbox import CallReply, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
-from runners.sandbox.expressions import guard_sympy, read_literal
+from runners.sandbox.expressions import guard_sympy
 
 Check = Callable[[str, str, str], bool]
 
@@ -185,12 +185,8 @@ def _scorer(fields: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=64)
 def scorer_of(task: str, options: str = "{}") -> Any:
-    """Return a data set of reasoning-gym, which reads values and formulas from answers and runs nothing."""
-    dataset = create_dataset(task, 1, 0, json.loads(options))
-    for kind in [kind for part in parts_of(dataset) for kind in type(part).__mro__]:
-        if kind.__module__.startswith("reasoning_gym."):
-            vars(sys.modules[kind.__module__])["eval"] = read_literal
-    return dataset
+    """Return a data set of reasoning-gym. What its scorers evaluate of an answer has what this process has: the sandbox."""
+    return create_dataset(task, 1, 0, json.loads(options))
 
 
 def compares_only(meta: str) -> bool:

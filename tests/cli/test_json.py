@@ -41,26 +41,6 @@ study small {
 )
 OTHER = SMALL.replace("arm base = mite", "arm start = mite\n  arm more = tiny")
 OTHER = OTHER.replace("[base]", "[start]").replace("relative_to: base", "relative_to: start")
-# In one wording by a column of its own data, of which there is one question, and in another by a reference.
-WORDED = (
-    SPEC.replace(
-        "suite quick {",
-        """
-data levels { source = file("levels.jsonl", columns: columns(meta: ["level"])), verifier = exact }
-benchmark own { data = levels }
-wording hard { question = "{question}", when = x.level > 1 }
-wording long { question = "{question}", when = mean(len(z) for z in ref) > 8 tokens }
-wording rest { question = "{question}" }
-
-suite quick {""",
-    )
-    .replace(
-        "eval        = quick",
-        """eval = quick { benchmarks = [own], wordings = [hard, rest] }
-  reference_samples = 2""",
-    )
-    .replace("rollout     { ", "rollout { wordings = [long, rest], ")
-)
 PLACED = SMALL.replace(
     "study small {",
     'cluster one {\n  nodes = 1\n  gpus_per_node = 1\n  gpu = "H100"\n  memory = 80 GiB\n}\n'
@@ -121,7 +101,6 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "plan": [
         ("plan", "tiny.reo"),
         ("plan", "absent.reo"),
-        ("plan", "worded.reo", "--store", "elsewhere"),
         ("plan", "tiny.reo", "--set", "length=3", "--amend", "tiny.optim.lr=2e-3"),
     ],
     "why": [
@@ -188,8 +167,6 @@ def test_what_is_printed_is_what_is_documented(
         ("tiny.reo", SMALL),
         ("placed.reo", PLACED),
         ("other.reo", OTHER),
-        ("worded.reo", WORDED),
-        ("levels.jsonl", '{"question": "1", "answer": "1", "level": 2}\n'),
         ("absent.reo", FROM_FOLDER),
         ("far.reo", SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("two.jsonl")')),
         ("bad.reo", WRONG),

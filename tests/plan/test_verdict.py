@@ -221,7 +221,6 @@ def test_the_json_is_complete_and_plain(bench: Bench) -> None:
         "seeds",
         "changes",
         "schedules",
-        "worded",
         "tasks",
         "totals",
     }

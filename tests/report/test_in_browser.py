@@ -83,8 +83,6 @@ def test_axe_finds_nothing(browser: Browser, drawn: Path, width: int, dark: bool
     visit(browser, drawn, width, dark=dark)
     # What is folded is looked at as well.
     browser.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    browser.value("document.getElementById('all-responses')?.scrollIntoView()")
-    wait(browser, "document.querySelectorAll('.pane').length === 2")
     browser.value((Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0")
     found = browser.value(
         # To whoever hears it a chart is one image; the colours of its texts are looked at in tests/report/test_theme.py.
@@ -97,7 +95,7 @@ def test_axe_finds_nothing(browser: Browser, drawn: Path, width: int, dark: bool
 BOXES = """
 (() => {
   const named = {h1: 'h1', verdict: '.verdict', standing: '.standing', nav: 'nav', table: '.scroll', legend: '.legend',
-    chart: 'figure.wide', reader: '.reader', slider: '.slider', panes: '.panes', footer: 'footer'};
+    chart: 'figure.wide', footer: 'footer'};
   for (const section of document.querySelectorAll('main > section')) named['#' + section.id] = '#' + section.id;
   return Object.fromEntries(Object.entries(named).flatMap(([name, selector]) => {
     const element = document.querySelector(selector);
@@ -158,10 +156,6 @@ class Seen:
 def seen(browser: Browser, drawn: Path) -> list[Seen]:
     """The page at three widths, light and dark."""
     visit(browser, drawn, WIDTHS[0])
-    # Responses are shown once they come into sight, as they do in a picture of the whole page.
-    browser.value("document.getElementById('all-responses').scrollIntoView()")
-    wait(browser, "document.querySelectorAll('.pane').length === 2")
-    browser.value("scrollTo(0, 0)")
     windows = [(width, dark) for width in WIDTHS for dark in (False, True)]
     found = []
     for width, dark in windows:
@@ -327,110 +321,3 @@ def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, mat
     assert browser.value("!!document.querySelector('[data-chart=ppo-length] svg [stroke-dasharray=\"2,4\"]')")
     browser.value("document.querySelector('.shaping [name=whole]').click()")
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
-
-
-def test_responses_are_read_filtered_and_opened(browser: Browser, drawn: Path, material: Material) -> None:
-    visit(browser, drawn, 1024)
-    # Nothing of them is in the document before a reader comes to it.
-    assert browser.value("document.querySelector('.reader').textContent") == ""
-    browser.value("document.getElementById('all-responses').scrollIntoView()")
-    wait(browser, "document.querySelectorAll('.pane').length === 2")
-    # The question on which arms differ most, its longest response beside its shortest.
-    rows = pl.concat(
-        pl.read_parquet(folder / "samples.parquet").with_columns(arm=pl.lit(arm))
-        for (arm, _), folder in material.evaluations.items()
-    )
-    spread = rows.group_by("benchmark", "question").agg(pl.col("tokens").max() - pl.col("tokens").min())
-    tokens = (
-        "[...document.querySelectorAll('.pane header')].map((each) => parseInt(each.children[2].textContent))"
-    )
-    longest, shortest = browser.value(tokens)
-    assert longest - shortest == spread["tokens"].max()
-    # A token is a word there: a cut after 8 keeps 8 of them, and its answer is shown.
-    browser.value(
-        "(() => { const cut = document.getElementById('cut'); cut.value = 3; cut.dispatchEvent(new Event('input')); })()"
-    )
-    budget = int(browser.value("document.querySelector('.slider output').textContent").split()[2])
-    kept = browser.value("document.querySelector('.pane .kept').textContent")
-    assert len(kept.split()) == budget < longest
-    assert f"made to answer after {budget}: " in browser.value(
-        "document.querySelector('.pane .chip').textContent"
-    )
-    browser.value("document.querySelector('.reader .back').click()")
-    status = "document.querySelector('.reader [role=status]').textContent"
-    wait(browser, "document.querySelectorAll('.reader tbody tr').length === 50")
-    assert browser.value(status) == "72 responses; 1 to 50 shown."
-    browser.value("[...document.querySelectorAll('.reader button')].at(-1).click()")
-    wait(browser, f"{status} === '72 responses; 51 to 72 shown.'")
-
-    def choose(name: str, value: str) -> None:
-        browser.value(
-            f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.value = {json.dumps(value)};"
-            " each.dispatchEvent(new Event('change')); })()"
-        )
-
-    choose("evaluation", "vanilla@1")
-    choose("benchmark", "hard")
-    vanilla = rows.filter((pl.col("arm") == "vanilla") & (pl.col("benchmark") == "hard"))
-    wait(browser, f"{status} === '{vanilla.height} responses; 1 to {vanilla.height} shown.'")
-    choose("correct", "right")
-    right = vanilla.filter("correct").height
-    wait(browser, f"document.querySelectorAll('.reader tbody tr').length === {right}")
-    choose("correct", "")
-    choose("longest", str(vanilla["tokens"].min()))
-    fits = vanilla.filter(pl.col("tokens") == vanilla["tokens"].min()).height
-    wait(browser, f"document.querySelectorAll('.reader tbody tr').length === {fits}")
-    choose("longest", "")
-    choose("words", "q1")
-    wait(browser, "document.querySelectorAll('.reader tbody tr').length === 1")
-    browser.value("document.querySelector('.reader tbody a').click()")
-    wait(browser, "document.querySelector('.reader .question') !== null")
-    # A question with several right answers, none of which is markup.
-    assert " or <b>half</b>" in browser.value("document.querySelector('.reader').textContent")
-    assert browser.complaints() == []
-
-
-def test_responses_are_found_by_two_cuts_and_by_two_arms(
-    browser: Browser, drawn: Path, material: Material
-) -> None:
-    visit(browser, drawn, 1024)
-    browser.value("document.getElementById('all-responses').scrollIntoView()")
-    wait(browser, "document.querySelector('.reader .back') !== null")
-    browser.value("document.querySelector('.reader .back').click()")
-    wait(browser, "document.querySelectorAll('.reader tbody tr').length > 0")
-
-    def choose(**wanted: str) -> None:
-        for name, value in wanted.items():
-            browser.value(
-                f"(() => {{ const each = document.querySelector('.reader [name={name}]'); each.focus();"
-                f" each.value = '{value}'; each.dispatchEvent(new Event('change')); }})()"
-            )
-
-    def number(count: int) -> str:
-        shown = f"1 to {count} shown." if count else "No response fits."
-        return f"document.querySelector('.reader [role=status]').textContent.endsWith('{shown}')"
-
-    keys = ["benchmark", "question", "sample"]
-    forced = pl.concat(pl.read_parquet(each / "forced.parquet") for each in material.evaluations.values())
-    at = {name: forced.filter(budget=budget)["correct"] for name, budget in (("early", 6), ("late", 8))}
-    choose(right_at="8", wrong_at="6")
-    wait(browser, number((at["late"] & ~at["early"]).sum()))
-    choose(right_at="6", wrong_at="8")
-    wait(browser, number((at["early"] & ~at["late"]).sum()))
-    choose(
-        right_at="", wrong_at="", evaluation="vanilla@1", correct="right", other="shrink@1", others="wrong"
-    )
-    here, there = (
-        pl.read_parquet(material.evaluations[arm, 1] / "samples.parquet") for arm in ("vanilla", "shrink")
-    )
-    fits = here.filter("correct").join(there.filter(~pl.col("correct")), on=keys, how="semi")
-    assert fits.height > 0
-    wait(browser, number(fits.height))
-    # A choice keeps the focus, and an order that of the rows.
-    assert browser.value("document.activeElement.name") == "others"
-    choose(order="longest")
-    wait(browser, "document.activeElement.name === 'order'")
-    lengths = browser.value(
-        "[...document.querySelectorAll('.reader tbody tr')].map((row) => parseInt(row.children[4].textContent))"
-    )
-    assert lengths == fits["tokens"].sort(descending=True).to_list()

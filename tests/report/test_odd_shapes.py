@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 
 from reodsl.ir.study import Arm, Score
-from reodsl.report.all_responses import PAGE
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
@@ -51,7 +50,7 @@ def test_two_hundred_arms(material: Material) -> None:
     )
     gallery = Gallery()
     html = page(many, gallery, {})
-    assert len(html) < PAGE
+    assert len(html) < 10_000_000
     # The baseline is named though it is not among the best.
     assert re.search(rf"and {200 - MOST_LISTED - 1}|and {200 - MOST_LISTED} more, in the table", html)
     assert f"Charts show {MOST} of 200 arms" in html

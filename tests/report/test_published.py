@@ -15,7 +15,7 @@ from reodsl.report import tables
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.study_tables import balanced_table, compare_numbers, count_worded, missing
+from reodsl.report.study_tables import balanced_table, compare_numbers, missing
 
 PRINTED = PublishedTable(
     name="printed",
@@ -179,25 +179,3 @@ def test_arms_with_other_questions_make_no_subset(material: Material, tmp_path: 
     with pytest.raises(Problem) as caught:
         balanced_table(replace(material, evaluations=folders), ("vanilla", "reo_exp"))
     assert caught.value.diagnostics[0].code == "E0432"
-
-
-def test_questions_are_counted_by_the_wording_that_they_were_asked_in(worded: Material) -> None:
-    samples = pl.read_parquet(worded.evaluations["base", 1] / "samples.parquet").to_dicts()
-    wanted = []
-    for mode, wording in enumerate(("brief", "free")):
-        for benchmark in sorted(worded.benchmarks):
-            rows = [row for row in samples if (row["mode"], row["benchmark"]) == (mode, benchmark)]
-            questions = len({row["question"] for row in rows})
-            right, tokens = (sum(row[name] for row in rows) / len(rows) for name in ("correct", "tokens"))
-            wanted.append(
-                ("base", wording, benchmark, questions, pytest.approx(right), pytest.approx(tokens))
-            )
-    assert count_worded(worded).rows() == wanted
-    shown = page(worded, Gallery(), {})
-    assert "Questions by the wording that they were asked in" in shown
-    assert shown.count(">brief<") == 1
-
-
-def test_a_study_that_asks_all_alike_has_no_such_table(material: Material) -> None:
-    assert not count_worded(material).height
-    assert "Questions by the wording" not in page(material, Gallery(), {})

@@ -213,13 +213,9 @@ EVALUATE = (
 """The tasks of the pinned reasoning-gym whose scorers call `eval` or sympy's parser."""
 
 
-def test_a_process_for_each_answer_is_left_out_only_where_texts_are_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_for_each_answer_is_left_out_only_where_texts_are_compared() -> None:
     """By what the code of a scorer calls, of every task of reasoning-gym."""
     pytest.importorskip("reasoning_gym")
-    # In this process other tests generate questions, with Python's own.
-    monkeypatch.setattr(worker, "read_literal", eval)
     tasks = set(import_module("reasoning_gym.factory").DATASETS) - {"composite"}
     calls = {task: called_in(type(worker.scorer_of(task)).score_answer) for task in tasks}
     assert {task for task in tasks if calls[task] & {"eval", "parse_expr"}} == set(EVALUATE)

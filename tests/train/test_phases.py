@@ -20,12 +20,11 @@ from runners.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
 from runners.evaluate.run import sample
-from runners.execute.questions import count_wordings
 from runners.models.folder import load
 from runners.prompts import continuation_tokens
 from runners.rollout.grader import Grader, Rollout
 from runners.rollout.phases import Phases, count_thinking, draw_phases, force
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import AskedQuestion, place_wordings, questions_of, read_references, read_table
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
 from runners.verify import Thinking, make_verifier, read_answer
@@ -472,8 +471,10 @@ def test_a_question_is_asked_alike_as_a_plan_counts_it(bench, build):
     assert all(thought[question] < 9 for question, mode in asked.items() if mode == 0)
     assert set(asked.values()) == {0, 1, 2}
     told = json.loads((whole / "train.json").read_text())
-    counted = count_wordings(rule.method, 1, bench.root / "questions", bench.root / "thought", bench.root)
-    assert [told[f"asked_mode_{mode}"] for mode in range(3)] == counted
+    known = read_references(bench.root / "thought", 1)
+    met = [each for each in questions_of(read_table(bench.root / "questions")) if each.id in known]
+    modes = [each.given["mode"] for each in place_wordings(met, wordings, known, 1)]
+    assert [told[f"asked_mode_{mode}"] for mode in range(3)] == [modes.count(mode) for mode in range(3)]
     saved, name = rule.model_copy(update={"save_every": 1}), f"asked_{build.__name__}_stopped"
     with pytest.raises(Stopped):
         bench.train(saved, name, **inputs, stop_at=1)

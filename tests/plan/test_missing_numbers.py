@@ -1,4 +1,4 @@
-"""How questions fall to wordings, as a plan says it: by a column of a file, and by a reference before and after its run."""
+"""Questions that lack a number which a wording or a reward reads: told before anything starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from tests.architecture import ARCHITECTURE
@@ -54,33 +53,6 @@ def leave(*rows: dict[str, int]) -> None:
     """Writes the file of questions, each with these columns."""
     lines = (json.dumps({"question": f"{at} +1", "answer": "1"} | row) for at, row in enumerate(rows))
     Path("levels.jsonl").write_text("".join(f"{line}\n" for line in lines))
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_plan_counts_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
-    def worded() -> list[dict[str, Any]]:
-        call("plan", "small.reo", "--json")
-        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["worded"]
-        return found
-
-    call("plan", "small.reo")
-    text = capsys.readouterr().out
-    assert (
-        "questions of levelled.data are asked 3 in hard, 1 in some, 1 in rest, by levelled.data and seed 0"
-        in text
-    )
-    assert (
-        "questions of drawn.data are asked in long, rest: how many in each is known after by_length.reference.drawn.s1"
-        in text
-    )
-    assert [each["questions"] for each in worded()] == [[3, 1, 1], []]
-    assert call("run", "small.reo", "--local") == 0
-    capsys.readouterr()
-    # As many as the evaluations asked so.
-    tables = (pl.read_parquet(path) for path in Path(".reodsl").rglob("samples.parquet"))
-    modes = {table["benchmark"][0]: table["mode"].to_list() for table in tables if "mode" in table.columns}
-    counted = [[modes[name].count(mode) for mode in range(ways)] for name, ways in (("own", 3), ("other", 2))]
-    assert [each["questions"] for each in worded()] == counted
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--local")])

@@ -1,0 +1,66 @@
+"""A dozen responses on the page, folded: `reodsl view` shows all of them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import polars as pl
+
+from reodsl.report.markup import Markup, tag
+from reodsl.report.material import Material, reading
+
+MOST = 12
+"""Responses on the page, or one of each arm where there are more arms."""
+LONGEST = 20_000
+"""Characters of a response that are shown; a longer one loses its middle."""
+
+
+def section(material: Material) -> Markup | None:
+    """Return the first sample of some questions, a benchmark's after another's, by all arms; None without responses."""
+    folders = {arm: folder for (arm, _), folder in reversed([*material.evaluations.items()])}
+    tables = {}
+    for arm in material.arms:
+        path = folders[arm] / "samples.parquet" if arm in folders else None
+        if path is not None and path.is_file():
+            with reading(path.parent):
+                tables[arm] = pl.scan_parquet(path, glob=False).filter(sample=0)
+    if not tables:
+        return None
+    turn = pl.int_range(pl.len()).over("benchmark")
+    asked = next(iter(tables.values())).select("benchmark", "question").sort("benchmark", "question")
+    keys = asked.with_columns(turn=turn).sort("turn", "benchmark").head(max(1, MOST // len(tables)))
+    rows = {
+        arm: table.join(keys, on=("benchmark", "question")).sort("turn", "benchmark").collect().to_dicts()
+        for arm, table in tables.items()
+    }
+    shown = sorted(
+        (
+            (row["turn"], row["benchmark"], place, arm, row)
+            for place, arm in enumerate(rows)
+            for row in rows[arm]
+        ),
+        key=lambda each: each[:3],
+    )
+    view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
+    about = "shows every one, cut where you want, with what it answers when made to answer there."
+    parts = [_fold(material, arm, row) for *_, arm, row in shown]
+    return tag("div", tag("p", f"{len(parts)} responses; ", view, f" {about}", class_="about"), parts)
+
+
+def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
+    """Return a response below a line that says how it ended."""
+    wording = material.study.arm(arm).name_wording(row.get("mode"))
+    verdict = "right" if row["correct"] else "wrong"
+    head = (arm, row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
+    text = row["response"] or ""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+    answer = "no answer" if row["answer"] is None else f"answer: {row['answer']}"
+    return tag(
+        "details",
+        tag("summary", " · ".join(part for part in head if part)),
+        tag("div", row["text"], class_="question"),
+        tag("div", text, class_="trace"),
+        tag("div", tag("p", answer), class_="inside"),
+    )
