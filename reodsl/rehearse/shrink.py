@@ -6,9 +6,9 @@ that they stay in their order. What was one value before is one value after, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
@@ -16,23 +16,23 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData, Tests
 from reodsl.ir.expression import Constant
 from reodsl.ir.model import Forcing, Model, ModelSource
-from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Selection, Split, Steps
-from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Study, Suite
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Steps
+from reodsl.ir.study import Arm, Benchmark, Frontier, PublishedCurve, Score, Study, Suite
 from reodsl.ir.training import (
     Batch,
     Engine,
     Experiment,
     FromModel,
     FromResults,
-    Method,
     Monitor,
+    MovingAverage,
+    Optimizer,
+    Plateau,
     Pool,
     Ppo,
     Sampling,
-    Selected,
     Sft,
     Stage,
-    Start,
 )
 from reodsl.ir.wording import Wording
 from reodsl.price import choose_sharding
@@ -69,9 +69,6 @@ def name_data(data: Data) -> str:
     return digest(list(data.sources))
 
 
-T = TypeVar("T", bound=IR)
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """The size of a rehearsal.
@@ -99,6 +96,43 @@ MADE_UP = 8
 """Tokens of a made-up tokenizer, whose tokens are bytes, for one of a true one's; more than any text needs."""
 
 
+TOKENS: Mapping[type, tuple[str, ...]] = {
+    Sampling: ("max_tokens", "solution"),
+    Suite: ("grid", "reg_to"),
+    Score: ("to",),
+    Frontier: ("to",),
+    PublishedCurve: ("budgets",),
+    Wording: ("budgets", "low", "high"),
+    Budgets: ("budgets", "l_max"),
+    OracleBudgets: ("step", "l_max"),
+    **dict.fromkeys((QuestionBudgets, Steps, Exits), ("l_max",)),
+}
+"""Settings in tokens of a response, which are made small in proportion, as constants in tokens are."""
+
+
+def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
+    """Return the most that settings may be, by class, if a spec sets them; None and a text are what they become."""
+    return {
+        Study: {"limit": None},
+        Suite: {"samples": size.samples, "reference_samples": size.drawn, "expected_length": None},
+        Stage: {"steps": size.steps, "expected_length": None},
+        Optimizer: {"warmup_steps": 1},
+        Plateau: {"window": 1},
+        Batch: {"prompts": size.prompts, "rollouts": size.rollouts},
+        # The lag is so short that new weights reach the engine too.
+        Ppo: {
+            "epochs": 2,
+            "reference_samples": size.drawn,
+            "resample": 1,
+            "lag": max(size.steps - 2, min(1, size.steps - 1)),
+        },
+        MovingAverage: {"every": 1},
+        Monitor: {"questions": size.prompts, "samples": size.rollouts, "every": 1},
+        Pool: {"samples": size.drawn},
+        Forcing: {"answer_tokens": size.answer},
+    }
+
+
 def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = None) -> Spec:
     """Return the spec as a rehearsal runs it: without a limit and of the first seed alone.
 
@@ -108,26 +142,21 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     if not study.models:
         # Results of others take moments: they are their own rehearsal.
         return spec
-    lengths = [each.max_tokens for each in values_of(spec.study, Sampling)]
+    lengths = [each.max_tokens for each in values_of(study, Sampling)]
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
-    return spec.model_copy(
-        update={
-            "study": _Shrinking(
-                size, stand_ins, factor, engine, _ends(study), study.models[0], choose_sharding(spec)
-            ).study(study)
-        }
-    )
-
-
-def _ends(study: Study) -> frozenset[int]:
-    """Return the budgets that scores and frontiers end at, which every thinner grid has to keep."""
-    tos = [each.to for each in study.frontiers] + ([study.score.to] if study.score else [])
-    return frozenset((0, *tos, *(arm.suite.reg_to for arm in study.arms)))
+    ends = {each.to for each in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
+    ends |= {0, study.score.to if study.score else 0}
+    chosen = choose_sharding(spec)
+    small = _Shrinking(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
+    return spec.model_copy(update={"study": small.shrink(study)})
 
 
 @dataclass(slots=True)
 class _Shrinking:
-    """One pass over a study. `done` has what became of each value, by the value itself, so that it is made once."""
+    """One pass over a study; every grid keeps `ends`, the budgets that scores and frontiers end at.
+
+    `done` has what became of each value, by the value itself, so that it is made once.
+    """
 
     size: Size
     stand_ins: StandIns
@@ -136,34 +165,88 @@ class _Shrinking:
     ends: frozenset[int]
     first: Model
     chosen: Mapping[Cluster, Cluster]
-    done: dict[tuple[int, str], Any] = field(default_factory=dict)
+    done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
-    def tokens(self, count: int, least: int = 1) -> int:
-        """Return a number of tokens made small; 0 stays 0."""
-        return max(least, round(count * self.factor)) if count else 0
+    def tokens(self, count: Any) -> Any:
+        """Return a number of tokens, or several, made small; 0 stays 0, and equal ones are one."""
+        if isinstance(count, tuple):
+            return tuple(dict.fromkeys(map(self.tokens, count)))
+        return max(1, round(count * self.factor)) if count else count
 
-    def once(self, value: T, change: Callable[[T], T], role: str = "") -> T:
-        """Return the small form of a value in a role."""
-        key = (id(value), role)
-        if key not in self.done:
-            self.done[key] = change(value)
-        small: T = self.done[key]
-        return small
+    def shrink(self, value: Any) -> Any:
+        """Return a value whose parts are small, however deep they stand."""
+        if isinstance(value, Constant):
+            return replace(value, value=value.value * self.factor**value.unit)
+        if isinstance(value, tuple):
+            return tuple(map(self.shrink, value))
+        if not isinstance(value, IR | Node):
+            return value
+        if id(value) not in self.done:
+            # The value is kept with it: no other gets its number.
+            self.done[id(value)] = value, self._change(value)
+        return self.done[id(value)][1]
 
-    def study(self, study: Study) -> Study:
-        here = {"cluster": self.cluster(study.cluster)} | ({"engine": self.engine} if self.engine else {})
-        changes = {
-            "seeds": study.seeds[:1],
-            "arms": tuple(map(self.arm, study.arms)),
-            "frontiers": tuple(map(self.frontier, study.frontiers)),
-            "score": None if study.score is None else _replace(study.score, to=self.tokens(study.score.to)),
-            "limit": None,
-            "tables": self.scaled(study.tables),
-            "charts": self.scaled(study.charts),
-        }
-        return _replace(study, **changes, **here)
+    def _change(self, value: Any) -> Any:
+        parts = {name: self.shrink(getattr(value, name)) for name in names_of(type(value)) or ()}
+        for name in TOKENS.get(type(value), ()):
+            parts[name] = self.tokens(parts[name])
+        for name, most in _list_small(self.size).get(type(value), {}).items():
+            parts[name] = most if most is None or parts[name] is None else min(parts[name], most)
+        if isinstance(value, Node):
+            return replace(value, **parts)
+        small = value.model_copy(update=parts)
+        return small.model_copy(update=self._fit(small, value))
 
-    def cluster(self, cluster: Cluster | None) -> Cluster | None:
+    def _fit(self, small: Any, value: Any) -> dict[str, Any]:
+        """Return what else changes in a value whose parts are small, so that it is whole."""
+        match value:
+            case Study():
+                here = {"engine": self.engine} if self.engine else {}
+                return {"seeds": value.seeds[:1], "cluster": self._place(value.cluster), **here}
+            case Arm(checkpoint=FromResults(at=at)):
+                # A table has responses to all questions and not to a few: another model answers in its place.
+                return {"checkpoint": self.shrink(at or FromModel(model=self.first))}
+            case PublishedCurve():
+                # The first point of those that fall on one budget.
+                points = dict(
+                    zip(map(self.tokens, reversed(value.budgets)), reversed(value.accuracy), strict=True)
+                )
+                return {"accuracy": tuple(points[budget] for budget in small.budgets)}
+            case Suite():
+                kept = {0, small.grid[-1], *map(self.tokens, self.ends)} & set(small.grid)
+                thin = sorted({*small.grid[:: max(1, len(small.grid) // self.size.cuts)], *kept})
+                return {"grid": tuple(thin)}
+            case Benchmark():
+                return {"data": self._limit_data(value.data, self.size.questions)}
+            case Model() if double := self.stand_ins.model(value):
+                return {"source": double.source, "dimensions": None, "precision": "auto"}
+            case Experiment():
+                double = self.stand_ins.model(value.model)
+                stages = zip(small.stages, value.stages, strict=True)
+                made_up = double is not None and double.byte_level
+                fitted = (self._fit_stage(less, stage, value.model, made_up) for less, stage in stages)
+                return {"stages": tuple(fitted), "cluster": self._place(value.cluster)}
+            case Ppo():
+                parts = 1 + len(value.cut_at)
+                rollouts = max(1, small.batch.rollouts // parts) * parts
+                batch = small.batch.model_copy(update={"rollouts": rollouts})
+                return {"batch": batch, "minibatches": min(value.minibatches, batch.prompts)}
+            case Sampling():
+                longest = max(2, small.max_tokens)
+                solution = small.solution and min(small.solution, longest - 1)
+                return {"max_tokens": longest, "solution": solution}
+            case Budgets():
+                longest = max(2, small.l_max)
+                below = tuple(each for each in small.budgets if each < longest)
+                return {"budgets": below or (1,), "l_max": longest}
+            case OracleBudgets():
+                longest = max(2, small.l_max)
+                return {"l_max": longest, "n": min(value.n, max(1, (longest - 1) // small.step))}
+            case QuestionBudgets() | Steps() | Exits():
+                return {"l_max": max(2, small.l_max)}
+        return {}
+
+    def _place(self, cluster: Cluster | None) -> Cluster | None:
         """Return none for an engine of this machine, else the cluster, or a small one of the same placement."""
         if cluster is None or self.engine is not None:
             return None
@@ -173,246 +256,50 @@ class _Shrinking:
         wide, nodes = min(cluster.tensor_parallel, 2), min(cluster.nodes, self.size.nodes)
         several = 2 if cluster.placement == "apart" or nodes == 1 else 1
         gpus = min(cluster.gpus_per_node, several * wide)
-        return _replace(cluster, nodes=nodes, gpus_per_node=gpus, tensor_parallel=wide)
+        return cluster.model_copy(update={"nodes": nodes, "gpus_per_node": gpus, "tensor_parallel": wide})
 
-    def arm(self, arm: Arm) -> Arm:
-        start = arm.checkpoint
-        if isinstance(start, FromResults):
-            # A table has responses to all questions and not to a few: another model answers in its place.
-            start = start.at or FromModel(model=self.first)
-        return _replace(arm, checkpoint=self.start(start), suite=self.once(arm.suite, self.suite))
-
-    def frontier(self, frontier: Frontier) -> Frontier:
-        return _replace(
-            frontier, to=self.tokens(frontier.to), published=tuple(map(self.curve, frontier.published))
-        )
-
-    def curve(self, curve: PublishedCurve) -> PublishedCurve:
-        """Return the first point of those that fall on one budget."""
-        points: dict[int, float] = {}
-        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True):
-            points.setdefault(self.tokens(budget), accuracy)
-        return _replace(curve, budgets=tuple(points), accuracy=tuple(points.values()))
-
-    def suite(self, suite: Suite) -> Suite:
-        whole = sorted({self.tokens(budget) for budget in suite.grid})
-        kept = {self.tokens(end) for end in self.ends} & set(whole)
-        thin = sorted({*whole[:: max(1, len(whole) // self.size.cuts)], *kept, whole[0], whole[-1]})
-        return _replace(
-            suite,
-            benchmarks=tuple(self.once(each, self.benchmark) for each in suite.benchmarks),
-            rollout=self.sampling(suite.rollout),
-            samples=min(suite.samples, self.size.samples),
-            grid=tuple(thin),
-            reg_to=self.tokens(suite.reg_to),
-            forcing=None if suite.forcing is None else self.forcing(suite.forcing),
-            wording=None if suite.wording is None else self.once(suite.wording, self.wording),
-            wordings=tuple(self.once(each, self.wording) for each in suite.wordings),
-            reference=None if suite.reference is None else self.start(suite.reference),
-            reference_samples=min(suite.reference_samples, self.size.drawn),
-            expected_length=None,
-        )
-
-    def benchmark(self, benchmark: Benchmark) -> Benchmark:
-        return _replace(benchmark, data=self.data(benchmark.data, self.size.questions))
-
-    def data(self, data: Data, count: int) -> Data:
-        return self.once(data, lambda value: self.fewer(value, count), f"{count} questions")
-
-    def fewer(self, data: Data, count: int) -> Data:
+    def _limit_data(self, data: Data, count: int) -> Data:
         """Return a data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
-        verifier = (
-            data.verifier
-            if other is None or not (data.verifier == "package" or isinstance(data.verifier, Tests))
-            else "math"
-        )
-        sources = tuple(_limit_source(source, count) for source in (other or data.sources))
-        return _replace(
-            data,
-            sources=sources,
-            strip=() if other is not None else data.strip,
-            verifier=verifier if isinstance(verifier, Chance) else Chance(of=verifier),
-            questions=None,
-            take=count,
-        )
+        cannot = other is not None and (data.verifier == "package" or isinstance(data.verifier, Tests))
+        verifier = "math" if cannot else data.verifier
+        sources = [
+            # A source draws no more questions than are kept.
+            each.model_copy(update={"count": min(each.count, count)})
+            if isinstance(each, Generated | PackageData)
+            else each
+            for each in other or data.sources
+        ]
+        changes = {
+            "sources": tuple(sources),
+            "strip": () if other is not None else data.strip,
+            "verifier": verifier if isinstance(verifier, Chance) else Chance(of=verifier),
+            "questions": None,
+            "take": count,
+        }
+        return data.model_copy(update=changes)
 
-    def model(self, model: Model) -> Model:
-        double = self.stand_ins.model(model)
-        if double is None:
-            return model
-        return _replace(model, source=double.source, dimensions=None, precision="auto")
+    def _fit_stage(self, small: Stage, stage: Stage, model: Model, made_up: bool) -> Stage:
+        """Return a small stage with few questions, and room for the bytes of a tokenizer that is `made_up`.
 
-    def start(self, start: Start) -> Start:
-        if isinstance(start, FromModel):
-            return _replace(start, model=self.once(start.model, self.model))
-        return _replace(start, experiment=self.once(start.experiment, self.experiment))
-
-    def experiment(self, experiment: Experiment) -> Experiment:
-        double = self.stand_ins.model(experiment.model)
-        byte_level = double is not None and double.byte_level
-        return _replace(
-            experiment,
-            start=self.start(experiment.start),
-            stages=tuple(
-                self.taught(self.stage(each, byte_level), each, experiment) for each in experiment.stages
-            ),
-            cluster=self.cluster(experiment.cluster),
-        )
-
-    def taught(self, small: Stage, stage: Stage, experiment: Experiment) -> Stage:
-        """Return a small stage with its teacher: the policy's own double, where either's tokenizer is made up."""
-        if not isinstance(stage.method, Ppo) or stage.method.teacher is None:
-            return small
-        teacher, mine = stage.method.teacher, experiment.model
-        doubles = [self.stand_ins.model(model) for model in (mine, teacher.model)]
-        if mine.source != teacher.model.source and any(each and each.byte_level for each in doubles):
-            teacher = FromModel(model=mine)
-        return _replace(small, method=_replace(small.method, teacher=self.start(teacher)))
-
-    def stage(self, stage: Stage, byte_level: bool) -> Stage:
-        plateau = stage.plateau
-        return _replace(
-            stage,
-            method=self.method(stage.method, byte_level, stage.selected is not None),
-            data=self.data(stage.data, self.size.pool),
-            optim=_replace(stage.optim, warmup_steps=min(1, stage.optim.warmup_steps)),
-            steps=min(stage.steps, self.size.steps),
-            plateau=None if plateau is None else _replace(plateau, window=1),
-            selected=None if stage.selected is None else self.selected(stage.selected),
-            expected_length=None,
-            save_every=1,
-        )
-
-    def method(self, method: Method, byte_level: bool, selected: bool) -> Method:
+        Its teacher is the policy's own double, if either's tokenizer is made up.
+        """
+        method, wide = small.method, MADE_UP if made_up else 1
         if not isinstance(method, Ppo):
             # Chance may leave a selection little more than nothing.
-            batch_size = min(method.batch, 1 if selected else self.size.prompts)
-            longest = method.max_tokens * (MADE_UP if byte_level and isinstance(method, Sft) else 1)
-            return _replace(method, batch=batch_size, max_tokens=longest)
-        parts = 1 + len(method.cut_at)
-        batch = Batch(
-            prompts=min(method.batch.prompts, self.size.prompts),
-            rollouts=max(1, min(method.batch.rollouts, self.size.rollouts) // parts) * parts,
-        )
-        reward = self.once(method.reward, self.reward)
-        changes = {
-            "rollout": self.sampling(method.rollout),
-            "batch": batch,
-            "max_prompt": method.max_prompt * (MADE_UP if byte_level else 1),
-            "minibatches": min(method.minibatches, batch.prompts),
-            "epochs": min(method.epochs, 2),
-            "reward": reward,
-            "forcing": None if method.forcing is None else self.forcing(method.forcing),
-            "wordings": tuple(self.once(each, self.wording) for each in method.wordings),
-            "teacher_wording": None
-            if method.teacher_wording is None
-            else self.once(method.teacher_wording, self.wording),
-            "teacher_follows": None
-            if method.teacher_follows is None
-            else _replace(method.teacher_follows, every=1),
-            "reference_samples": min(method.reference_samples, self.size.drawn),
-            "resample": min(method.resample, 1),
-            "monitor": None if method.monitor is None else self.monitor(method.monitor),
-            # So that new weights reach the engine too.
-            "lag": min(method.lag, max(self.size.steps - 2, min(1, self.size.steps - 1))),
-        }
-        return _replace(method, **changes)
-
-    def monitor(self, monitor: Monitor) -> Monitor:
-        """Answered before every step."""
-        return _replace(
-            monitor,
-            questions=min(monitor.questions, self.size.prompts),
-            samples=min(monitor.samples, self.size.rollouts),
-            every=1,
-        )
-
-    def selected(self, selected: Selected) -> Selected:
-        selection = self.once(selected.selection, self.selection)
-        return _replace(selected, selection=selection, pool=self.once(selected.pool, self.pool))
-
-    def pool(self, pool: Pool) -> Pool:
-        return _replace(
-            pool,
-            start=self.start(pool.start),
-            rollout=self.sampling(pool.rollout),
-            samples=min(pool.samples, self.size.drawn),
-            wordings=tuple(self.once(each, self.wording) for each in pool.wordings),
-        )
-
-    def sampling(self, rule: Sampling) -> Sampling:
-        longest = self.tokens(rule.max_tokens, 2)
-        solution = None if rule.solution is None else min(self.tokens(rule.solution), longest - 1)
-        return _replace(rule, max_tokens=longest, solution=solution)
-
-    def forcing(self, forcing: Forcing) -> Forcing:
-        return _replace(forcing, answer_tokens=min(forcing.answer_tokens, self.size.answer))
-
-    def wording(self, wording: Wording) -> Wording:
-        return _replace(
-            wording,
-            budgets=_distinct(map(self.tokens, wording.budgets)),
-            when=self.scaled(wording.when),
-            low=None if wording.low is None else self.tokens(wording.low),
-            high=None if wording.high is None else self.tokens(wording.high),
-        )
-
-    def reward(self, reward: Reward) -> Reward:
-        smaller: Reward = self.scaled(reward)
-        if reward.split is not None:
-            return _replace(smaller, split=self.split(reward.split))
-        if reward.dense is None:
-            return smaller
-        assert smaller.dense is not None
-        return _replace(smaller, dense=_replace(smaller.dense, split=self.split(reward.dense.split)))
-
-    def selection(self, selection: Selection) -> Selection:
-        smaller: Selection = self.scaled(selection)
-        return smaller
-
-    def split(self, split: Split) -> Split:
-        longest = self.tokens(split.l_max, 2)
-        match split:
-            case Budgets():
-                budgets = [each for each in _distinct(map(self.tokens, split.budgets)) if each < longest]
-                return _replace(split, budgets=tuple(budgets) or (1,), l_max=longest)
-            case OracleBudgets():
-                step = self.tokens(split.step)
-                fitting = max(1, (longest - 1) // step)
-                return _replace(split, l_max=longest, step=step, n=min(split.n, fitting))
-            case QuestionBudgets() | Steps() | Exits():
-                return _replace(split, l_max=longest)
-
-    def scaled(self, value: Any) -> Any:
-        """Return a value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
-        if isinstance(value, Constant):
-            return replace(value, value=value.value * self.factor**value.unit)
-        if isinstance(value, tuple):
-            return tuple(map(self.scaled, value))
-        if isinstance(value, Node):
-            return replace(value, **self._parts(value))
-        if isinstance(value, IR):
-            return _replace(value, **self._parts(value))
-        return value
-
-    def _parts(self, value: Node | IR) -> dict[str, Any]:
-        return {name: self.scaled(getattr(value, name)) for name in names_of(type(value)) or ()}
-
-
-def _replace(value: T, /, **changes: Any) -> T:
-    return value.model_copy(update=changes)
-
-
-def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(counts))
-
-
-def _limit_source(source: DataSource, count: int) -> DataSource:
-    """Return a source that draws no more questions than are kept."""
-    if isinstance(source, (Generated, PackageData)):
-        return _replace(source, count=min(source.count, count))
-    return source
+            most = 1 if stage.selected is not None else self.size.prompts
+            longest = method.max_tokens * (wide if isinstance(method, Sft) else 1)
+            changes: dict[str, Any] = {"batch": min(method.batch, most), "max_tokens": longest}
+        else:
+            changes = {"max_prompt": method.max_prompt * wide}
+        teacher = stage.method.teacher if isinstance(stage.method, Ppo) else None
+        if teacher is not None and teacher.model.source != model.source:
+            double = self.stand_ins.model(teacher.model)
+            if made_up or (double is not None and double.byte_level):
+                changes["teacher"] = self.shrink(FromModel(model=model))
+        method = method.model_copy(update=changes)
+        data = self._limit_data(stage.data, self.size.pool)
+        return small.model_copy(update={"method": method, "data": data, "save_every": 1})
 
 
 def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = False) -> tuple[str, ...]:
