@@ -13,7 +13,7 @@ from reodsl.cli.options import complete_runs_or_files, existing_store, spec_opti
 from reodsl.cli.output import print_json, terminal_columns
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import misread, problem
-from reodsl.diff.compare import Metrics, Payload, compare, read_metrics, read_table
+from reodsl.diff.compare import Payload, compare
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task, identity
 from reodsl.ir import Spec
@@ -22,7 +22,7 @@ from reodsl.store.runs import began, pick, records, require_spec
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: its name, its spec and graph, what its results depend on, and what was measured.
+    """One of the two: its name, its spec and graph, and what its results depend on.
 
     `shown` is a name in few characters.
     """
@@ -32,7 +32,6 @@ class Side:
     spec: Spec
     graph: Graph
     payload: Payload
-    metrics: dict[str, Metrics]
 
 
 @click.command(
@@ -81,12 +80,11 @@ def diff_command(
     shown = left.shown, _name_changed_side(right) if same else right.shown
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
-        print_json(to_json(difference, names, left.metrics, right.metrics))
+        print_json(to_json(difference, names))
     elif markdown:
-        click.echo(to_markdown(difference, shown, left.metrics, right.metrics, everything))
+        click.echo(to_markdown(difference, shown, everything))
     else:
-        columns = terminal_columns()
-        click.echo(to_text(difference, shown, left.metrics, right.metrics, everything, columns))
+        click.echo(to_text(difference, shown, everything, terminal_columns()))
     if difference.different:
         raise SystemExit(2)
 
@@ -120,20 +118,9 @@ def _compile_side(
 ) -> Side:
 
     ready = prepare(text, sets, amends, target, store_dir)
-    metrics: dict[str, Metrics] = {}
-    if (ready.store.root / "objects").is_dir():
-        plan = ready.plan()
-        done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.created and item.key}
-        metrics = read_metrics(ready.graph, done)
     changes = _changes(ready.spec)
-    return Side(
-        text,
-        f"{text} with {changes}" if changes else text,
-        ready.spec,
-        ready.graph,
-        ready.keys.payload,
-        metrics,
-    )
+    shown = f"{text} with {changes}" if changes else text
+    return Side(text, shown, ready.spec, ready.graph, ready.keys.payload)
 
 
 def _read_side(text: str, path: Path) -> Side:
@@ -148,8 +135,7 @@ def _read_side(text: str, path: Path) -> Side:
             notes=(misread(error),),
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
-    graph = lower(spec)
-    return Side(text, text, spec, graph, identity, read_table(path.parent))
+    return Side(text, text, spec, lower(spec), identity)
 
 
 def _open_side(text: str, store_dir: Path | None) -> Side:
@@ -157,8 +143,6 @@ def _open_side(text: str, store_dir: Path | None) -> Side:
     store = existing_store(store_dir)
     record = pick(records(store), text)
     spec = require_spec(store, record)
-    graph = lower(spec)
-    folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
 
     def payload(task: Task) -> Mapping[str, Any]:
         """Return the facts that a task's result depended on, as its manifest has them; files are named by their content."""
@@ -166,4 +150,4 @@ def _open_side(text: str, store_dir: Path | None) -> Side:
         return material["payload"] if material is not None else identity(task)
 
     shown = f"{record.study} {began(record.name)}"
-    return Side(record.name, shown, spec, graph, payload, read_metrics(graph, folders))
+    return Side(record.name, shown, spec, lower(spec), payload)

@@ -1,25 +1,23 @@
-"""Compare two specs: the settings that differ, the tasks that they share, and what their runs measured."""
+"""Compare two specs: the settings that differ, and the tasks that they share."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from reodsl.graph.task import Graph, Task, identity, material, parse_role
+from reodsl.graph.task import Graph, Task, identity, material
 from reodsl.ir import Spec, canonical, digest
-from reodsl.ir.base import IR, Node, identifying
+from reodsl.ir.base import IR, Node
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, Exits, Measure, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import ABSENT, as_written, expression_text, let_names, reward_lines
+from reodsl.ir.setting import written_fields
 from reodsl.ir.study import Arm, Study
-from reodsl.ir.training import FromModel, FromResults, FromTraining, Ppo, Source, Stage
-from reodsl.store.manifest import arm_labels
+from reodsl.ir.training import FromModel, FromTraining, Ppo, Sequences, Source
 
-Sections = dict[str, Any]
+Settings = dict[str, Any]
 DERIVED = "second generation"
 
 
@@ -41,12 +39,12 @@ class DefaultValue:
     value: Any
 
 
-def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
-    """Return the sections of an arm with its training's settings; these are under `stages` if `staged`.
+def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Settings:
+    """Return an arm's settings by name, with its training's; these are under `stages` if `staged`.
 
     With `cluster`, the study's, they include what each experiment trains on.
     """
-    return {**_start(arm.checkpoint, staged, cluster), "eval": plain(arm.suite)}
+    return {**dict(_start(arm.checkpoint, "", staged, cluster)), **dict(settings(arm.suite, "eval"))}
 
 
 def has_own_cluster(arm: Arm) -> bool:
@@ -59,98 +57,81 @@ def stages_of(start: Source) -> int:
     return 0 if not isinstance(start, FromTraining) else max(len(start.experiment.stages), start.stage + 1)
 
 
-def study_settings(study: Study) -> Sections:
-    """Return the sections of the study as a whole."""
-    return {name: plain(getattr(study, name)) for name in identifying(study) if name != "arms"}
+def study_settings(study: Study) -> Settings:
+    """Return the settings of the study as a whole."""
+    return dict(settings(study.model_copy(update={"arms": ()}), ""))
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of everything under a section: numbers, texts, lists of such, expressions."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}" if path and key else path or str(key))
-    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-        names = [item.get("name") for item in value]
+def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every setting of a value with its name in a spec, below `path`; expressions are texts of the language."""
+    if isinstance(value, Reward):
+        yield from _reward(value, path)
+    elif isinstance(value, Measure):
+        lets = [f"{each.name} = {expression_text(each.value)}" for each in value.lets]
+        yield path, WrittenText("; ".join([*lets, expression_text(value.value)]), value.name)
+    elif isinstance(value, IR):
+        places = dict(written_fields(type(value)))
+        for name, info in type(value).model_fields.items():
+            if name not in value.presentation:
+                part = getattr(value, name)
+                omitted = name in value.later and part == info.default
+                for setting, each in settings(part, _name(path, name, places.get(name, name), value)):
+                    yield setting, DefaultValue(each) if omitted and not isinstance(part, IR) else each
+    elif isinstance(value, tuple) and value and all(isinstance(each, IR) for each in value):
+        names = ["name" not in each.presentation and getattr(each, "name", None) for each in value]
         named = all(names) and len(set(names)) == len(names)
-        if named and len(names) > 1:
-            yield f"{path}.order", names
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}.{names[index]}" if named else f"{path}[{index}]")
-        if not named:
-            yield f"{path}.count", len(value)
+        if not named or len(names) > 1:
+            yield (f"{path}.order", names) if named else (f"{path}.count", len(names))
+        for index, each in enumerate(value):
+            yield from settings(each, f"{path}.{names[index]}" if named else f"{path}[{index}]")
+    elif isinstance(value, tuple):
+        yield path, [text for each in value for _, text in settings(each, "")]
     else:
-        yield path, value
+        yield path, expression_text(cast("Expression", value)) if isinstance(value, Node) else value
 
 
-def plain(value: Any) -> Any:
-    """Return the canonical form with every expression as a text of the language."""
-    if isinstance(value, Node):
-        return expression_text(cast("Expression", value))
-    if isinstance(value, Measure):
-        lets = [f"{each.name} = {plain(each.value)}" for each in value.lets]
-        return WrittenText("; ".join([*lets, plain(value.value)]), value.name)
-    if isinstance(value, IR):
-        settings = {name: plain(getattr(value, name)) for name in identifying(value)}
-        omitted = [name for name in value.later if name not in settings and name not in value.presentation]
-        return settings | {name: _as_default(plain(getattr(value, name))) for name in sorted(omitted)}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return canonical(value)
+def _name(path: str, name: str, place: str | type, value: IR) -> str:
+    """Return the name of a field as a spec writes it: what is inlined, or of a method, has that of what holds it."""
+    if name == "method" or isinstance(place, type):
+        return path
+    if name == "kind" and isinstance(value, (Ppo, Sequences)):
+        place = "method"
+    if place.startswith("/"):
+        # What is around an item of a list is that of all items.
+        path, place = (path, name) if path.endswith("]") else (path.rpartition(".")[0], place[1:])
+    return f"{path}.{place}" if path else place
 
 
-def _as_default(value: Any) -> Any:
-    """Return a default as one; the settings of a block that is at its default are themselves."""
-    return value if isinstance(value, dict) else DefaultValue(value)
-
-
-def _start(start: Source, staged: bool, cluster: Cluster | None) -> Sections:
-    if isinstance(start, FromResults):
-        return {"base": canonical(start)}
-    if isinstance(start, FromModel):
-        return {"base": {"model": plain(start.model)}}
+def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
+    if not isinstance(start, FromTraining):
+        named = (start.model, "base.model") if isinstance(start, FromModel) else (start, "base")
+        yield from settings(named[0], path + named[1])
+        return
     experiment = start.experiment
-    before = experiment.start
-    base = _start(before, stages_of(before) > 1, cluster)
-    sections: Sections = {"base": base["base"] if isinstance(before, FromModel) else base}
+    before = "" if isinstance(experiment.start, FromModel) else "base."
+    yield from _start(experiment.start, path + before, stages_of(experiment.start) > 1, cluster)
     if cluster is not None:
-        sections["cluster"] = plain(experiment.cluster or cluster)
-    if not staged:
-        return {**sections, **_stage(experiment.stages[0])}
-    stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
-    return {**sections, "stages": stages, "checkpoint": {"stage": start.stage, "of": len(experiment.stages)}}
+        yield from settings(experiment.cluster or cluster, f"{path}cluster")
+    for index, stage in enumerate(experiment.stages if staged else experiment.stages[:1]):
+        yield from settings(stage, f"{path}stages.{index}" if staged else path.removesuffix("."))
+    if staged:
+        yield from (
+            (f"{path}checkpoint.stage", start.stage),
+            (f"{path}checkpoint.of", len(experiment.stages)),
+        )
 
 
-def _stage(stage: Stage) -> Sections:
-    """Return a stage's settings by the names that a spec uses: a method's among them, not below it."""
-    fields = plain(stage)
-    method = fields.pop("method")
-    sections: Sections = {"method": method.pop("kind"), "data": fields.pop("data")}
-    if isinstance(stage.method, Ppo):
-        reward = stage.method.reward
-        method.pop("reward")
-        sections["reward"] = _reward(reward)
-        sections[DERIVED] = second_generation(reward)
-        advantage = method.pop("advantage")
-        sections["credit"] = advantage.pop("credit")
-        sections["advantage"] = advantage
-        sections["clip"] = {"low": method.pop("clip_low"), "high": method.pop("clip_high")}
-    sections.update(method)
-    sections.update(fields)
-    return sections
-
-
-def _reward(reward: Reward) -> Sections:
-    """Return the form of a reward, its expressions as text, and its split."""
+def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the form of a reward, its expressions as text, its split, and what it needs of a second generation."""
     names = let_names(reward.lets)
-    sections: Sections = {
-        "": [form(reward), *(WrittenText(each, as_written(each, names)) for each in reward_lines(reward))]
-    }
+    lines = (WrittenText(each, as_written(each, names)) for each in reward_lines(reward))
+    yield path, [form(reward), *lines]
     if reward.splits is not None:
-        # `form` tells the kind.
-        sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
+        # The form tells the kind.
+        yield from (each for each in settings(reward.splits, f"{path}.at") if each[0] != f"{path}.at.kind")
     if reward.dense is not None and reward.dense.var != "L":
-        sections["variable"] = reward.dense.var
-    return sections
+        yield f"{path}.variable", reward.dense.var
+    yield path.removesuffix("reward") + DERIVED, second_generation(reward)
 
 
 def form(reward: Reward) -> str:
@@ -209,22 +190,13 @@ class ChangedSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
-    """The equal settings of a section: its name, these settings, and how many it has in all."""
-
-    section: str
-    settings: tuple[tuple[str, Any], ...]
-    of: int
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
-    """Two arms, or two studies, of names `a` and `b`: different settings and equal ones."""
+    """Two arms, or two studies, of names `a` and `b`: different settings, and equal ones by their first word."""
 
     a: str
     b: str
     rows: tuple[ChangedSetting, ...]
-    same: tuple[Same, ...]
+    same: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +254,7 @@ def compare(
         difference = compared(one.name, two.name, left, _rename_arms(right, renamed))
         if one.name != two.name:
             rows = (ChangedSetting("name", one.name, two.name), *difference.rows)
-            difference = Compared(difference.a, difference.b, rows, difference.same)
+            difference = replace(difference, rows=rows)
         arms.append(difference)
     paired_a, paired_b = {one.name for one, _ in pairs}, {two.name for _, two in pairs}
     return Diff(
@@ -322,32 +294,33 @@ def _meaning(arm: Arm) -> str:
     return digest({name: value for name, value in canonical(arm).items() if name != "name"})
 
 
-def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
-    """Compare sections side by side: rows for different settings, and the equal settings of each section."""
-    rows, same = [], []
-    for section in dict.fromkeys([*a, *b]):
-        both = [dict(leaves(side[section], section)) if section in side else {} for side in (a, b)]
-        left, right = _drop_defaults(*both), _drop_defaults(*reversed(both))
-        equal: list[tuple[str, Any]] = []
-        for setting in dict.fromkeys([*left, *right]):
-            one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
-            if one == two and type(one) is type(two):
-                equal.append((setting, _as_written(one)))
-            elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
-                shown = _as_written(one), _as_written(two)
-                rows.append(ChangedSetting(setting, *(shown if shown[0] != shown[1] else (one, two))))
-        if equal and section != DERIVED:
-            same.append(Same(section, tuple(equal), len({*left, *right})))
-    return Compared(name_a, name_b, tuple(rows), tuple(same))
+def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> Compared:
+    """Compare settings side by side: rows for different ones, and the equal ones by their first word."""
+    rows, same = [], dict[str, dict[str, Any]]()
+    # A default that only one side has is no difference; where the other has set a value it is one.
+    left, right = (
+        {
+            name: value
+            for name, value in one.items()
+            if not (isinstance(value, DefaultValue) and isinstance(two.get(name, value), DefaultValue))
+        }
+        for one, two in ((a, b), (b, a))
+    )
+    names = dict.fromkeys([*left, *right])
+    words = list(dict.fromkeys(map(_first_word, names)))
+    for name in sorted(names, key=lambda each: words.index(_first_word(each))):
+        one, two = left.get(name, ABSENT), right.get(name, ABSENT)
+        if one == two and type(one) is type(two):
+            if name != DERIVED:
+                same.setdefault(_first_word(name), {})[name] = _as_written(one)
+        elif not (_lacks(name, one, right) or _lacks(name, two, left)):
+            shown = _as_written(one), _as_written(two)
+            rows.append(ChangedSetting(name, *(shown if shown[0] != shown[1] else (one, two))))
+    return Compared(name_a, name_b, tuple(rows), same)
 
 
-def _drop_defaults(settings: Sections, other: Sections) -> Sections:
-    """Return the settings without omitted defaults, except where the other side has set a value."""
-    return {
-        name: value
-        for name, value in settings.items()
-        if not isinstance(value, DefaultValue) or not isinstance(other.get(name, value), DefaultValue)
-    }
+def _first_word(setting: str) -> str:
+    return setting.partition(".")[0].partition("[")[0]
 
 
 def _as_written(value: Any) -> Any:
@@ -384,111 +357,16 @@ def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
     return digests
 
 
-def _rename_arms(value: Any, names: Mapping[str, str]) -> Any:
-    """Replace references to arms by the names that the other side has for them."""
-    if not any(old != new for old, new in names.items()):
-        return value
-    return {key: _references(key, item, names) for key, item in value.items()}
-
-
 _REFERENCES = frozenset({"of", "rows", "lines", "relative_to", "rollouts"})
 
 
-def _references(key: str, value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _references(name, item, names) for name, item in value.items()}
-    if key in _REFERENCES and isinstance(value, str):
-        return names.get(value, value)
-    if isinstance(value, list):
-        if key in _REFERENCES and all(isinstance(item, str) for item in value):
-            return [names.get(item, item) for item in value]
-        return [_references("", item, names) for item in value]
-    return value
-
-
-MEAN = "mean"
-METRICS = ("accuracy", "length", "reg")
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Means over benchmarks and seeds: accuracy a share, length and REG in tokens; None: not measured."""
-
-    accuracy: float | None = None
-    length: float | None = None
-    reg: float | None = None
-    seeds: int = 0
-
-
-def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics]:
-    """Read metrics by arm, for the arms of the graph's report whose evaluations are in `folders` (by task id)."""
-    inputs = graph["report"].inputs if "report" in graph else {}
-    roles = {parse_role(role): folders[source] for role, source in inputs.items() if source in folders}
-    evaluations = {
-        (role.name, role.seed): folder for role, folder in roles.items() if role.kind == "evaluate"
-    }
-    rows: dict[str, list[dict[str, float]]] = {}
-    for (arm, _), folder in evaluations.items():
-        if (row := _summary(folder / "summary.json")) is not None:
-            rows.setdefault(arm, []).append(row)
-    regs: dict[str, list[float]] = {}
-    for folder in (folder for role, folder in roles.items() if role.kind == "score"):
-        called = arm_labels("score", folder, evaluations)
-        for arm, value in _regs(folder / "reg.parquet").items():
-            regs.setdefault(called.get(arm, arm), []).append(value)
+def _rename_arms(settings: Settings, names: Mapping[str, str]) -> Settings:
+    """Replace references to arms by the names that the other side has for them."""
     return {
-        arm: Metrics(
-            _mean([row["accuracy"] for row in seeds]),
-            _mean([row["length"] for row in seeds]),
-            _mean(regs.get(arm, [])),
-            len(seeds),
+        setting: (
+            [names.get(each, each) for each in value] if isinstance(value, list) else names.get(value, value)
         )
-        for arm, seeds in rows.items()
+        if setting.rpartition(".")[2] in _REFERENCES
+        else value
+        for setting, value in settings.items()
     }
-
-
-def read_table(folder: Path) -> dict[str, Metrics]:
-    """Read metrics by arm from the main table of a run's folder; empty without one."""
-    import polars as pl
-
-    columns = ["arm", "benchmark", "seeds", "accuracy", "length", "reg"]
-    try:
-        table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
-    except (OSError, pl.exceptions.PolarsError):
-        return {}
-    if not {"arm", "benchmark", "seeds", "accuracy", "length"} <= set(table.columns):
-        return {}
-    metrics = {}
-    for row in table.select(name for name in columns if name in table.columns).iter_rows(named=True):
-        if row["benchmark"] == MEAN:
-            metrics[row["arm"]] = Metrics(row["accuracy"], row["length"], row.get("reg"), row["seeds"])
-    return metrics
-
-
-def _summary(path: Path) -> dict[str, float] | None:
-    try:
-        mean: Any = json.loads(path.read_bytes())["mean"]
-        return {"accuracy": float(mean["accuracy"]), "length": float(mean["length"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _regs(path: Path) -> dict[str, float]:
-    import polars as pl
-
-    try:
-        table = pl.read_parquet(path, glob=False)
-        means = table.filter(pl.col("benchmark") == MEAN)
-    except (OSError, pl.exceptions.PolarsError):
-        return {}
-    if "seed" in means.columns:
-        means = means.filter(pl.col("seed").is_null())
-    return {
-        str(name): float(reg)
-        for name, reg in zip(means["model"], means["reg"], strict=True)
-        if reg is not None
-    }
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None

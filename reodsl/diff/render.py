@@ -11,30 +11,24 @@ from typing import Any
 
 from reodsl.diagnostics import fold
 from reodsl.diagnostics.render import code, document, table
-from reodsl.diff.compare import METRICS, ChangedSetting, Compared, DefaultValue, Diff, Metrics, Same
+from reodsl.diff.compare import ChangedSetting, Compared, DefaultValue, Diff
 from reodsl.ir.reward_text import ABSENT, value_text
-from reodsl.numbers.shares import in_percent
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
-_LABEL, _COLUMN, _NARROWEST, _NAMES = 20, 44, 20, 6
+_WIDTH, _LABEL, _COLUMN, _NARROWEST, _NAMES = 110, 18, 44, 20, 6
 _GROUP = 4
 _MORE = " (--all)"
 """The end of a line in a terminal, which names the option that shows the rest."""
 
-Measured = Mapping[str, Metrics]
 
-
-def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dict[str, Any]:
+def to_json(diff: Diff, sides: tuple[str, str]) -> dict[str, Any]:
     """Return the difference as JSON data; `sides` are what was compared. Rows omit a missing setting."""
     return {
         "a": sides[0],
         "b": sides[1],
         "different": diff.different,
         "study": _compared_json(diff.study),
-        "arms": [
-            _compared_json(each) | {"metrics": _metrics_json(a.get(each.a), b.get(each.b))}
-            for each in diff.arms
-        ],
+        "arms": [_compared_json(each) for each in diff.arms],
         "only_a": list(diff.only_a),
         "only_b": list(diff.only_b),
         "tasks": {
@@ -45,34 +39,55 @@ def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dic
     }
 
 
-def to_text(
-    diff: Diff,
-    sides: tuple[str, str],
-    a: Measured,
-    b: Measured,
-    everything: bool = False,
-    columns: int | None = None,
-) -> str:
+def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, columns: int | None = None) -> str:
     """Return the difference for people, side by side; `everything` adds equal settings.
 
     In a terminal of so many `columns`, cells are narrower, and below a setting's name where there is no room beside it.
     """
     blocks = []
-    for part in _parts(diff, sides, a, b, everything):
-        cells, label = part.cells, _label(part.cells)
-        lines = _columns(cells, columns) if part.wrapped else _pad_cells(cells)
+    for part in _parts(diff, sides, everything):
+        label = max(_LABEL, *(len(row[0]) for row in part.cells), 0) + 2
+        room = min(_COLUMN, ((columns or 2 * _WIDTH) - label - 2) // 2)
+        lines = _columns(part.cells, label, room) if room >= _NARROWEST else _stack(part.cells)
+        label = label if room >= _NARROWEST else _LABEL + 2
         for head, words in part.notes:
-            lines += _paragraph(head, words, label, columns) if head else [words]
+            start = f"{head:<{label}}" if head else ""
+            lines += (
+                _wrap(start + words, min(_WIDTH, columns or _WIDTH), " " * len(start)) if head else [words]
+            )
         blocks.append("\n".join(each for line in lines for each in fold(line, columns or len(line))))
     return "\n\n".join(blocks)
 
 
-def to_markdown(
-    diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False
-) -> str:
+def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[str]:
+    """Return rows of three cells as lines; a cell is as wide as `room`, and a word of it wider."""
+    rows = [(first, _wrap(second, room), _wrap(third, room)) for first, second, third in cells]
+    left = max((len(line) for _, second, _ in rows for line in second), default=0) + 2
+    return [
+        f"{head:<{label}}{second:<{left}}{third}".rstrip()
+        for first, *values in rows
+        for head, second, third in zip_longest([first], *values, fillvalue="")
+    ]
+
+
+def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows of three cells as lines, the first cell of each above the others."""
+    inner = ([f"    {line}" for cell in values for line in cell.split("\n")] for _, *values in cells)
+    return [
+        line for row, lines in zip(cells, inner, strict=True) for line in (row[0], *lines) if line.strip()
+    ]
+
+
+def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
+    """Return a text in lines of a width, each line of it further in from its second on; no word is broken."""
+    options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
+    return [part for line in text.split("\n") for part in textwrap.wrap(line, width, **options) or [""]]
+
+
+def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) -> str:
     """Return the difference as Markdown for a page of others: no name of either side is markup."""
     blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
-    for part in _parts(diff, sides, a, b, everything):
+    for part in _parts(diff, sides, everything):
         blocks.append(table(part.cells[0], part.cells[1:]) if part.cells else [])
         blocks.append([f"- {head}{': ' if head else ''}{code(words)}" for head, words in part.notes])
     return document(blocks)
@@ -80,17 +95,13 @@ def to_markdown(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A table, whose first row is its head, and notes on it, each with a word before it or none.
-
-    In a terminal the cells are `wrapped` where they may be long.
-    """
+    """A table, whose first row is its head, and notes on it, each with a word before it or none."""
 
     cells: Sequence[tuple[str, ...]] = ()
     notes: Sequence[tuple[str, str]] = ()
-    wrapped: bool = True
 
 
-def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool) -> Iterator[_Part]:
+def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
     for names, each in _alike(diff.arms):
         yield _part(_heads(names, sides), _rows(each), each, everything)
     if diff.study.rows or everything:
@@ -98,10 +109,6 @@ def _parts(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyth
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
         if only:
             yield _Part(notes=[("", f"only in {words}: {_some(only, len(only) if everything else _NAMES)}")])
-    measured = _measure_arms(diff.arms, a, b)
-    # Two that mean the same and measure the same need no table to say so.
-    if measured and (diff.different or any(a.get(each.a) != b.get(each.b) for each in diff.arms)):
-        yield _Part(measured, wrapped=False)
     if not diff.different:
         yield _Part(notes=[("", f"No difference in meaning: {', '.join(dict.fromkeys(sides))}")])
         return
@@ -142,19 +149,21 @@ def _part(
     for row in rows if everything else _gather_rows(rows, each.same):
         cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
     if everything:
-        for same in each.same:
-            for setting, value in same.settings:
+        for same in each.same.values():
+            for setting, value in same.items():
                 cells.append((f"= {setting}", _text(setting, value), ""))
         return _Part(cells)
-    equal = sum(value not in (None, []) for same in each.same for _, value in same.settings)
+    equal = sum(value not in (None, []) for same in each.same.values() for value in same.values())
     return _Part(cells, [("same", f"{equal} other setting{'s' * (equal != 1)}  (--all)")] if equal else [])
 
 
-def _gather_rows(rows: Iterable[ChangedSetting], same: Iterable[Same]) -> list[ChangedSetting]:
+def _gather_rows(
+    rows: Iterable[ChangedSetting], same: Mapping[str, Mapping[str, Any]]
+) -> list[ChangedSetting]:
     """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
     rows = tuple(rows)
     known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
-    known += [setting for each in same for setting, _ in each.settings]
+    known += [setting for each in same.values() for setting in each]
     # A stage that both sides have lacks a part at most.
     staged = {".".join(setting.split(".")[:2]) for setting in known if setting.startswith("stages.")}
     groups: dict[tuple[str, bool, bool], list[ChangedSetting]] = {}
@@ -174,90 +183,12 @@ def _gather_rows(rows: Iterable[ChangedSetting], same: Iterable[Same]) -> list[C
     return gathered
 
 
-def _label(cells: Sequence[tuple[str, ...]]) -> int:
-    """Return the width of a table's first column."""
-    return max([_LABEL - 2, *(len(row[0]) for row in cells)]) + 2
-
-
-def _paragraph(head: str, text: str, label: int, columns: int | None) -> list[str]:
-    """Return a head in the first column and text in the others, over several lines."""
-    label = label if columns is None or label < columns // 2 else len(head) + 2
-    return textwrap.wrap(
-        text,
-        min(110, columns or 110),
-        initial_indent=f"{head:<{label}}",
-        subsequent_indent=" " * label,
-        break_on_hyphens=False,
-    )
-
-
 def _text(setting: str, value: Any) -> str:
     if isinstance(value, DefaultValue):
         return f"{_text(setting, value.value)} (default)"
     if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return value_text(setting, value)
-
-
-def _columns(cells: Sequence[tuple[str, ...]], columns: int | None) -> list[str]:
-    """Format rows of three cells, long cells over several lines."""
-    label = _label(cells)
-    room = _COLUMN if columns is None else (columns - label - 2) // 2
-    beside = room >= _NARROWEST
-    if not beside and columns is not None:
-        label, room = 4, (columns - 6) // 2
-    width = min(room, _COLUMN)
-    rows = [(first, _wrap_cell(second, width), _wrap_cell(third, width)) for first, second, third in cells]
-    left = max((max(map(len, row[1]), default=0) for row in rows), default=0) + 2
-    lines = []
-    for first, *values in rows:
-        heads = [first]
-        if not beside:
-            lines += [first] if first else []
-            heads = []
-        for head, second, third in zip_longest(heads, *values, fillvalue=""):
-            lines.append(f"{head:<{label}}{second:<{left}}{third}".rstrip())
-    return lines
-
-
-def _pad_cells(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Format rows of cells, as wide as they are."""
-    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
-    widths[0] = max(widths[0], _LABEL)
-    return [
-        "".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    ]
-
-
-def _wrap_cell(cell: str, width: int) -> list[str]:
-    lines: list[str] = []
-    for line in cell.split("\n"):
-        wrapped = textwrap.wrap(
-            line, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
-        )
-        lines += wrapped or [""]
-    return lines
-
-
-def _measure_arms(arms: Sequence[Compared], a: Measured, b: Measured) -> list[tuple[str, ...]]:
-    """Return accuracy, length and REG of the arms that ran on both sides, below a head; empty if none did."""
-    rows: list[tuple[str, ...]] = []
-    for each in arms:
-        one, two = a.get(each.a), b.get(each.b)
-        if one is None or two is None:
-            continue
-        row = [each.a if each.a == each.b else f"{each.a}, {each.b}"]
-        for metric in METRICS:
-            left, right = getattr(one, metric), getattr(two, metric)
-            row.append("" if left is None or right is None else _change(metric, left, right))
-        rows.append(tuple(row))
-    return [("measured", *METRICS), *rows] if rows else []
-
-
-def _change(metric: str, left: float, right: float) -> str:
-    if metric == "accuracy":
-        return f"{in_percent(left, 1)}% -> {in_percent(right, 1)}%"
-    return f"{left:.1f} -> {right:.1f}"
 
 
 def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
@@ -300,17 +231,5 @@ def _compared_json(each: Compared) -> dict[str, Any]:
         "a": each.a,
         "b": each.b,
         "rows": rows,
-        "same": {same.section: dict(same.settings) for same in each.same},
-    }
-
-
-def _metrics_json(a: Metrics | None, b: Metrics | None) -> dict[str, Any] | None:
-    if a is None and b is None:
-        return None
-    return {
-        metric: {
-            "a": getattr(a, metric) if a is not None else None,
-            "b": getattr(b, metric) if b is not None else None,
-        }
-        for metric in METRICS
+        "same": each.same,
     }

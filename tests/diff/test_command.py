@@ -1,4 +1,4 @@
-"""`reodsl diff` on specs, runs and folders: exit codes, text, JSON, and metrics of what ran."""
+"""`reodsl diff` on specs, runs and folders: exit codes, text and JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
-from reodsl.diff.compare import Metrics, compare, read_metrics
-from reodsl.diff.render import to_json, to_text
-from reodsl.graph.lower import lower
 from tests.called import beside_quickstart, call
 from tests.execute import toys
 from tests.graph import studies as make
@@ -218,59 +214,11 @@ def test_what_cannot_be_compared(
     assert "validation error" not in err
 
 
-def test_a_runs_folder_has_its_spec_and_its_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_folder_has_its_spec(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = place / "run"
-    (folder / "tables").mkdir(parents=True)
+    folder.mkdir()
     (folder / "spec.reo.json").write_text(make.four().model_dump_json())
     assert said(capsys, "run", "run")[0] == 0
-    pl.DataFrame(
-        {
-            "arm": ["vanilla", "vanilla"],
-            "benchmark": ["easy", "mean"],
-            "seeds": [3, 3],
-            "accuracy": [0.9, 0.5],
-            "length": [4.0, 8.0],
-            "reg": [1.0, None],
-        }
-    ).write_parquet(folder / "tables" / "main.parquet")
-    out = said(capsys, "run", "run", "--json")[1]
-    arm = next(each for each in json.loads(out)["arms"] if each["a"] == "vanilla")
-    assert arm["metrics"]["accuracy"] == {"a": 0.5, "b": 0.5}
-    assert arm["metrics"]["reg"] == {"a": None, "b": None}
-
-
-def test_metrics_are_means_over_seeds(tmp_path: Path) -> None:
-    graph = lower(make.four(seeds=(1, 2)))
-    folders = {}
-    for seed, accuracy in ((1, 0.4), (2, 0.6)):
-        place = tmp_path / f"eval{seed}"
-        place.mkdir()
-        (place / "summary.json").write_text(json.dumps({"mean": {"accuracy": accuracy, "length": 9.0}}))
-        folders[f"vanilla.eval.s{seed}"] = place
-    (tmp_path / "score").mkdir()
-    rows = [("vanilla", "easy", None, 1.0), ("vanilla", "mean", None, 15.0), ("vanilla", "mean", 1, 10.0)]
-    schema = {"model": pl.String, "benchmark": pl.String, "seed": pl.Int64, "reg": pl.Float64}
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(tmp_path / "score" / "reg.parquet")
-    folders["score"] = tmp_path / "score"
-    assert read_metrics(graph, folders) == {"vanilla": Metrics(0.5, 9.0, 15.0, 2)}
-    assert read_metrics(graph, {"vanilla.eval.s1": tmp_path / "ghost"}) == {}
-
-
-def test_metrics_stand_side_by_side_where_both_ran(golden: Golden) -> None:
-    a = make.four()
-    b = make.spec(
-        *(arm for arm in a.study.arms if arm.name != "reo_exp"),
-        make.arm("reo_exp", make.trained("reo_exp", make.ppo(make.budgets(2, 4, 8)))),
-        of=("base", "vanilla", "shrink"),
-    )
-    found = compare(a, b, lower(a), lower(b))
-    one = {"reo_exp": Metrics(0.612, 57.5, 12.25, 3), "vanilla": Metrics(0.5, 60.0, None, 3)}
-    two = {"reo_exp": Metrics(0.655, 49.0, -3.5, 3), "base": Metrics(0.4, 70.0, 30.0, 3)}
-    golden("diff/metrics.txt", to_text(found, ("a.reo", "b.reo"), one, two) + "\n")
-    arms = {each["a"]: each["metrics"] for each in to_json(found, ("a", "b"), one, two)["arms"]}
-    assert arms["reo_exp"]["reg"] == {"a": 12.25, "b": -3.5}
-    assert arms["vanilla"]["reg"] == {"a": None, "b": None}
-    assert arms["shrink"] is None
 
 
 STAGED = """

@@ -86,7 +86,7 @@ def _ranges(lines: list[int]) -> str:
 def _told(one: Spec, two: Spec) -> list[str]:
     """Return what `diff` tells of two specs, and `why` of the second's tasks if they had been the first's."""
     left, right = lower(one), lower(two)
-    told = [to_text(compare(one, two, left, right), ("one", "two"), {}, {}, everything=True)]
+    told = [to_text(compare(one, two, left, right), ("one", "two"), everything=True)]
     before: dict[str, Task] = {task.kind: task for task in left.tasks}
     for task in right.tasks:
         if task.kind in before and task.kind != "report":
