@@ -32,8 +32,8 @@ from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.agreement import agreement
 from runners.train.batch import TrainBatch
+from runners.train.crew import Crew
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo_stage import weights_of
 from runners.train.ranks import joined
 from runners.train.sharding import keep_little, shard
 from runners.train.update import Learner
@@ -147,7 +147,7 @@ def _in_turn(
         given_back.append(_free(device) - before)
         wait(device)
         began = time.perf_counter()
-        engine.load_weights(weights_of(learner), version)
+        engine.load_weights(Crew(learner).weights(), version)
         seconds.append(time.perf_counter() - began)
     given = engine.generate(requests, TokenSampling(tokens, logprobs=True))
     batch = TrainBatch.of([request.prompt for request in requests], [response.tokens for response in given])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from runners.answers import marks_of, thinking_of
 from runners.clock import Moment, now, spent
 from runners.draws import drawn, met
 from runners.engine.open import open_engine
-from runners.engine.protocol import SharedWeights, Weights
+from runners.engine.protocol import Engine
 from runners.models.folder import load_config
-from runners.own.function import open_function
+from runners.own.function import OwnFunction, open_function
 from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
@@ -48,16 +48,15 @@ from runners.rollout.questions import (
 )
 from runners.train.advantages import TRIED, Own
 from runners.train.batch import TrainBatch, spread_batch
+from runners.train.crew import Crew
 from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
-from runners.train.sharding import name_as_in_files, whole_shapes, whole_tensors
 from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
-from runners.train.update import Learner
 from runners.verify import open_verifier
 
 
@@ -151,104 +150,13 @@ def _require(questions: list[AskedQuestion], references: dict[str, Reference], j
         )
 
 
-Call = partial[Any]
-"""A call that all processes take part in, each with its learner and the frozen model beside it."""
-
-
-def share_weights(learner: Learner) -> SharedWeights:
-    """Return a learner's weights as the first process hands them to an engine, with the others' help."""
-    return SharedWeights(
-        learner.ranks.world,
-        whole_shapes(learner.model),
-        lambda device: _call_all(learner, None, partial(_assemble, device=device)),
-        lambda: _call_all(learner, None, partial(_gather)),
-        lambda call, *arguments: _call_all(learner, None, partial(_hand, call=call, arguments=arguments)),
-    )
-
-
-def _call_all(learner: Learner, frozen: Learner | None, call: Call, **more: Any) -> Any:
-    """Let all processes take part in a call, and return what this one's returns; `more` is for this one alone."""
-    learner.ranks.share(call)
-    return call(learner, frozen, **more)
-
-
-def weights_of(learner: Learner) -> dict[str, Tensor] | SharedWeights:
-    """Return what an engine gets of a learner: its own tensors if they are whole."""
-    if learner.sharded:
-        return share_weights(learner)
-    return dict(name_as_in_files(learner.model, learner.weights().items()))
-
-
-def await_value(learner: Learner, frozen: Learner | None = None) -> Any:
-    """Take part in all that the first process calls for, until it shares a value; returns that.
-
-    For the others alone.
-    """
-    value: Any = learner.ranks.share(None)
-    while isinstance(value, partial):
-        value(learner, frozen)
-        value = learner.ranks.share(None)
-    return value
-
-
-def _assemble(learner: Learner, frozen: Learner | None, device: str | None) -> dict[str, Tensor]:
-    """Put all weights together on the first process."""
-    weights = learner.weights(None if device is None else torch.device(device))
-    return dict(name_as_in_files(learner.model, weights.items()))
-
-
-def _gather(learner: Learner, frozen: Learner | None) -> Iterator[tuple[str, Tensor]] | None:
-    """Return all weights on the first process, each gathered when it is asked for."""
-
-    def pieces() -> Iterator[tuple[str, Tensor]]:
-        learner.rest()
-        yield from _whole(learner)
-        learner.rest()
-        learner.ranks.wait()
-
-    if learner.ranks.first:
-        return pieces()
-    deque(pieces(), 0)
-    return None
-
-
-def _whole(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor whole, as servers know it, on every process."""
-    return name_as_in_files(learner.model, whole_tensors(learner.model, learner.scorer.precision))
-
-
-def _hand(
-    learner: Learner, frozen: Learner | None, call: Callable[..., None], arguments: tuple[Any, ...]
-) -> None:
-    learner.rest()
-    try:
-        ranks = learner.ranks
-        call(_whole(learner), ranks.rank, ranks.gather, *arguments)
-    finally:
-        learner.rest()
-
-
-def _read(
-    learner: Learner, frozen: Learner | None, teacher: bool, entropies: bool, batch: TrainBatch | None = None
-) -> Tensor:
-    """Return what the policy, or the frozen model, thinks of a batch's trained tokens, at temperature 1."""
-    batch = spread_batch(learner.ranks, batch)
-    if not teacher:
-        return learner.measure(batch, 1.0, entropies)
-    assert frozen is not None
-    return frozen.measure(batch.asked_rows(), 1.0, entropies)
-
-
-LOADED, SAMPLED = "the engine has the weights", "the step is sampled"
-"""The first process shares these when others may go on."""
-
-
 class PpoStage(StageRunner):
     """A stage of PPO on the process that generates. Step n learns from rollouts of the weights of step n - `lag`."""
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
         super().__init__()
         self.context, self.learner, self.job = context, context.learner, context.job
+        self.crew = Crew(self.learner, context.reference)
         if not method.reward.name:
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
@@ -268,7 +176,13 @@ class PpoStage(StageRunner):
         longest = _longest_response(context, method)
         require_truths(self.pool.questions, method, context.loaded.tokenizer, longest, room)
         with self.opened as opening:
-            self.sampler = self._open_sampler()
+            functions, self.advantages = self._open_functions()
+            self.engine = self._open_engine()
+            # Servers take minutes to start, and others wait less than that inside a collective.
+            self.crew.ranks.wait()
+            self._load(context.begun)
+            self.crew.release()
+            self.sampler = self._make_sampler(functions)
             self.tracks = Tracks(
                 method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
             )
@@ -290,7 +204,7 @@ class PpoStage(StageRunner):
         asked = now()
         step = self.queue.get(number)
         waited = now()
-        self.learner.ranks.share(SAMPLED)
+        self.crew.release()
         row = {**step.metrics, **(_ages(step.table, number) if lag else {})}
         batch = spread_batch(self.learner.ranks, step.batch)
         same = _same_numbers(context)
@@ -330,7 +244,7 @@ class PpoStage(StageRunner):
 
     def _load(self, version: int) -> None:
         """Hand the learner's weights, of so many steps, to the engine."""
-        self.engine.load_weights(_weights(self.learner, self.overlap), version)
+        self.engine.load_weights(self.crew.weights(copied=self.overlap), version)
         self.rests, self.version = False, version
 
     def _wake(self) -> None:
@@ -347,8 +261,7 @@ class PpoStage(StageRunner):
     def _ask(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
         """Ask the trainers about tokens, in the place of the engine."""
         self._rest()
-        call = partial(_read, teacher=teacher, entropies=entropies)
-        return _call_all(self.learner, self.context.reference, call, batch=batch).cpu()
+        return self.crew.call("score", teacher, entropies, batch=batch).cpu()
 
     def _draw(self, number: int) -> list[AskedQuestion]:
         questions = self.pool.questions
@@ -369,50 +282,59 @@ class PpoStage(StageRunner):
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
         return seconds
 
-    def _open_sampler(self) -> RolloutSampler:
-        """Open the engine with the learner's weights, the verifier and own functions."""
-        context, method, job, grading = self.context, self.method, self.job, self.context.stage.data.grading
-        tokenizer, opening = context.loaded.tokenizer, self.opened
-        stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
-        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
+    def _open_functions(self) -> tuple[dict[str, OwnFunction], Own | None]:
+        """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
+        method, job = self.method, self.job
         functions = {}
         for term in method.reward.terms:
             python = Python(function=term.function, **term.limits)
             functions[term.function] = open_function(python, "reward", job.folder, job.resources)
-            opening.callback(functions[term.function].close)
-        self.advantages: Own | None = None
-        if method.advantage.own is not None:
-            made = open_function(method.advantage.own, "advantage", job.folder, job.resources, workers=1)
-            opening.callback(made.close)
-            made.advantages(TRIED)
-            self.advantages = made.advantages
-        self.engine = open_engine(
-            job.inputs["start"] / "checkpoint",
-            job.resources,
-            _longest(context, method),
-            job.work / PLACE,
-            None if job.resources.apart else self.learner.growth,
-            context.model.precision,
-            method.caches,
+            self.opened.callback(functions[term.function].close)
+        if method.advantage.own is None:
+            return functions, None
+        made = open_function(method.advantage.own, "advantage", job.folder, job.resources, workers=1)
+        self.opened.callback(made.close)
+        made.advantages(TRIED)
+        return functions, made.advantages
+
+    def _open_engine(self) -> Engine:
+        """Open the engine of rollouts, without the learner's weights."""
+        engine = open_engine(
+            self.job.inputs["start"] / "checkpoint",
+            self.job.resources,
+            _longest(self.context, self.method),
+            self.job.work / PLACE,
+            None if self.job.resources.apart else self.learner.growth,
+            self.context.model.precision,
+            self.method.caches,
         )
-        opening.callback(self.engine.close)
-        # Servers take minutes to start, and others wait less than that inside a collective.
-        self.learner.ranks.wait()
-        self._load(context.begun)
-        self.learner.ranks.share(LOADED)
+        self.opened.callback(engine.close)
+        return engine
+
+    def _open_grader(self, stop: tuple[int, ...]) -> tuple[Grader, GradeAhead]:
+        """Open the verifier, what reads and grades answers, and its thread that grades while others are sampled."""
+        context, job, grading = self.context, self.job, self.context.stage.data.grading
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
-        opening.callback(verifier.close)
+        self.opened.callback(verifier.close)
         grader = Grader(
             verifier,
-            tokenizer,
+            context.loaded.tokenizer,
             stop,
             grading.answer,
-            method.forcing,
+            self.method.forcing,
             thinking_of(context.model, grading),
             prefixes=True,
         )
         ahead = GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader))
-        opening.callback(ahead.close, drop=True)
+        self.opened.callback(ahead.close, drop=True)
+        return grader, ahead
+
+    def _make_sampler(self, functions: Mapping[str, OwnFunction]) -> RolloutSampler:
+        """Return what samples a step's questions with the open engine, and grades the responses."""
+        context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
+        stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
+        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
+        grader, ahead = self._open_grader(stop)
         sampling = sampling_of(method.rollout, stop, logprobs=True)
         return RolloutSampler(
             generator=Generator(self.engine, tokenizer, sampling, method.forcing, phases),
@@ -444,13 +366,14 @@ class PpoFollower(StageRunner):
     def __init__(self, context: StageContext, method: Ppo) -> None:
         super().__init__()
         self.context, self.method = context, method
+        self.crew = Crew(context.learner, context.reference)
         context.learner.ranks.wait()
-        await_value(context.learner)
+        self.crew.serve()
 
     def take(self, number: int) -> Numbers:
         """Take part in handing over weights until the step is sampled, then in the update."""
         context = self.context
-        await_value(context.learner, context.reference)
+        self.crew.serve()
         batch, same = spread_batch(context.learner.ranks, None), _same_numbers(context)
         return _update(context, batch, self.method, number, same), {}
 
@@ -480,14 +403,6 @@ def can_overlap(job: Job) -> bool:
     """Return whether responses can be made while the trainer works: on other devices, or on other cores."""
     embedded = job.resources.engine == "embedded"
     return job.resources.device == "cpu" if embedded else job.resources.apart
-
-
-def _weights(learner: Learner, overlap: bool) -> Weights:
-    """Return the learner's weights for an engine: a copy where the engine reads them while the learner changes its own."""
-    weights = weights_of(learner)
-    if overlap and isinstance(weights, dict):
-        return {name: value.detach().clone() for name, value in weights.items()}
-    return weights
 
 
 def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:

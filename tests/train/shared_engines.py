@@ -10,7 +10,7 @@ from reodsl.graph.job import Job
 from runners.engine.open import open_engine
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
-from runners.train.ppo_stage import await_value, weights_of
+from runners.train.crew import Crew
 from runners.train.ranks import Ranks
 from runners.train.sharding import shard
 from runners.train.update import Learner
@@ -24,20 +24,21 @@ def body(job: Job, ranks: Ranks) -> None:
     """Train nothing, and hand other weights than those of the folder to a server each, or send them to all."""
     model = small_model(seed=5)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
+    crew = Crew(learner)
     if not ranks.first:
         ranks.wait()
-        assert await_value(learner) == "loaded"
-        assert await_value(learner) == "over"
+        crew.serve()
+        crew.serve()
         return
     beside = None if job.resources.apart else 0.0
     engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", beside=beside)
     try:
         assert isinstance(engine, SGLangEngine)
         ranks.wait()
-        engine.load_weights(weights_of(learner), 3)
-        ranks.share("loaded")
+        engine.load_weights(crew.weights(), 3)
+        crew.release()
         found = [r.tokens for r in engine.generate(REQUESTS, GREEDY)]
         (job.out / "found.json").write_text(json.dumps(found))
     finally:
         engine.close()
-    ranks.share("over")
+    crew.release()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from reodsl.graph.job import Job
-from runners.train.ppo_stage import await_value, share_weights
+from runners.train.crew import Crew
 from runners.train.ranks import Ranks
 from runners.train.sharding import shard
 from runners.train.update import Learner
@@ -31,14 +31,15 @@ def body(job: Job, ranks: Ranks) -> None:
     """The first process calls twice, puts all together, and says what comes next."""
     model = small_model(tied=True)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
+    crew = Crew(learner)
     if ranks.first:
-        weights = share_weights(learner)
+        weights = crew.weights()
         weights.each(write_down, str(job.out), 10_000)
         # Ended early, on all alike.
         weights.each(write_down, str(job.out), 2)
         whole = weights.whole("cpu")
         assert weights.shapes == {name: tuple(tensor.shape) for name, tensor in whole.items()}
         torch.save(whole, job.out / "whole.pt")
-        ranks.share("next")
+        crew.release()
     else:
-        assert await_value(learner) == "next"
+        crew.serve()

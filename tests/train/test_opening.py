@@ -51,8 +51,8 @@ def test_all_processes_wait_for_the_engine_before_any_collective_and_it_is_close
         bench.train(ppo(), "deaf", start="base", data="questions")
     assert said == ["open", "wait", "weights", "close"]
     said.clear()
-    monkeypatch.setattr(ppo_stage, "await_value", lambda _: said.append("weights"))
-    ppo_stage.PpoFollower(SimpleNamespace(learner=SimpleNamespace(ranks=Ranks())), None)
+    monkeypatch.setattr(ppo_stage.Crew, "serve", lambda _: said.append("weights"))
+    ppo_stage.PpoFollower(SimpleNamespace(learner=SimpleNamespace(ranks=Ranks()), reference=None), None)
     assert said == ["wait", "weights"]
 
 

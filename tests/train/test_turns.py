@@ -17,8 +17,8 @@ from runners.models.folder import load, save
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import word_tokenizer
 from runners.train import ppo_stage
+from runners.train.crew import Crew
 from runners.train.optimizers import build_optimizers, moments_to_come
-from runners.train.ppo_stage import weights_of
 from runners.train.ranks import ALONE, joined
 from runners.train.sharding import local, shard
 from runners.train.update import Learner
@@ -127,7 +127,7 @@ def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
         model = small_model()
         learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.bfloat16))
         want = {name: value.clone() for name, value in learner.weights().items()}
-        shared = weights_of(learner)
+        shared = Crew(learner).weights()
         assert isinstance(shared, SharedWeights)
         handed, held, alive = {}, [], []
 
@@ -144,7 +144,7 @@ def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
         # The embedded engine in this process takes them all.
         whole = shared.whole(None)
         assert all(torch.equal(want[name], whole[name]) for name in want)
-    assert isinstance(weights_of(Learner.of(small_model(), (), 0.0)), dict)
+    assert isinstance(Crew(Learner.of(small_model(), (), 0.0)).weights(), dict)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -166,7 +166,7 @@ def test_a_mixtures_experts_reach_servers_by_their_names_in_files(tmp_path, shar
 
     with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
         scorer = shard(model, ranks, torch.bfloat16) if sharded else None
-        weights = weights_of(Learner.of(model, (), 0.0, ranks if sharded else ALONE, scorer))
+        weights = Crew(Learner.of(model, (), 0.0, ranks if sharded else ALONE, scorer)).weights()
         if isinstance(weights, SharedWeights):
             require_shapes(weights, tensor_shapes(tmp_path))
             weights.each(take)
