@@ -1,21 +1,20 @@
-"""Update a model by PPO on a step's batch: minibatches, clipped steps, and their numbers."""
+"""Update a model by PPO on a step's batch: minibatches, clipped optimizer steps, and their metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from reodsl.ir.training import Loss as Form
 from reodsl.ir.training import Ppo
 from runners.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
-from runners.train.losses import Clipped, divergence, policy_loss, token_weights
-from runners.train.update import Learner, Loss, Stepped, Teacher, take_step
+from runners.train.losses import divergence, policy_loss, token_weights
+from runners.train.update import Learner, Loss, Teacher, take_step
 
 
 def update(
@@ -28,15 +27,14 @@ def update(
     reference: Learner | None = None,
     own: Loss | None = None,
 ) -> dict[str, float]:
-    """Run all epochs and minibatches of one step; return its numbers for `metrics.parquet`.
+    """Run all epochs and minibatches of step `number`, and return its row for `metrics.parquet`.
 
     Where the method crops, a response is only run as far as its last token with an advantage, and not at all without one:
-    the rest has no gradient. It still counts in the mean. With `method.kl` the divergence from a frozen model, over all
-    tokens, is part of the loss, or of the advantages: that of `reference`. So is the mean entropy, where `method.entropy`
-    weighs it. An `own` loss stands for all of it. `same_numbers` says that the engine's log-probabilities are computed as
-    the trainer's. Raises a Disagreement before anything changes where they differ too much.
+    the rest has no gradient. It still counts in the mean. `reference` is the frozen model of `method.kl`. An `own` loss
+    stands for `PpoObjective`'s terms. `same_numbers` says that the engine's log-probabilities are computed as the
+    trainer's. Raises a Disagreement before anything changes where they differ too much.
     """
-    temperature, diverges = method.rollout.temperature or 1.0, method.kl > 0
+    temperature = method.rollout.temperature or 1.0
     orders = [
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
@@ -44,146 +42,149 @@ def update(
     if method.crops:
         batch = batch.crop(batch.last_advantages())
     shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
-    batch, apart, numbers = old_logprobs(
+    batch, gap, numbers = old_logprobs(
         learner, batch, method, temperature, same_numbers, drawn=drawn, shown=shown
     )
-    measured = require_agreement(apart, method.mismatch_limit, number)
-    teacher = None
-    if diverges and method.loss.compares_all:
-        teacher = Teacher(method.loss)
-        if reference is not None and method.loss.top_k is not None:
-            rows = min(each.model.get_output_embeddings().weight.shape[0] for each in (learner, reference))
-            likely = reference.likeliest(batch.asked_rows(), method.loss.top_k, rows, temperature)
-            batch = replace(batch, likeliest=likely[0], likelihoods=likely[1])
-        elif reference is not None:
-            teacher = Teacher(method.loss, reference, reference.head())
-    elif diverges:
-        if reference is not None:
-            batch = replace(batch, reference=reference.score(batch.asked_rows(), temperature))
-        if method.loss.estimator == "advantage":
-            batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - batch.reference))
-    seen, moved = _Seen(), np.zeros(0, dtype=np.float32)
+    measured = require_agreement(gap, method.mismatch_limit, number)
+    batch, teacher = compare_with(reference, learner, batch, method, temperature)
+    objective = PpoObjective(learner, method, own)
 
     def check() -> None:
-        """Check how far the trainer is from the engine, which the first pass, before any change, shows."""
-        nonlocal moved, measured
-        if stepped:
-            return
-        moved = seen.differences(learner)
-        if apart is None:
-            measured = require_agreement(moved, method.mismatch_limit, number)
+        """Compare trainer and engine by the passes of the first minibatch, before the optimizer's first step."""
+        if objective.log_ratios is None:
+            log_ratios = objective.end_first_minibatch()
+            if gap is None:
+                measured.update(require_agreement(log_ratios, method.mismatch_limit, number))
 
-    stepped: list[Stepped] = []
+    steps = []
     for epoch, order in enumerate(orders):
-        minibatches = [members.tolist() for members in np.array_split(order, method.minibatches)]
-        weighed = _weigh(batch, minibatches, lengths, method)
-        for place, members in enumerate(minibatches, 1):
-            loss = _loss(method, seen, first=not stepped, diverges=diverges, own=own)
-            at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
+        minibatches = [rows.tolist() for rows in np.array_split(order, method.minibatches)]
+        weighted = weigh_tokens(batch, minibatches, lengths, method)
+        for index, rows in enumerate(minibatches, 1):
+            where = f"step {number + 1}, epoch {epoch + 1}, minibatch {index}"
             bonus = method.entropy > 0
-            stepped.append(take_step(learner, weighed, loss, temperature, at, check, bonus, members, teacher))
-    clipped, trained, diverged, run = seen.totals(learner)
-    errors = np.abs(moved)
+            steps.append(
+                take_step(learner, weighted, objective, temperature, where, check, bonus, rows, teacher)
+            )
     return {
-        "loss": sum(one.loss for one in stepped) / len(stepped),
-        "grad_norm": sum(one.grad_norm for one in stepped) / len(stepped),
-        "clip_fraction": clipped / max(trained, 1.0),
-        "ratio_error": float(errors.max()) if len(errors) else 0.0,
-        "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-        **({"kl": diverged / max(run, 1.0)} if diverges else {}),
+        "loss": sum(step.loss for step in steps) / len(steps),
+        "grad_norm": sum(step.grad_norm for step in steps) / len(steps),
+        **objective.metrics(),
         **measured,
         **numbers,
-        "trained_tokens": trained / method.epochs,
+        "trained_tokens": objective.trained_tokens / method.epochs,
     }
 
 
-def _weigh(
+def compare_with(
+    reference: Learner | None, learner: Learner, batch: TrainBatch, method: Ppo, temperature: float
+) -> tuple[TrainBatch, Teacher | None]:
+    """Return the batch with the reference's log-probabilities, or a teacher that reads each minibatch whole.
+
+    A divergence that is part of the advantages is taken from them here.
+    """
+    form = method.loss
+    if not method.kl:
+        return batch, None
+    if form.compares_all:
+        if reference is None or form.top_k is None:
+            return batch, Teacher(form, reference, None if reference is None else reference.head())
+        vocabulary = min(one.model.get_output_embeddings().weight.shape[0] for one in (learner, reference))
+        ids, logprobs = reference.likeliest(batch.asked_rows(), form.top_k, vocabulary, temperature)
+        return replace(batch, likeliest=ids, likelihoods=logprobs), Teacher(form)
+    if reference is not None:
+        batch = replace(batch, reference=reference.score(batch.asked_rows(), temperature))
+    if form.estimator == "advantage":
+        batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - batch.reference))
+    return batch, None
+
+
+def weigh_tokens(
     batch: TrainBatch, minibatches: Sequence[Sequence[int]], lengths: Sequence[int], method: Ppo
 ) -> TrainBatch:
     """Return a batch with each token's share of the mean of its minibatch; `lengths` are trained tokens of whole rows."""
     shares = torch.zeros(len(batch))
-    for members in minibatches:
-        weights = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
-        shares[members] = torch.tensor(weights)
+    for rows in minibatches:
+        weights = token_weights([lengths[row] for row in rows], method.loss_mean, method.rollout.max_tokens)
+        shares[rows] = torch.tensor(weights)
     return replace(batch, weights=torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy())))
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Numbers of an update's passes, left on the device so that it is asked once.
+class PpoObjective:
+    """PPO's loss of a micro-batch, called by each pass, and the sums from which a step's metrics are made.
 
-    `counted` has of each the tokens that were clipped, those with an advantage, the divergence summed over all, and their
-    number; `moved` has of those of the first minibatch, before anything changed, each token's log-probability less the one
-    that ratios divide by.
+    The loss is the clipped policy term, or the user's `own` loss, plus `kl` times the divergence and less `entropy` times
+    the entropy. Sums stay on the device, so that it is asked for them once.
     """
 
-    counted: list[Tensor] = field(default_factory=list)
-    moved: list[Tensor] = field(default_factory=list)
+    def __init__(self, learner: Learner, method: Ppo, own: Loss | None = None) -> None:
+        self.learner, self.method, self.own = learner, method, own
+        self.log_ratios: Gaps | None = None
+        self.trained_tokens = 0.0
+        self._first_log_ratios: list[Tensor] = []
+        self._sums: list[Tensor] = []
 
-    def totals(self, learner: Learner) -> list[float]:
-        """Return the four sums over all passes of all processes."""
-        sums = (
-            [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 4
-        )
-        return learner.ranks.total(sums)
+    def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
+        """Return the loss of a micro-batch, a sum that adds up over micro-batches; see `Learner.logprobs` for `scores`."""
+        logprobs = scores[0] if scores.ndim > 1 else scores
+        if self.log_ratios is None:
+            moved = logprobs.detach() - batch.old
+            # A mode's first token was not drawn from the policy.
+            self._first_log_ratios.append(
+                moved[batch.drawn] if self.method.loss.mode_tokens == "shares" else moved
+            )
+        kl = self._diverge(batch, scores, logprobs)
+        loss, clipped = self._lose(batch, scores, logprobs, kl)
+        tokens = logprobs.new_full((), len(logprobs))
+        sums = (clipped, (batch.advantages != 0).sum(), kl.sum(dtype=torch.float64), tokens)
+        self._sums.append(torch.stack([each.detach().double() for each in sums]))
+        return loss
 
-    def differences(self, learner: Learner) -> Gaps:
-        """Return `moved` of all processes as one array."""
-        moved = torch.cat([torch.zeros(0, device=learner.device), *self.moved])
-        return learner.ranks.join(moved.float()).numpy()
+    def end_first_minibatch(self) -> Gaps:
+        """Return each token's log-probability less the one that ratios divide by, before anything changed."""
+        moved = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
+        self.log_ratios = self.learner.ranks.join(moved.float()).numpy()
+        return self.log_ratios
 
+    def metrics(self) -> dict[str, float]:
+        """Return how many tokens were clipped, how far ratios began from 1, and the divergence in nats a token."""
+        mine = [sum(column) for column in torch.stack(self._sums, 1).tolist()] if self._sums else [0.0] * 4
+        clipped, self.trained_tokens, diverged, run = self.learner.ranks.total(mine)
+        errors = np.zeros(0, np.float32) if self.log_ratios is None else np.abs(self.log_ratios)
+        return {
+            "clip_fraction": clipped / max(self.trained_tokens, 1.0),
+            "ratio_error": float(errors.max()) if len(errors) else 0.0,
+            "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
+            **({"kl": diverged / max(run, 1.0)} if self.method.kl else {}),
+        }
 
-def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool, own: Loss | None = None) -> Loss:
-    """Return the policy's loss with the weighed divergence and entropy; `first` before anything has changed."""
-
-    def whole(batch: TrainBatch, scores: Tensor, logprobs: Tensor, apart: Tensor) -> Clipped:
-        """Return the loss that the settings say."""
-        clipped = policy_loss(
+    def _lose(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor, kl: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss and the number of tokens that were clipped. Importance weighs the policy's own term alone."""
+        method = self.method
+        weights = batch.weights * batch.importance if len(batch.importance) else batch.weights
+        if self.own:
+            return self.own(replace(batch, weights=weights), scores), logprobs.new_zeros(())
+        policy = policy_loss(
             logprobs,
             batch.old,
             batch.advantages,
-            _policy_weights(batch),
+            weights,
             method.clip_low,
             method.clip_high,
             batch.trained,
             method.loss,
         )
-        total = clipped.loss
+        loss = policy.loss
         # In the advantages it has been counted.
-        if diverges and method.loss.estimator != "advantage":
-            total = total + method.kl * (batch.weights * apart).sum()
+        if method.kl and method.loss.estimator != "advantage":
+            loss = loss + method.kl * (batch.weights * kl).sum()
         if method.entropy:
-            total = total - method.entropy * (batch.weights * scores[1]).sum()
-        return Clipped(total, clipped.clipped)
+            loss = loss - method.entropy * (batch.weights * scores[1]).sum()
+        return loss, policy.clipped
 
-    def loss(batch: TrainBatch, scores: Tensor) -> Tensor:
-        logprobs = scores[0] if scores.ndim > 1 else scores
-        if first:
-            moved = logprobs.detach() - batch.old
-            # A mode's first token was not drawn from the policy.
-            seen.moved.append(moved[batch.drawn] if method.loss.mode_tokens == "shares" else moved)
-        apart = _diverge(method.loss, batch, scores, logprobs) if diverges else logprobs.new_zeros(1)
-        uncut, run = logprobs.new_zeros(()), logprobs.new_full((), len(logprobs))
-        if own:
-            made = Clipped(own(replace(batch, weights=_policy_weights(batch)), scores), uncut)
-        else:
-            made = whole(batch, scores, logprobs, apart)
-        seen.counted.append(_numbers(made.clipped, (batch.advantages != 0).sum(), apart.double().sum(), run))
-        return made.loss
-
-    return loss
-
-
-def _policy_weights(batch: TrainBatch) -> Tensor:
-    """Return what multiplies the policy's own term at each token: its share of the mean, and its importance."""
-    return batch.weights * batch.importance if len(batch.importance) else batch.weights
-
-
-def _diverge(form: Form, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
-    """Return the divergence from the frozen model at each token, by whole distributions or by sampled tokens, in nats."""
-    return scores[-1] if form.compares_all else divergence(logprobs, batch.reference, form.estimator)
-
-
-def _numbers(*values: Tensor) -> Tensor:
-    """Return scalars side by side, in double precision."""
-    return torch.stack([value.detach().double() for value in values])
+    def _diverge(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
+        """Return the divergence from the reference at each token, in nats; one 0 where the method has none."""
+        form = self.method.loss
+        if not self.method.kl:
+            return logprobs.new_zeros(1)
+        return scores[-1] if form.compares_all else divergence(logprobs, batch.reference, form.estimator)
