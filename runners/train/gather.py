@@ -73,6 +73,23 @@ class ScoredStep:
         object.__setattr__(self, "logprobs", logprobs)
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The batch of one draw of questions, with its sections' advantages and tokens, [questions, rollouts, sections]."""
+
+    batch: TrainBatch
+    advantages: Floats
+    sections: Ints
+
+    def select(self, questions: Sequence[int]) -> Round:
+        """Return the round with these questions alone."""
+        if len(questions) == len(self.advantages):
+            return self
+        size, chosen = self.advantages.shape[1], list(questions)
+        rows = [question * size + rollout for question in chosen for rollout in range(size)]
+        return Round(self.batch.select(rows), self.advantages[chosen], self.sections[chosen])
+
+
 def make_step(
     sample: Callable[[int], GradedStep], method: Ppo, number: int, own: Own | None = None
 ) -> StepData:
@@ -82,35 +99,31 @@ def make_step(
     gradient, or those that `resample` further rounds gave; without any, the first round as it is. An `own` function makes
     advantages of each round's rewards.
     """
-    rounds = 1 + method.resample
-    parts: list[tuple[TrainBatch, Floats, Ints]] = []
+    draws, missing, drawn = 1 + method.resample, method.batch.prompts, 0
+    rounds: list[Round] = []
     rows: list[Mapping[str, float]] = []
     tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
-    wanted, drawn = method.batch.prompts, 0
-    for round_ in range(rounds):
+    while missing and len(rounds) < draws:
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        scored = score(sample(number * rounds + round_), method, own)
-        every = (batch_of(scored, method.loss), scored.advantages, scored.sections)
-        groups = with_gradient(scored)[:wanted]
-        if round_ == 0:
-            first = every
-        parts.append(_of_groups(every, groups))
+        scored = score(sample(number * draws + len(rounds)), method, own)
+        whole = Round(batch_of(scored, method.loss), scored.advantages, scored.sections)
+        if not rounds:
+            first = whole
+        questions = with_gradient(scored)[:missing]
+        rounds.append(whole.select(questions))
         rows.append({**step_metrics(scored), **logged(scored.graded, method.reward)})
         columns = rollout_columns(scored, number + 1, drawn)
         tables.append(pl.DataFrame(columns, schema=rollouts_schema(method)))
         drawn += len(scored.rewards)
         seconds.append(scored.graded.seconds)
-        wanted -= len(groups)
-        if wanted == 0:
-            break
-    if not method.resample or not any(len(batch) for batch, _, _ in parts):
-        parts = [first]
+        missing -= len(questions)
+    if not method.resample or not any(len(each.batch) for each in rounds):
+        rounds = [first]
     metrics = combine_rounds(rows)
     if method.resample:
-        metrics["rounds"] = float(len(rows))
-        metrics["groups_short"] = float(wanted)
-    batch = _joined(parts, method.advantage)
+        metrics |= {"rounds": float(len(rows)), "groups_short": float(missing)}
+    batch = join_rounds(rounds, method.advantage)
     return StepData(batch, metrics, pl.concat(tables), combine_rounds(seconds, tuple(seconds[0])))
 
 
@@ -240,30 +253,20 @@ def _engines(values: Floats, drawn: torch.Tensor) -> torch.Tensor:
     return column
 
 
-def _of_groups(
-    part: tuple[TrainBatch, Floats, Ints], groups: Sequence[int]
-) -> tuple[TrainBatch, Floats, Ints]:
-    """Return the batch of the questions at these positions alone."""
-    batch, advantages, sections = part
-    if len(groups) == len(advantages):
-        return part
-    size = advantages.shape[1]
-    rows = [group * size + rollout for group in groups for rollout in range(size)]
-    return batch.select(rows), advantages[list(groups)], sections[list(groups)]
-
-
-def _joined(parts: Sequence[tuple[TrainBatch, Floats, Ints]], rule: Advantage) -> TrainBatch:
-    """Join the batches of all parts; with `batch` their advantages are z-scored as a whole."""
-    batch = TrainBatch.concat([batch for batch, _, _ in parts])
+def join_rounds(rounds: Sequence[Round], rule: Advantage) -> TrainBatch:
+    """Return the batches of all rounds as one; with `batch` their advantages are z-scored together."""
+    batch = TrainBatch.concat([each.batch for each in rounds])
     if not rule.batch:
         return batch
     # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
-    width = max(sections.shape[2] for _, _, sections in parts)
-    advantages, sections = (
-        np.concatenate([np.pad(array, ((0, 0), (0, 0), (0, width - array.shape[2]))) for array in column])
-        for column in ([part[1] for part in parts], [part[2] for part in parts])
-    )
-    return replace(batch, advantages=expand_to_tokens(over_batch(advantages, sections, rule), sections))
+    width = max(each.sections.shape[2] for each in rounds)
+
+    def pad(array: Any) -> Any:
+        return np.pad(array, ((0, 0), (0, 0), (0, width - array.shape[2])))
+
+    sections = np.concatenate([pad(each.sections) for each in rounds])
+    advantages = over_batch(np.concatenate([pad(each.advantages) for each in rounds]), sections, rule)
+    return replace(batch, advantages=expand_to_tokens(advantages, sections))
 
 
 def step_metrics(scored: ScoredStep) -> dict[str, float]:
