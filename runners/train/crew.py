@@ -1,4 +1,4 @@
-"""What all trainers do together at the call of rank 0: hand weights to an engine, and score tokens for a reward."""
+"""Let all trainers hand weights to an engine and score tokens for a reward, at the call of rank 0."""
 
 from __future__ import annotations
 

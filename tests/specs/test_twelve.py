@@ -365,7 +365,7 @@ def test_dpo() -> None:
     new, start = [(-3.0, -5.0), (-2.0, -1.0)], [(-4.0, -4.5), (-2.5, -2.0)]
     pairs = [[tuple(map(torch.tensor, pair)) for pair in of] for of in (new, start)]
     lead = torch.tensor([(w - w0) - (l - l0) for (w, l), (w0, l0) in zip(new, start, strict=True)])  # noqa: E741
-    found = pair_loss(lead, stage.method.beta, stage.method.gamma, stage.method.link)
+    found = pair_loss(lead, stage.method.beta, stage.method.gamma)
     assert float(found) == pytest.approx(float(slow_dpo(*pairs, stage.method.beta)))
 
 

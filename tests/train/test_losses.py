@@ -75,7 +75,7 @@ def test_simpo_by_hand():
     preferred = torch.tensor([-4.0, -9.0], requires_grad=True)
     rejected = torch.tensor([-6.0, -2.0], requires_grad=True)
     lead = preferred / torch.tensor([4, 3]) - rejected / torch.tensor([3, 2])
-    loss = pair_loss(lead, 2.0, 0.5, "logistic")
+    loss = pair_loss(lead, 2.0, 0.5)
     expected = [math.log(1 + math.exp(-1.5)), math.log(1 + math.exp(4.5))]
     assert float(loss.detach()) == pytest.approx(sum(expected) / 2)
     loss.backward()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.training import Loss
-from runners.train.losses import divergence, most_uncertain, policy_loss, token_weights
+from runners.train.losses import divergence, policy_loss, token_weights
 
 LOW, HIGH, CAP = 0.2, 0.28, 3.0
 
@@ -246,16 +246,3 @@ def test_a_policy_that_is_the_start_has_no_divergence(estimator):
     found.backward()
     assert float(found.detach()) == 0
     assert leaf.grad.tolist() == [0, 0]
-
-
-def test_the_most_uncertain_tokens():
-    entropies = torch.tensor([0.1, 2.0, 0.5, 2.0, 1.0])
-    assert most_uncertain(entropies, 0.2).tolist() == [False, True, False, True, False]
-    assert most_uncertain(entropies, 0.6).tolist() == [False, True, False, True, True]
-    assert most_uncertain(entropies, 0.01).sum() == 2
-    # Half of five are two, as a share is of whole tokens.
-    assert most_uncertain(torch.tensor([0.1, 2.0, 0.5, 3.0, 1.0]), 0.5).tolist() == [
-        False, True, False, True, False,
-    ]  # fmt: skip
-    assert most_uncertain(torch.tensor([0.3]), 0.2).tolist() == [True]
-    assert most_uncertain(torch.zeros(0), 0.2).tolist() == []
