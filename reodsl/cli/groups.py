@@ -1,11 +1,10 @@
-"""The responses that `reodsl reward` tries a reward on: from options, from a file, or of a step of a past run."""
+"""The responses that `reodsl reward` tries a reward on, from options or from a file."""
 
 from __future__ import annotations
 
 import json
 import math
 import shlex
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from reodsl.cli.options import existing_store, token_count, token_grid
+from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import MEMORY, READINGS, STEP, Aggregate, Given, TokenRun, Variable, list_sampled
+from reodsl.ir.expression import READINGS, STEP, Aggregate, Given, TokenRun, Variable, list_sampled
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -32,7 +31,6 @@ from reodsl.ir.reward import (
 )
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.suggest import suggest
-from reodsl.store.runs import pick, records
 
 
 def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
@@ -65,33 +63,24 @@ class GroupFile(BaseModel, extra="forbid"):
 
 
 class _Verdicts(dict[int, bool]):
-    """Verdicts by cut. A missing one is no, and noted in `missing`; with `since` a verdict holds until the next cut."""
+    """Verdicts by cut. A missing one is no, and noted in `missing`."""
 
-    def __init__(self, known: Mapping[int, bool], missing: set[int], since: bool = False) -> None:
+    def __init__(self, known: Mapping[int, bool], missing: set[int]) -> None:
         super().__init__(known)
-        self.missing, self.cuts = missing, sorted(known) if since else None
+        self.missing = missing
 
     def __missing__(self, cut: int) -> bool:
-        if self.cuts is not None:
-            at = bisect_right(self.cuts, cut)
-            return self[self.cuts[at - 1]] if at else False
         self.missing.add(cut)
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A group, the splits of each response, and the cuts that a reward asked for and nobody gave, by kind of answer.
-
-    Sampled responses are of a `step`, which has groups to so many `questions`. `noted` tracks are as the run had them.
-    """
+    """A group, the splits of each response, and the cuts that a reward asked for and nobody gave, by kind of answer."""
 
     group: ResponseGroup
     splits: tuple[tuple[int, ...], ...]
     missing: Mapping[str, set[int]]
-    step: int | None = None
-    questions: int = 1
-    noted: frozenset[str] = frozenset()
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
@@ -100,8 +89,7 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
         absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
         raise _refuse(
             f"there is no {' and no '.join(absent)}",
-            "give a group, as in `--length 10,20 --correct yes,no`, a file of one: `--group FILE`, or the responses of a "
-            "run: `--run RUN`",
+            "give a group, as in `--length 10,20 --correct yes,no`, or a file of one: `--group FILE`",
         )
     lengths, words = token_grid("--length", length), [word.strip().lower() for word in correct.split(",")]
     for word in words:
@@ -148,99 +136,6 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
     return Asked(group, tuple(one.splits or file.splits for one in file.responses), missing)
 
 
-def sample_group(
-    reward: Reward, path: Path, step: int | None, question: str | None, given: Sequence[str]
-) -> Asked:
-    """Return the responses to one question in one step of a table of rollouts. Raises E0124 where they are not there."""
-    import polars as pl
-
-    read_from = path
-    try:
-        table = pl.scan_parquet(path, glob=False)
-        steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
-        step = step if step is not None else steps[-1] if steps else 0
-        at = pl.col("step") == step
-        rows = table.filter(at).collect()
-        read_from = path.with_name("metrics.parquet")
-        noted = pl.read_parquet(read_from, glob=False).filter(at).to_dicts() if read_from.is_file() else []
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise _refuse(
-            f"this table cannot be read: {str(error).splitlines()[0]}", None, str(read_from)
-        ) from None
-    if not rows.height:
-        there = f"steps {steps[0]} to {steps[-1]} are there" if steps else "the training has no step yet"
-        raise _refuse(f"no response is of step {step}", there, str(path))
-    groups = rows.with_columns(group=(pl.col("rollout") == 0).cum_sum()).partition_by(
-        "group", maintain_order=True
-    )
-    names = [each["question"][0] for each in groups]
-    if question is not None and question not in names:
-        raise _refuse(f"step {step} has no question `{question}`", f"it has {listed(names, 4)}", str(path))
-    chosen = groups[names.index(question) if question is not None else 0]
-    missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
-    numbers, tracks = _numbers(reward, given, chosen.height)
-
-    def read(rows: pl.DataFrame, numbers: Mapping[str, Sequence[float]]) -> tuple[RewardedResponse, ...]:
-        return tuple(
-            RewardedResponse(
-                row["tokens"],
-                row["correct"],
-                _Verdicts(dict(zip(row["cuts"], row["forced"], strict=True)), missing["forced"]),
-                _Verdicts(dict(zip(row["bare_cuts"], row["bare"], strict=True)), missing["bare"], since=True),
-                {
-                    name: float(row[name])
-                    for name in ("mode", "budget", "thinking", "answered")
-                    if isinstance(row.get(name), int | float)
-                }
-                | {"ended": float(row["finish"] == "stop")}
-                | {name: values[i] for name, values in numbers.items()},
-                _tokens(reward, {name: values[i] for name, values in numbers.items()}),
-            )
-            for i, row in enumerate(rows.iter_rows(named=True))
-        )
-
-    # A step from 1 is sampled when those before it are done, and the training noted its tracks.
-    known = {each.name: noted[0].get(f"track_{each.name}") for each in reward.tracks if noted}
-    of_run = {name: value for name, value in known.items() if isinstance(value, float) and name not in tracks}
-    tracks = {STEP: float(step - 1), **of_run, **tracks}
-    question = chosen["question"][0]
-    mine = table.filter((pl.col("question") == question) & (pl.col("step") < step)).sort(
-        "step", maintain_order=True
-    )
-    before = mine.select("tokens", "correct").collect().rows() if reward.remembers else []
-    history = tuple(RewardedResponse(tokens, right) for tokens, right in before[-MEMORY:])
-    # What is given is of this question's responses, and of no other's.
-    batch = () if numbers else tuple(ResponseGroup("", read(each, {})) for each in groups)
-    group = ResponseGroup(question, read(chosen, numbers), (), tracks, batch, history)
-    return Asked(group, ((),) * chosen.height, missing, step, len(groups), frozenset(of_run))
-
-
-def find_table(
-    run: str, task: str | None, experiment: str | None, store_dir: Path | None
-) -> tuple[Path, str | None]:
-    """Return the table of the responses of a run's training, and its task; `run` may be such a table. Raises E0124."""
-    if run.endswith(".parquet"):
-        return Path(run), task
-    store = existing_store(store_dir)
-    record = pick(records(store), run)
-    tables = {
-        task: path
-        for task, key in record.tasks.items()
-        if ".train" in task and (path := store.path(key) / "rollouts.parquet").is_file()
-    }
-    named = [each for each in tables if each == task or task is None]
-    if task is None and len(named) > 1:
-        named = [each for each in named if each.split(".")[0] == experiment]
-    if len(named) != 1:
-        raise _refuse(
-            f"the run has responses of {len(tables)} trainings"
-            + (f", and none of `{task}`" if task is not None else ""),
-            f"name one with --task: {', '.join(tables)}" if tables else "run it until a training has ended",
-            record.name,
-        )
-    return tables[named[0]], named[0]
-
-
 def list_places(reward: Reward, asked: Asked) -> list[tuple[int, ...]]:
     """Return the splits of each response in tokens: given ones, else the reward's own; none if the reward has none.
 
@@ -282,8 +177,6 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
             places = listed([str(cut) for cut in sorted(cuts)], 6)
             lacks[f"the {kind} answer at {places} tokens"] = (
                 f'`"{kind}": {{"{min(cuts)}": true}}` of each response in a group file'
-                if asked.step is None
-                else "a reward that cuts where the run did"
             )
     if lacks:
         raise _refuse(f"`{reward.name}` reads {', and '.join(lacks)}", f"give {'; '.join(lacks.values())}")

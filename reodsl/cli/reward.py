@@ -12,19 +12,16 @@ import click
 from reodsl.cli.groups import (
     Asked,
     check_inputs,
-    find_table,
     list_places,
     make_group,
     read_file,
     read_options,
-    sample_group,
 )
 from reodsl.cli.options import (
     Place,
     amend_option,
     assignments,
     complete_files,
-    known_store_option,
     set_option,
 )
 from reodsl.cli.output import has_error, print_json, show
@@ -44,7 +41,6 @@ Examples:
   reodsl reward my.reo --length 10,20,40 --correct yes,yes,no
   reodsl reward my.reo 'mine(alpha: 0.2)' --length 10,20 --correct yes,no
   reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --group group.json
-  reodsl reward my.reo my_experiment --run quickstart --task vanilla.train.s1 --step 3
 \b
 A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced" and "bare", verdicts
 by cut, as in {"8": false}, on the answer that is forced there and on the first so many tokens alone, "splits", where it
@@ -66,17 +62,8 @@ is split, its longest last, and "thinking", how many tokens it thinks. Beside "r
     help="A number of the question, the wording or your Python, as in --given mode=0,1 or --given score.py:f=1;"
     " the steps that are done (--given step=20), or a track. Repeatable.",
 )
-@click.option(
-    "--run",
-    metavar="RUN",
-    help="Take the responses of a past run: a study, the start of a run's name, or a rollouts.parquet.",
-)
-@click.option("--task", metavar="TASK", help="Which training of the run, as in vanilla.train.s1.")
-@click.option("--step", type=click.IntRange(min=1), help="Which step of the training. Default: the last.")
-@click.option("--question", metavar="ID", help="Which question of the step. Default: the first.")
 @set_option
 @amend_option
-@known_store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the values and advantages as JSON.")
 def reward_command(
     spec: str,
@@ -85,41 +72,28 @@ def reward_command(
     correct: str | None,
     file: Path | None,
     given: tuple[str, ...],
-    run: str | None,
-    task: str | None,
-    step: int | None,
-    question: str | None,
     sets: tuple[str, ...],
     amends: tuple[str, ...],
-    store_dir: Path | None,
     as_json: bool,
 ) -> None:
     """Show what a reward gives each response of a group, and the advantages that PPO makes of it.
 
     REWARD is a reward that the file declares or imports, a call of one with its arguments, or an experiment, whose own
     settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
-    the responses are made by hand with --length and --correct or in a file, or were sampled in a past run.
+    the responses are made by hand with --length and --correct, or in a file.
     """
-    sources = {"--length and --correct": length or correct, "--group": file, "--run": run}
-    if len(named := [option for option, value in sources.items() if value]) > 1:
-        raise problem("E0124", f"{' and '.join(named)} give two groups of responses", help="give one of them")
-    for option, value in {"--task": task, "--step": step, "--question": question}.items():
-        if value and run is None:
-            message = f"{option} is of responses of a past run, and no run is named"
-            raise problem("E0124", message, help=f"leave {option} out, or name a run: --run RUN")
-    changes = assignments("--set", sets), assignments("--amend", amends)
-    chosen, table = choose_reward(spec, reward, *changes, task), None
-    if run is not None and chosen.reward is not None:
-        table, trained = find_table(run, task, chosen.experiment, store_dir)
-        chosen = chosen if trained == task else choose_reward(spec, reward, *changes, trained)
+    if file is not None and (length or correct):
+        raise problem(
+            "E0124",
+            "--length and --correct and --group give two groups of responses",
+            help="give one of them",
+        )
+    chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
     show(chosen.diagnostics, chosen.sources)
     if chosen.reward is None or has_error(chosen.diagnostics):
         raise SystemExit(1)
-    if table is not None:
-        asked = sample_group(chosen.reward, table, step, question, given)
-    else:
-        described = read_file(file) if file is not None else read_options(length, correct)
-        asked = make_group(chosen.reward, described, given)
+    described = read_file(file) if file is not None else read_options(length, correct)
+    asked = make_group(chosen.reward, described, given)
     check_inputs(chosen.reward, asked)
     places = list_places(chosen.reward, asked)
     try_reward = load_registry().try_reward
@@ -181,9 +155,6 @@ def _facts(
     return {
         "reward": reward.name,
         "experiment": experiment,
-        "question": asked.group.question or None,
-        "step": asked.step,
-        "questions": asked.questions,
         "tracks": dict(zip((each.name for each in reward.tracks), every[0].tracks, strict=True)),
         "advantage": {
             **{name: getattr(rule, name) for name in rules},
@@ -233,7 +204,7 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
     given = asked.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
     lines = [
-        f"track {each.name} = {given[each.name]:g}, as {'the run had it' if each.name in asked.noted else 'given'}"
+        f"track {each.name} = {given[each.name]:g}, as given"
         if each.name in given
         else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
         for each, value in zip(reward.tracks, every[0].tracks, strict=True)
@@ -274,11 +245,7 @@ def _splits(every: Sequence[Tried]) -> list[str]:
 def _title(facts: dict[str, Any]) -> str:
     name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
     size = len(facts["responses"])
-    responses = f"{size} response{'' if size == 1 else 's'}"
-    if facts["question"] is None:
-        return f"{name}, {responses}"
-    others = "" if facts["questions"] == 1 else f", one of {facts['questions']} questions"
-    return f"{name}, {responses} to {facts['question']} at step {facts['step']}{others}"
+    return f"{name}, {size} response{'' if size == 1 else 's'}"
 
 
 def _rule(facts: dict[str, Any], reward: Reward) -> str:

@@ -38,6 +38,10 @@ DROPPED = MappingProxyType(
         "reodsl push": "write `hf upload OWNER/NAME runs/RUN/arms/ARM/checkpoint`, and for the card that a report has "
         "`hf upload OWNER/NAME runs/RUN/cards/ARM.md README.md`",
         "reodsl run --notify": "write `reodsl run SPEC; your-command`, or set an alert in a tracker (`--track`)",
+        **dict.fromkeys(
+            (f"reodsl reward --{option}" for option in ("run", "task", "step", "question")),
+            "write the responses to try into a file, and name it: `--group FILE`; `reodsl view` shows those of a run",
+        ),
         "reodsl run --track mlflow": "write `--track wandb`, `--track trackio` or `--track tensorboard`",
     }
 )

@@ -61,13 +61,12 @@ def choose_reward(
     wanted: str | None,
     sets: Mapping[str, str] = {},
     amends: Mapping[str, str] = {},
-    task: str | None = None,
 ) -> ChosenReward:
     """Return the reward that `wanted` names in a spec: a reward, a call of one, an experiment, or a stage of one.
 
     Without `wanted` it is the only reward that the file declares, or that of its only experiment. An experiment brings
-    its settings of `advantage` and `credit`; else they are the defaults. Of several stages the one that a `task` trains
-    counts, or the last.
+    its settings of `advantage` and `credit`; else they are the defaults. Of several stages the last counts, if
+    none is named.
     """
     program = load(path, sets, amends)
     record: Record | None = None
@@ -81,11 +80,7 @@ def choose_reward(
     if isinstance(record, DeclaredExperiment | StageRef):
         experiment = record if isinstance(record, DeclaredExperiment) else record.of
         stages = complete_stages(ctx, experiment)
-        tasks = [
-            f"{experiment.name}.train.{part.name or i}." if part else "" for i, (part, _) in enumerate(stages)
-        ]
-        last = next((i for i, each in enumerate(tasks) if each and (task or "").startswith(each)), -1)
-        stage = stages[record.position if isinstance(record, StageRef) else last][1] if stages else None
+        stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
         rule = stage.sub("reward") if stage is not None else None
         if stage is not None and rule is None:
             ctx.report(_explain_none(f"`{experiment.name}` is trained without a reward", program))

@@ -42,7 +42,7 @@ report odd --out shown
 frontier out/arms/base/curves.json -o edge.json --base mite
 reg {CURVES} --frontier edge.json --l-max 16 --base mite
 diff tiny.reo tiny.reo
-reward tiny.reo tiny --run odd
+reward tiny.reo tiny --length 3,4 --correct yes,no
 run tiny.reo --local --quiet --set length=3 --out out
 diff tiny.reo tiny.reo --amend tiny.steps=4
 gc --dry-run

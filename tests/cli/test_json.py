@@ -95,7 +95,6 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "reward": [
         ("reward", "tiny.reo", "--group", "group.json"),
         ("reward", "tiny.reo", "std.rewards.hgpo", "--length", "4", "--correct", "yes", "--given", "mode=0"),
-        ("reward", "tiny.reo", "std.rewards.kimi_length(1)", "--run", "small"),
     ],
     "accept": [("accept", "tiny.reo", *ACCEPTED, "--because", "a test")],
     "plan": [

@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
-import polars as pl
 import pytest
 
-from reodsl.cli import groups
-from reodsl.diagnostics import Problem
-from runners.train.gather import ROLLOUTS
 from tests.called import SPECS, call
 
 OWN = """reward short(alpha: number = 0.5) {
@@ -109,9 +104,6 @@ def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
     ("more", "said_of_it"),
     [
         (("--group", "group.json"), "--length and --correct and --group give two groups"),
-        (("--step", "3"), "--step is of responses of a past run"),
-        (("--task", "vanilla.train.s1"), "--task is of responses of a past run"),
-        (("--question", "q1"), "--question is of responses of a past run"),
     ],
 )
 def test_no_option_is_read_and_passed_over(
@@ -178,130 +170,6 @@ def test_an_outcome_over_splits_says_where_they_are(said: Said) -> None:
     assert [each["sections"][0]["reward"] for each in found["responses"]] == [0.5, 0.5]
     text = said("own.reo", "r(at: reached([5 tokens, 12 tokens, 20 tokens]))", *GROUP)
     assert "splits of response 1 = 5, 10 tokens\nsplits of response 2 = 5, 12, 20 tokens" in text
-
-
-def test_rows_of_a_past_run(said: Said) -> None:
-    rows = [
-        {
-            "step": 3, "question": f"q{number // 2}", "rollout": number % 2, "tokens": 10 * (number + 1),
-            "finish": "stop", "weight_versions": [2], "mode": None, "budget": 15, "correct": number % 2 == 0,
-            "reward": 0.0, "cuts": [8], "forced": [True], "bare_cuts": [6], "bare": [True],
-        }
-        for number in range(4)
-    ]  # fmt: skip
-    pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("rollouts.parquet")
-    past = ("--run", "rollouts.parquet")
-    found = json.loads(said("own.reo", "std.rewards.l1_exact", *past, "--question", "q1", "--json"))
-    assert (found["question"], found["step"], found["questions"]) == ("q1", 3, 2)
-    rewards = [each["sections"][0]["reward"] for each in found["responses"]]
-    assert rewards == pytest.approx([1 - 0.0003 * 15, -0.0003 * 25])
-    # The bare prefix holds the answer from 6 tokens on.
-    bare = "std.rewards.first_budget_alone(at: [{} tokens, 64 tokens])"
-    for budget, expected in ((5, 0.0), (7, 1.0)):
-        one = json.loads(said("own.reo", bare.format(budget), *past, "--json"))["responses"][0]
-        assert one["sections"][0]["reward"] == expected
-    told = said("own.reo", "std.rewards.reo(at: [8 tokens, 9 tokens, 64 tokens])", *past, code=1)
-    assert "the forced answer at 9 tokens" in told
-    assert "give a reward that cuts where the run did" in told
-    assert "steps 3 to 3 are there" in said("own.reo", *past, "--step", "4", code=1)
-    assert "it has q0, q1" in said("own.reo", *past, "--question", "q9", code=1)
-    assert "--length and --correct and --run give two" in said("own.reo", *past, "--correct", "yes", code=1)
-
-
-def test_a_past_run_tells_what_its_tracks_were(said: Said) -> None:
-    rows = [
-        {"step": 2, "question": "q", "rollout": at, "tokens": 10, "finish": "stop", "correct": True}
-        | {"cuts": [], "forced": [], "bare_cuts": [], "bare": []}
-        for at in range(2)
-    ]
-    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
-    Path("moving.reo").write_text(MOVING)
-    past = ("moving.reo", "priced_by_track", "--run", "rollouts.parquet")
-
-    def price(*given: str) -> float:
-        found = json.loads(said(*past, *given, "--json"))
-        assert found["responses"][0]["sections"][0]["reward"] == pytest.approx(1 - found["tracks"]["price"])
-        return float(found["tracks"]["price"])
-
-    assert price() == pytest.approx(0.1)
-    pl.DataFrame({"step": [1, 2], "track_price": [0.1, 0.75]}).write_parquet("metrics.parquet")
-    assert price() == 0.75
-    assert "track price = 0.75, as the run had it\n" in said(*past)
-    assert "track price = 0.5, as given\n" in said(*past, "--given", "price=0.5")
-    assert price("--given", "price=0.5") == 0.5
-    pl.DataFrame({"step": [1, 2], "track_price": ["a", "b"]}).write_parquet("metrics.parquet")
-    assert price() == pytest.approx(0.1)
-    pl.DataFrame({"at": [1, 2]}).write_parquet("metrics.parquet")
-    assert "--> metrics.parquet" in said(*past, code=1)
-    Path("metrics.parquet").write_bytes(b"no table")
-    assert "cannot be read" in said(*past, code=1)
-
-
-def test_a_past_run_has_the_whole_batch(said: Said) -> None:
-    rows = [
-        {"step": 1, "question": f"q{number // 2}", "rollout": number % 2, "tokens": 10 * (number + 1)}
-        | {"finish": "stop", "correct": True, "cuts": [], "forced": [], "bare_cuts": [], "bare": []}
-        for number in range(6)
-    ]
-    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
-    Path("over.reo").write_text(
-        "reward over { len(y) / 10 tokens * max(len(z) - min(len(w) for w in group) for z in batch) / 1K tokens"
-        " + max(len(z) for z in batch) / 1K tokens }"
-    )
-    found = json.loads(said("over.reo", "--run", "rollouts.parquet", "--question", "q1", "--json"))
-    rewards = [each["sections"][0]["reward"] for each in found["responses"]]
-    assert rewards == pytest.approx([(3 * 10 + 60) / 1024, (4 * 10 + 60) / 1024])
-
-
-@pytest.mark.parametrize(
-    ("stage", "words"), [("first", "reward = correct(y)"), ("second", "reward = -len(y)")]
-)
-def test_a_past_run_is_tried_on_the_reward_of_its_stage(
-    stage: str, words: str, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether the task is named, or is the only one whose training has ended."""
-    staged = (
-        "reward shorter { -len(y) / 1 token }\n"
-        "experiment staged = small { stage first { reward = outcome }, stage second { reward = shorter } }\n"
-    )
-    Path("staged.reo").write_text((SPECS / "quickstart.reo").read_text() + staged)
-    row = {"step": 1, "question": "q", "rollout": 0, "tokens": 10, "finish": "stop", "correct": True}
-    row |= {"cuts": [], "forced": [], "bare_cuts": [], "bare": []}
-    pl.DataFrame([row], schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
-    task = f"staged.train.{stage}.s1"
-    assert words in said("staged.reo", "staged", "--run", "rollouts.parquet", "--task", task)
-    run = SimpleNamespace(name="run", tasks={task: "."})
-    for name, found in (("existing_store", SimpleNamespace(path=Path)), ("records", [run]), ("pick", run)):
-        monkeypatch.setattr(groups, name, lambda *_, found=found: found)
-    assert words in said("staged.reo", "staged", "--run", "run")
-
-
-def test_a_run_whose_trainings_have_not_ended_says_what_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = SimpleNamespace(name="begun", tasks={})
-    for name, found in (("existing_store", None), ("records", [run]), ("pick", run)):
-        monkeypatch.setattr(groups, name, lambda *_, found=found: found)
-    with pytest.raises(Problem) as caught:
-        groups.find_table("begun", None, None, None)
-    (told,) = caught.value.diagnostics
-    assert (told.code, told.help) == ("E0124", "run it until a training has ended")
-
-
-def test_a_past_run_tells_which_responses_have_an_answer(said: Said) -> None:
-    rows = [
-        {"step": 1, "question": "q", "rollout": at, "tokens": 9, "finish": "stop", "correct": False}
-        | {"answered": at == 1, "cuts": [], "forced": [], "bare_cuts": [], "bare": []}
-        for at in range(2)
-    ]
-    pl.DataFrame(rows, schema_overrides=ROLLOUTS).write_parquet("rollouts.parquet")
-    Path("box.reo").write_text("reward r { correct(y) + 0.1 * answered(y) }\n")
-    found = json.loads(said("box.reo", "--run", "rollouts.parquet", "--json"))
-    assert [each["sections"][0]["reward"] for each in found["responses"]] == [0, 0.1]
-    # A table may be anybody's.
-    for other in (pl.lit("yes").alias("answered"), pl.lit(None).alias("answered")):
-        pl.read_parquet("rollouts.parquet").with_columns(other).write_parquet("rollouts.parquet")
-        assert "reads `answered(y)`" in said("box.reo", "--run", "rollouts.parquet", code=1)
-    pl.read_parquet("rollouts.parquet").drop("answered").write_parquet("rollouts.parquet")
-    assert "reads `answered(y)`" in said("box.reo", "--run", "rollouts.parquet", code=1)
 
 
 @pytest.mark.parametrize(
@@ -481,25 +349,3 @@ def test_values_stand_for_code_and_verdicts_that_nobody_is_asked_for(what: str, 
     told = said("coded.reo", what, *HAND, code=1)
     assert 'reads `python("style.py:score", y)`' in told
     assert "give `--given style.py:score=…`" in told
-
-
-def test_values_go_together_with_the_responses_of_a_run(said: Said) -> None:
-    Path("coded.reo").write_text(CODED)
-    rows = [
-        {
-            **dict.fromkeys(ROLLOUTS),
-            "step": 1,
-            "question": "q1",
-            "rollout": n,
-            "tokens": 8,
-            "correct": n == 0,
-            "finish": "stop",
-            **{name: [] for name in ("cuts", "forced", "bare_cuts", "bare", "weight_versions")},
-        }
-        for n in range(2)
-    ]
-    pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("past.parquet")
-    past = ("coded.reo", "coded", "--run", "past.parquet")
-    found = json.loads(said(*past, "--given", "style.py:score=1,0", "--json"))
-    assert [each["sections"][0]["reward"] for each in found["responses"]] == [1.0, -0.5]
-    assert "--given style.py:score=…" in said(*past, code=1)

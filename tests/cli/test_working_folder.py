@@ -73,7 +73,7 @@ RUNS = [
     "ls --verify",
     "watch quickstart",
     "export quickstart --to inspect",
-    "reward study.reo vanilla --run quickstart",
+    "reward study.reo vanilla --length 10,20 --correct yes,no",
     "rehearse study.reo --tokens 16 --steps 1",
     "gc --dry-run",
 ]

@@ -18,6 +18,10 @@ COMMANDS = {
     "reodsl plan --out": ("plan", "x.reo", "--out", "plan.json"),
     "reodsl push": ("push", "quickstart", "reo_exp", "me/tiny-reo"),
     "reodsl run --notify": ("run", "x.reo", "--notify", "https://example.com"),
+    **{
+        f"reodsl reward --{option}": ("reward", "x.reo", f"--{option}", "3")
+        for option in ("run", "task", "step", "question")
+    },
     "reodsl run --track mlflow": ("run", "x.reo", "--track", "mlflow"),
 }
 """How a command line holds each name of a command or an option."""
