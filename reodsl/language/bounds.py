@@ -9,6 +9,8 @@ from reodsl.diagnostics.model import Diagnostic, Span, error, note
 
 MOST_STEPS = 1_000_000
 """About two microseconds each."""
+EDITOR_STEPS = 300_000
+"""Steps for an editor, which waits for each answer; the library's largest module takes a seventh of them."""
 MOST_ERRORS = 100
 """Errors after which no more is looked for: as many are shown."""
 MOST_ARMS = 400
@@ -52,9 +54,10 @@ class Enough(Exception):
 class Spent:
     """The work of checking a spec so far: steps by their purpose, and candidates of greedy schedules.
 
-    `refused` says why nothing more of the spec is looked at, once a bound was passed.
+    There are at most `most` steps. `refused` says why nothing more of the spec is looked at, once a bound was passed.
     """
 
+    most: float = MOST_STEPS
     steps: float = 0
     by: dict[What, float] = field(default_factory=lambda: dict.fromkeys(_COSTS, 0))
     candidates: int = 0
@@ -65,8 +68,16 @@ class Spent:
         cost = _COSTS[what] * count
         self.steps += cost
         self.by[what] += cost
-        if self.steps <= MOST_STEPS:
+        if self.steps <= self.most:
             return
+        if self.most < MOST_STEPS:
+            self.refused = note(
+                "N0101",
+                f"an editor takes {self.most:,} steps to check a spec, and this one needs more",
+                place,
+                "`reodsl check` looks at all of it",
+            )
+            raise Enough
         most = max(self.by, key=lambda each: self.by[each])
         self.refused = error(
             "E0216",

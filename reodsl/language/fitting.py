@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reodsl.diagnostics.model import Span
 from reodsl.ir.names import Form
 from reodsl.ir.setting import (
     A,
@@ -351,17 +352,16 @@ def make_default(field: Setting, at: tree.Call | tree.Ident) -> Value:
 
 def make_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
     """Return plain data as a value in a field's type."""
+    return _value_of(data, field.type, at.span)
 
-    def value_of(each: Any, type_: Type) -> Value:
-        if isinstance(type_, Either):
-            type_ = type_.options[0]
-        if isinstance(each, tuple) and isinstance(type_, Many):
-            return Value(Items(tuple(value_of(item, type_.item) for item in each)), at.span)
-        if isinstance(each, str):
-            return Value(Symbol(each) if isinstance(type_, OneOf) else each, at.span)
-        if isinstance(each, bool):
-            return Value(each, at.span)
-        unit = read_unit(type_) if isinstance(type_, Num) else ()
-        return Value(Quantity(each, unit), at.span)
 
-    return value_of(data, field.type)
+def _value_of(data: Any, type_: Type, at: Span) -> Value:
+    if isinstance(type_, Either):
+        type_ = type_.options[0]
+    if isinstance(data, tuple) and isinstance(type_, Many):
+        return Value(Items(tuple(_value_of(item, type_.item, at) for item in data)), at)
+    if isinstance(data, str):
+        return Value(Symbol(data) if isinstance(type_, OneOf) else data, at)
+    if isinstance(data, bool):
+        return Value(data, at)
+    return Value(Quantity(data, read_unit(type_) if isinstance(type_, Num) else ()), at)

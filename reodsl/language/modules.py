@@ -63,7 +63,8 @@ class Imported:
 
 def _parse(source: Source, most: int) -> ParseResult:
     """Parse a text. An editor asks for the same texts at every key, so those below any limit are kept."""
-    return _parse_kept(source) if len(source.text) < most else parse(source, most)
+    kept = _parse_kept(source)
+    return kept if kept.tokens <= most else parse(source, most)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.bounds import Enough
+from reodsl.language.bounds import MOST_STEPS, Enough, Spent
 from reodsl.language.changes import read_changes, report_unmet
 from reodsl.language.context import Context, Failed
 from reodsl.language.declare import new_context
@@ -48,18 +48,22 @@ class Program:
 
 
 def load(
-    path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str], drafts: Mapping[str, str] = {}
+    path: str | Path,
+    sets: Mapping[str, str],
+    amends: Mapping[str, str],
+    drafts: Mapping[str, str] = {},
+    most: float = MOST_STEPS,
 ) -> Program:
     """Read, parse and evaluate a spec and its imports. Findings are in the context; nothing is raised.
 
-    `drafts` are texts, by resolved path, that replace files of the disk.
+    `drafts` are texts, by resolved path, that replace files of the disk, and `most` bounds the steps.
     """
     place = Path(path)
     try:
         root = place.resolve().parent
     except (OSError, RuntimeError, ValueError):
         root = place.parent
-    modules = Modules(root, drafts)
+    modules = Modules(root, drafts, spent=Spent(most))
     main = modules.main(place)
     return evaluate(modules, main, sets, amends)
 

@@ -123,12 +123,12 @@ class Record:
 
     def at(self, path: str) -> Slot | None:
         """Return the slot at a dotted path, such as `optim.lr`."""
-        if "." not in path:
-            return self.fields.get(path)
-        folder, _, name = path.rpartition(".")
-        slot = self.at(folder)
-        inner = slot.value.data if slot is not None else None
-        return inner.fields.get(name) if isinstance(inner, Record) else None
+        head, inside, rest = path.partition(".")
+        slot = self.fields.get(head)
+        if slot is None or not inside:
+            return slot
+        inner = slot.value.data
+        return inner.at(rest) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
         """Return this record with one setting replaced."""

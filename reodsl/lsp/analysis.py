@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
 from reodsl.diagnostics.render import sort_diagnostics
+from reodsl.language.bounds import EDITOR_STEPS
 from reodsl.language.checks import check_program
 from reodsl.language.modules import LIBRARY, STD, Imported, ParsedFile
 from reodsl.language.program import Program, load
@@ -192,7 +193,7 @@ class Finding:
 def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
     """Compile the file at `path`; the `texts` of open editors stand in for their files. Raises nothing."""
     drafts = {str(each.resolve()): text for each, text in texts.items()}
-    program = load(path, {}, {}, drafts)
+    program = load(path, {}, {}, drafts, EDITOR_STEPS)
     sources = program.context.modules.sources
     text = texts.get(path)
     shown = text if text is not None else sources.get(str(path), "")

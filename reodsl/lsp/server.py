@@ -75,8 +75,9 @@ def serve() -> None:
     # A handler would run only between two steps of Python, and the loop may just have begun to wait for the editor.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     threading.Thread(target=_leave, daemon=True).start()
-    # What is imported stays: a collection that looked through it all would hold up every tenth answer.
+    # A collection would hold up every tenth answer: there is one after each change, and what is imported stays.
     gc.freeze()
+    gc.disable()
     # The server closes its end when it stops; standard output itself stays open for the command line.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         make_server().start_io(stdout=out)
@@ -268,6 +269,7 @@ def _publish(server: LanguageServer) -> None:
     for document in server.workspace.text_documents.values():
         analysis = _analysis(server, document.uri)
         _send(server, document.uri, [_diagnostic(server, analysis, each) for each in list_findings(analysis)])
+    gc.collect()
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:

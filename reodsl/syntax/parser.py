@@ -123,10 +123,12 @@ def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnost
 
     wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda each: each.labels[0].span)
     unbalanced = {item_of(each) for each in wrong if each.code in BRACKETS}
-    firsts = {item: next(each for each in wrong if item_of(each) == item) for item in unbalanced}
+    # The last one that is set is the first.
+    firsts = {item_of(each): each for each in reversed(wrong)}
 
     def follows(each: Diagnostic) -> bool:
-        first = firsts.get(item_of(each), each)
+        item = item_of(each)
+        first = firsts[item] if item in unbalanced else each
         # Brackets of different lines are mistakes of their own.
         own = {first.code, each.code} <= BRACKETS and first.labels[0].span.line != each.labels[0].span.line
         return each.severity == "error" and each is not first and not own

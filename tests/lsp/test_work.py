@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.language import check_file
+from reodsl.language.bounds import EDITOR_STEPS
 from reodsl.lsp import analysis as analysed
-from reodsl.lsp.analysis import Analysis, analyse, range_of
+from reodsl.lsp.analysis import Analysis, analyse, list_findings, range_of
 from reodsl.lsp.colours import hints, symbols
 from reodsl.lsp.complete import completions
 from reodsl.lsp.fixes import fixes
@@ -22,6 +24,10 @@ from std.miniature import overthinker, chain_train, chain_suite
 from std.rewards import outcome
 recipe small = ppo { base = overthinker, data = chain_train, reward = outcome, eval = chain_suite }
 """
+FULL = HEAD.replace("recipe small", "recipe full").replace(
+    "eval = chain_suite",
+    "eval = chain_suite, steps = 9 steps, max_prompt = 32 tokens, rollout { max_tokens = 64 tokens }",
+)
 TEXTS: dict[str, tuple[str, Callable[[int], str]]] = {
     "experiments": (
         "small {",
@@ -101,6 +107,62 @@ def test_work_grows_with_the_text(name: str, tmp_path: Path) -> None:
     for request, answer in REQUESTS.items():
         steps = [count_steps(partial(answer, *where)) for where in (small, large)]
         assert steps[1] <= 2.4 * steps[0], (request, steps)
+
+
+WHOLE: dict[str, Callable[[int], str]] = {
+    "experiments": lambda n: (
+        HEAD + "".join(f"experiment e{i} = full {{ steps = {i} steps }}\n" for i in range(n))
+    ),
+    "stages": lambda n: (
+        HEAD
+        + f"experiment e = full {{ {' '.join(f'stage s{i} {{ steps = {i} steps }}' for i in range(n))} }}\n"
+    ),
+    "studies": lambda n: (
+        HEAD
+        + "".join(
+            f"study s{i} {{ eval = chain_suite\n arm a = full\n arm b = full {{ steps = 5 steps }} }}\n"
+            for i in range(n)
+        )
+    ),
+    "arms": lambda n: (
+        HEAD
+        + f"study s {{ {', '.join(f'arm a{i} = full {{ steps = {i} steps, seed = 2 }}' for i in range(n))} }}"
+    ),
+    "brackets that stay open": lambda n: (
+        HEAD + "".join(f"experiment e{i} = full {{ steps\n" for i in range(n))
+    ),
+}
+
+
+def count_whole(folder: Path, text: str, other: str) -> int:
+    """Count the steps to compile and to check a text that imports another, which was read before."""
+    (folder / "other.reo").write_text(other)
+    texts = {folder / "spec.reo": f"from .other import full\n{text}"}
+    analyse(folder / "other.reo", texts)
+    analyse(folder / "spec.reo", {folder / "spec.reo": "from .other import full\n"})
+    return count_steps(lambda: list_findings(analyse(folder / "spec.reo", texts)))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_work_of_a_whole_file_grows_with_it_and_not_with_its_neighbour(name: str, tmp_path: Path) -> None:
+    many = FULL + "".join(f"experiment n{i} = full {{ steps = {i} steps }}\n" for i in range(2000))
+    assert len(many) < 100_000
+    small, large = (count_whole(tmp_path, WHOLE[name](size), FULL) for size in (40, 80))
+    assert large <= 2.3 * small
+    # Names are suggested and declarations found among those of the neighbour. To read one anew takes some 300 steps.
+    assert count_whole(tmp_path, WHOLE[name](80), many) <= 1.1 * large + 70 * 2000
+
+
+def test_the_work_of_an_editor_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(
+        FULL + "".join(f"experiment e{i} = full {{ steps = {i + 1} steps }}\n" for i in range(2000))
+    )
+    found = analyse(path, {})
+    last = list_findings(found)[-1]
+    assert (last.code, last.severity) == ("N0101", "note")
+    assert 1 < found.program.context.modules.spent.steps / EDITOR_STEPS < 1.001
+    assert [each.code for each in check_file(path).diagnostics] == []
 
 
 def test_a_text_is_scanned_and_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,11 @@ def _check(program: Program) -> Iterator[Diagnostic]:
         if not case.repeated:
             yield from _check_case(case)
     yield from check_data(program)
+    arms: dict[int, list[Case]] = {}
+    for case in listed:
+        arms.setdefault(id(case.study), []).append(case)
     for study in program.list_type(DeclaredStudy, "study").values():
-        arms = [case for case in listed if case.study is study]
-        findings = list(run_checks(STUDY_CHECKS, StudyCase(study, ctx, study, arms)))
+        findings = [*run_checks(STUDY_CHECKS, StudyCase(study, ctx, study, arms.get(id(study), [])))]
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):
             findings.extend(check_runnable(ctx, study))

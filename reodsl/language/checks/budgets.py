@@ -15,8 +15,8 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    means_same,
     ppo_check,
-    strip_names,
 )
 from reodsl.language.checks.data import check_vocabularies
 from reodsl.language.context import Context
@@ -166,7 +166,7 @@ def _check_sampled_questions(
     every = find_questions(wanted)
     if wanted is None or every is None:
         return
-    if any(strip_names(each.sub("data")) in (strip_names(wanted), strip_names(every)) for each in sampled):
+    if any(means_same(each.sub("data"), one) for each in sampled for one in (wanted, every)):
         return
     theirs = next((data for each in sampled if (data := each.sub("data")) is not None), None)
     yield warning(

@@ -297,6 +297,14 @@ def strip_names(record: Record | None) -> object:
     return (record.kind, settings, parts)
 
 
+def means_same(one: object, other: object) -> bool:
+    """Return whether two records mean the same, or two values are equal."""
+    if one is other:
+        return True
+    first, second = (strip_names(each) if isinstance(each, Record) else each for each in (one, other))
+    return bool(first == second)
+
+
 @dataclass(frozen=True, slots=True)
 class StudyCase(View):
     """A study with the cases of its arms."""

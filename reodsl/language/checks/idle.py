@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.context import Context
 from reodsl.language.idle import NEEDS, Need, Surroundings, find_setting, list_idle
+from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import samples_on_gpus
 from reodsl.language.values import Record, Slot, list_records
@@ -128,16 +130,27 @@ def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
 
 def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:
     """Return the declarations around a place, outermost first."""
-    start = place.line, place.column
-    return [
-        each
-        for module in filter(None, ctx.modules.loaded.values())
-        if module.path == place.path
-        for item in module.items.values()
-        if item.span.line <= place.line <= item.span.end_line
-        for each in tree.walk(item)
-        if isinstance(each, tree.Decl) and _holds(each.span, start)
-    ]
+    start, found = (place.line, place.column), []
+    for module in ctx.modules.loaded.values():
+        if module is not None and module.path == place.path:
+            begins, chains = ctx.compute_once("declarations", module, partial(_index, module))
+            around = chains[bisect_right(begins, start) - 1] if begins and begins[0] <= start else ()
+            found += [each for each in around if _holds(each.span, start)]
+    return found
+
+
+def _index(module: ParsedFile) -> tuple[list[tuple[int, int]], list[tuple[tree.Decl, ...]]]:
+    """Return where the declarations of a module begin, in order, and each with those around it, itself the last."""
+    begins: list[tuple[int, int]] = []
+    chains: list[tuple[tree.Decl, ...]] = []
+    for item in module.items.values():
+        for each in tree.walk(item):
+            if isinstance(each, tree.Decl):
+                begin = each.span.line, each.span.column
+                outer = chains[-1] if chains else ()
+                chains.append((*(one for one in outer if _holds(one.span, begin)), each))
+                begins.append(begin)
+    return begins, chains
 
 
 def _holds(span: Span, start: tuple[int, int]) -> bool:

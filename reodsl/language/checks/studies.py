@@ -20,6 +20,7 @@ from reodsl.language.checks.cases import (
     View,
     case_check,
     finding_at,
+    means_same,
     strip_names,
     study_check,
 )
@@ -562,7 +563,7 @@ def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
         return
     for arm in study.arms:
         ours = arm.experiment.sub("cluster")
-        if ours is None or arm.experiment.is_trained or _are_equal(ours, whole):
+        if ours is None or arm.experiment.is_trained or means_same(ours, whole):
             continue
         yield View(arm.experiment)["cluster"].warning(
             "W0520",
@@ -677,13 +678,7 @@ def check_seed_of_start(case: Case) -> Iterator[Diagnostic]:
 
 
 def _have_equal(one: SettingView, other: SettingView) -> bool:
-    values = [plain(each.value) for each in (one, other)]
-    first, second = (strip_names(each) if isinstance(each, Record) else each for each in values)
-    return bool(first == second)
-
-
-def _are_equal(one: Record, whole: Record) -> bool:
-    return strip_names(one) == strip_names(whole)
+    return means_same(plain(one.value), plain(other.value))
 
 
 def _explain_room(part: Record, whole: Record) -> str:

@@ -701,35 +701,6 @@ def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Ex
 
     That is alike for the responses of a question, or `over_batch` for those of all questions.
     """
-    read: dict[int, dict[Expression | int, Expression] | None] = {}
-
-    def factors(data: Expression) -> dict[Expression | int, Expression] | None:
-        """Return the factors of the whole, or None for 0, of which everything is one. What is shared is read once."""
-        if id(data) not in read:
-            read[id(data)] = multiplied(data)
-        return read[id(data)]
-
-    def multiplied(data: Expression) -> dict[Expression | int, Expression] | None:
-        match data:
-            case Constant(value=0.0):
-                return None
-            case Variable() if data.name in lets and differs(data, lets):
-                return factors(lets[data.name])
-            case Negation(fn="neg"):
-                return factors(data.value)
-            case Infix(fn="/"):
-                return factors(data.left)
-            case Infix(fn="*" | "+" | "-"):
-                left, right = factors(data.left), factors(data.right)
-                if data.fn == "*":
-                    return None if left is None or right is None else left | right
-            case If():
-                left, right = factors(data.then), factors(data.other)
-            case _:
-                return {data if isinstance(data, (Constant, Variable)) else id(data): data}
-        if left is None or right is None:
-            return right if left is None else left
-        return {key: each for key, each in left.items() if key in right}
 
     def is_alike(data: Expression) -> bool:
         nodes = list(_all(data, lets))
@@ -738,7 +709,41 @@ def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Ex
         sign = isinstance(data, Constant) and abs(data.value) == 1
         return not (sign or of_split or differs(data, lets) or (over_batch and of_question))
 
-    return [each for each in (factors(data) or {}).values() if is_alike(each)]
+    return [each for each in (_find_factors(data, lets, {}) or {}).values() if is_alike(each)]
+
+
+Factors: TypeAlias = dict[Expression | int, Expression] | None
+"""Factors that multiply a whole expression; None for 0, of which everything is a factor."""
+
+
+def _find_factors(data: Expression, lets: Lets, read: dict[int, Factors]) -> Factors:
+    """Return the factors of an expression; `read` has those of what is shared."""
+    if id(data) not in read:
+        read[id(data)] = _multiplied(data, lets, read)
+    return read[id(data)]
+
+
+def _multiplied(data: Expression, lets: Lets, read: dict[int, Factors]) -> Factors:
+    match data:
+        case Constant(value=0.0):
+            return None
+        case Variable() if data.name in lets and differs(data, lets):
+            return _find_factors(lets[data.name], lets, read)
+        case Negation(fn="neg"):
+            return _find_factors(data.value, lets, read)
+        case Infix(fn="/"):
+            return _find_factors(data.left, lets, read)
+        case Infix(fn="*" | "+" | "-"):
+            left, right = (_find_factors(each, lets, read) for each in (data.left, data.right))
+            if data.fn == "*":
+                return None if left is None or right is None else left | right
+        case If():
+            left, right = (_find_factors(each, lets, read) for each in (data.then, data.other))
+        case _:
+            return {data if isinstance(data, (Constant, Variable)) else id(data): data}
+    if left is None or right is None:
+        return right if left is None else left
+    return {key: each for key, each in left.items() if key in right}
 
 
 _SPLIT = Variable(name="L")
