@@ -185,14 +185,9 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
 
 def on_ray(gpus: int, placement: str) -> tuple[str, ...]:
     """What a spec without a cluster is given to run servers and trainers on that many GPUs of this machine, by Ray."""
-    settings = {
-        "engine": "sglang",
-        "cluster": CLUSTER,
-        "cluster.gpus_per_node": str(gpus),
-        "cluster.placement": placement,
-    }
-    if placement == "apart":
-        settings["cluster.rollout_share"] = "50%"
+    share = ", rollout_share = 50%" if placement == "apart" else ""
+    cluster = f"{CLUSTER} {{ gpus_per_node = {gpus}, placement = {placement}{share} }}"
+    settings = {"engine": "sglang", "cluster": cluster}
     return tuple(word for name, value in settings.items() for word in ("--amend", f"{name}={value}"))
 
 

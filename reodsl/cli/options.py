@@ -46,8 +46,8 @@ amend_option = click.option(
     "amends",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="Change any setting, or an argument in it, as in --amend optim.lr=1e-6, --amend reo_exp.steps=12 or"
-    " --amend eval.samples=4. The report says that it is not in the spec.",
+    help="Change any setting of a declaration or of all experiments, as in --amend optim.lr=1e-6 or"
+    " --amend reo_exp.steps=12. The report says that it is not in the spec.",
 )
 
 

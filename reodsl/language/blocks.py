@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -15,21 +15,18 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Condition, Kind, Many
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Failed, attempt, return_value, try_all
-from reodsl.language.evaluate import bind_argument, check_length, evaluate, evaluate_as
-from reodsl.language.finish import fill_defaults
+from reodsl.language.evaluate import check_length, evaluate, evaluate_as
 from reodsl.language.fitting import describe_type, fit
-from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.hints import BLOCK_NAMES, report_setting
 from reodsl.language.modules import ParsedFile, describe_duplicate
 from reodsl.language.reward.selection import type_question_condition
-from reodsl.language.suggest import list_names, nearest, suggest
+from reodsl.language.suggest import nearest, suggest
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
     Child,
     Compound,
     DeclaredExperiment,
     DeclaredStage,
-    Definition,
     Items,
     Record,
     Scope,
@@ -58,9 +55,6 @@ def lay_block(
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
-            case tree.Assignment() | tree.Nested() if lost := _find_lost(result, kind, item):
-                ctx.error("E0211", lost[0], item.name.span, help=lost[1])
-                result = replace(result, broken=result.broken | {item.name.name})
             case tree.Assignment():
                 if _first(ctx, item.name, seen):
                     result = _lay(ctx, result, item, scope, doc, kind)
@@ -209,17 +203,15 @@ def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: s
     if field is None:
         report_setting(ctx, kind, item.name)
         return record
-    slot = record.fields.get(name)
-    if not isinstance(field.type, Block) and _target(item) and slot is not None:
-        value = lay_over(ctx, slot.value, item.block, scope, name)
-        return record.with_field(name, Slot(value, item.name.span, before=slot))
     if not isinstance(field.type, Block):
-        ctx.error(
-            "E0301",
-            f"`{name}` is {describe_type(field.type)}, not a block",
-            item.name.span,
-            help=f"write `{field.example or name + ' = …'}`",
-        )
+        helps = f"write `{field.example or name + ' = …'}`"
+        if item.span.path.startswith("--amend"):
+            named, setting = record.sub(name), item.span.path.rpartition(".")[2]
+            helps = "write the setting whole"
+            if named is not None and named.name and named.kind in KINDS:
+                helps += f", or amend what it names: `--amend {named.name}.{setting}=…`"
+        words = f"`{name}` is {describe_type(field.type)}, not a block"
+        ctx.error("E0301", words, item.name.span, help=helps)
         return record
     if item.args:
         ctx.error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
@@ -227,119 +219,6 @@ def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: s
     inner = before or Section(field.type.kind, {}, item.name.span, name)
     inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
-
-
-ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "task", "traces")
-"""Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
-
-
-def lay_over(ctx: Context, value: Value, block: tree.BraceBlock, scope: Scope, what: str) -> Value:
-    """Return a value with settings or arguments of it replaced by those of an `--amend`. Raises `Failed`."""
-    data, item = value.data, block.items[0]
-    if not isinstance(item, (tree.Assignment, tree.Nested)):
-        return value
-    name, place, target = item.name.name, item.name.span, _target(item)
-    around = target.rpartition(".")[0]
-    kind = KINDS.get(data.kind) if isinstance(data, Record) else None
-    if isinstance(data, Definition):
-        params = {param.name.name: param for param in data.item.params or ()}
-        if name not in params:
-            words = f"the {data.kind} `{data.item.name.name}` has no argument `{name}`"
-            helps = suggest(name, params, "it takes")
-            if not params:
-                helps = f"it takes none; name another: `--amend {around}=…`"
-            ctx.fail("E0211", words, place, help=helps)
-        given = data.args.get(name)
-        if isinstance(item, tree.Assignment):
-            bound = bind_argument(ctx, data, params[name], item.value, scope)
-        elif given is None:
-            helps = f"write it whole: `--amend {target}=…`"
-            ctx.fail("E0211", f"`{name}` is not given there", place, help=helps)
-        else:
-            bound = lay_over(ctx, given, item.block, scope, name)
-        return Value(replace(data, args={**data.args, name: bound}), place)
-    if isinstance(data, Record) and data.kind == "selected":
-        part, inner = "selection", block
-        if name == "pool" and isinstance(item, tree.Nested):
-            part, inner = "pool", item.block
-        slot = data.fields[part]
-        picked = lay_over(ctx, slot.value, inner, scope, part)
-        return Value(data.with_field(part, Slot(picked, place, before=slot)), place)
-    if isinstance(data, Record) and data.called is not None:
-        called = data.called.function.name if isinstance(data.called.function, tree.Name) else ""
-        again = lay_block(ctx, data, block, scope, data.doc, SIGNATURES.get(called, REASONING_STEPS))
-        if again.broken:
-            raise Failed
-        if called not in SIGNATURES:
-            return Value(again, data.called.span)
-        return call_function(ctx, called, dict(again.fields), data.called)
-    if isinstance(data, Record) and kind is not None and kind.name not in ELSEWHERE:
-        whole: Record = lay_block(ctx, replace(data, owner=None), block, scope, data.doc)
-        if not kind.partial and kind.form != "call":
-            whole = fill_defaults(ctx, whole, kind)
-        if whole.broken:
-            raise Failed
-        return replace(value, data=whole)
-    words, helps = f"and has no `{name}`", f"write it whole: `--amend {around}=…`"
-    if isinstance(data, Record) and data.owner is not None and data.owner[0] == scope.module.key:
-        path = data.owner[1].rpartition(".")[2] + item.span.path.removeprefix(f"--amend {around}")
-        words, helps = "which has settings of its own", f"change them there: `--amend {path}=…`"
-    ctx.fail("E0211", f"`{what}` is {describe(value)}, {words}", place, help=helps)
-
-
-def _target(item: tree.BlockItem) -> str:
-    """Return the part of an `--amend` target that leads to an item; empty for an item of a file."""
-    option, _, target = item.span.path.partition(" ")
-    while option == "--amend" and isinstance(item, tree.Nested):
-        item, target = item.block.items[0], target.rpartition(".")[0]
-    return target if option == "--amend" else ""
-
-
-def _find_lost(record: Record, kind: Kind, item: tree.Assignment | tree.Nested) -> tuple[str, str] | None:
-    """Return why an `--amend` leads to nothing in a record, with what to write instead; None where it leads to something."""
-    target, name = _target(item), item.name.name
-    around, field = target.rpartition(".")[0], kind.fields.get(name)
-    parts = record.children if isinstance(record, Section) else {}
-    if not target:
-        return None
-    if field is None and kind.form == "call":
-        return f"`{kind.name}(…)` has no argument `{name}`", suggest(name, kind.fields, "it takes")
-    if field is None and not kind.fields and name in parts:
-        return (
-            f"`{target}` has settings of its own",
-            f"change one of them: {_example_inside(around, parts, name)}",
-        )
-    if field is None and not kind.fields:
-        return f"`{around}` holds no `{name}`", suggest(name, parts, "it holds")
-    stages = record.stages if isinstance(record, DeclaredExperiment) and isinstance(item, tree.Nested) else ()
-    if field is None and any(isinstance(each, DeclaredStage) and each.name == name for each in stages):
-        path = item.span.path.replace(target, f"{target.removesuffix(name)}stages.{name}", 1)
-        return f"`{name}` is a stage of `{record.name}`", f"write `{path}=…`"
-    if field is not None and isinstance(field.type, Block) and isinstance(item, tree.Assignment):
-        if field.type.alone and isinstance(item.value, tree.Call):
-            return None
-        settings, inner = KINDS[field.type.kind].fields, record.sub(name)
-        helps = list_names(settings, "name one of them; its settings are")
-        if not settings:
-            parts = inner.children if isinstance(inner, Section) else {}
-            helps = f"name what it holds, and a setting of it: {_example_inside(target, parts)}"
-        return f"`{target}` is a block of settings", helps
-    if (
-        field is not None
-        and not isinstance(field.type, Block)
-        and isinstance(item, tree.Nested)
-        and name not in record.fields
-    ):
-        example = f", as in `{field.example}`" if field.example else ""
-        return f"`{name}` is not set there", f"set it whole: `--amend {target}=…`{example}"
-    return None
-
-
-def _example_inside(target: str, parts: Mapping[str, Child], name: str | None = None) -> str:
-    """Return how to change a setting of a block's table or chart: the one called `name`, else the first."""
-    name = name or next(iter(parts), "NAME")
-    setting = next(iter(KINDS[parts[name][0].kind.name].fields)) if name in parts else "SETTING"
-    return f"`--amend {target}.{name}.{setting}=…`"
 
 
 def _suggest_for_stray(ctx: Context, item: tree.BlockItem, before: tree.BlockItem | None) -> str:

@@ -12,18 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from reodsl.diagnostics.model import error, listed
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
-from reodsl.language import blocks
 from reodsl.language.blocks import lay_block
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
 from reodsl.language.modules import ParsedFile
-from reodsl.language.resolve import WITHOUT_TRAINING, find_suite
-from reodsl.language.suggest import MOST_SHOWN, nearest, suggest
+from reodsl.language.resolve import WITHOUT_TRAINING
+from reodsl.language.suggest import suggest
 from reodsl.language.units import read_dimension, scale
 from reodsl.language.values import (
     DeclaredExperiment,
@@ -32,8 +30,6 @@ from reodsl.language.values import (
     Owner,
     Record,
     Scope,
-    Slot,
-    Value,
 )
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
@@ -165,45 +161,24 @@ def _find_owners(
 
     The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
     setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
-    and to those experiments that set it themselves. What is inside a value, such as `eval.samples`, can only be changed
-    where there is that value.
+    and to those experiments that set it themselves.
     """
     head, rest = path[0], path[1:]
     if rest:
         item = main.items.get(head)
         if isinstance(item, tree.Decl):
-            return _find_tables(main, rest, head) or [((main.key, head), rest, False)]
+            return [((main.key, head), rest, False)]
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
             return [((imported.module, imported.name), rest, False)]
         arms = [owner for owner, _ in _list_arms(main, any_member=True) if owner[1].endswith(f".{head}")]
         if arms:
             return [(owner, rest, False) for owner in arms]
-    if tables := _find_tables(main, path):
-        return tables
     studies = [study.name.name for study, _ in main.studies()]
     shared = bool(studies) and head in KINDS["study"].fields
-    inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
-    owners = [((main.key, study), path, bool(rest)) for study in studies] if shared else []
+    owners = [((main.key, study), path, False) for study in studies] if shared else []
     if head in TRAINING:
-        owners += [(owner, path, shared or inside) for owner in _list_trained(ctx, main)]
-    if head == "eval":
-        owners += [(owner, path, True) for owner, arm in _list_arms(main) if _is_elsewhere(ctx, main, arm)]
-    return owners
-
-
-def _find_tables(
-    main: ParsedFile, path: tuple[str, ...], study: str | None = None
-) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """Return the tables and charts that `report.NAME.SETTING` names, of one study or of all."""
-    if path[0] != "report" or len(path) < 3:
-        return []
-    owners: list[tuple[Owner, tuple[str, ...], bool]] = []
-    for each, _ in main.studies():
-        for item in each.block.items if each.block is not None and study in (None, each.name.name) else ():
-            block = item.block.items if isinstance(item, tree.Nested) and item.name.name == "report" else ()
-            if any(isinstance(one, tree.Decl) and one.name.name == path[1] for one in block):
-                owners.append(((main.key, f"{each.name.name}.report.{path[1]}"), path[2:], False))
+        owners += [(owner, path, shared) for owner in _list_trained(ctx, main)]
     return owners
 
 
@@ -215,15 +190,6 @@ def _list_arms(main: ParsedFile, any_member: bool = False) -> list[tuple[Owner, 
         for member in members
         if any_member or member.kind.name == "arm"
     ]
-
-
-def _is_elsewhere(ctx: Context, main: ParsedFile, arm: tree.Decl) -> bool:
-    """Return whether an arm is a checkpoint, or an experiment of the library, whose suite is behind it."""
-    if not isinstance(arm.value, tree.Name):
-        return isinstance(arm.value, tree.Call)
-    imported = main.imports.get(arm.value.name)
-    target = ctx.modules.loaded.get(imported.module or "") if imported is not None else None
-    return target is not None and target.std
 
 
 def _list_trained(ctx: Context, main: ParsedFile) -> list[Owner]:
@@ -264,20 +230,9 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
                 first = record.stages[0]
                 name = first.name if isinstance(first, DeclaredStage) else "1"
                 words = "stages are amended setting by setting"
-                helps = f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
+                helps = f"name a stage, and then its setting: `--amend {place}.stages.{name}.steps=…`"
             ctx.met.add(change.target)
             ctx.error("E0211", words, change.value.span, help=helps)
-    return record
-
-
-def amend_call(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record:
-    """Lay the changes that name a declaration over the value of its call. Raises `Failed`."""
-    for change in ctx.amends.get(owner, ()):
-        ctx.met.add(change.target)
-        value = blocks.lay_over(ctx, Value(record, record.span), change.block, scope, owner[1])
-        if not isinstance(value.data, Record):
-            raise Failed
-        record = replace(value.data, name=record.name, owner=record.owner, doc=record.doc)
     return record
 
 
@@ -288,18 +243,17 @@ def amend_stage(
     number: int,
     changes: Sequence[Override],
 ) -> DeclaredExperiment:
-    """Lay the changes of the stage at `number`: one is named by its name, or counted from 1."""
-    names = [each.name for each in parts] if changes else []
+    """Lay the changes of the stage at `number`, which name it."""
+    names = [each.name for each in parts]
     for change in changes:
-        wanted = change.path[1]
-        if wanted == names[number] or (wanted not in names and wanted == str(number + 1)):
+        if change.path[1] == names[number]:
             stage = _lay(ctx, stage, replace(change, path=change.path[2:]), parts[number].scope)
-        elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
-            near = nearest(wanted, names)
-            known = listed([f"`{name}` ({at})" for at, name in enumerate(names, start=1)], MOST_SHOWN)
-            helps = f"did you mean `{near}`?" if near else f"its stages are {known}"
-            words = f"`{stage.name}` has no stage `{wanted}`"
-            ctx.passed.setdefault(change.target, error("E0211", words, change.value.span, help=helps))
+        elif change.path[1] not in names and change.target not in ctx.met:
+            ctx.met.add(change.target)
+            words = f"`{stage.name}` has no stage `{change.path[1]}`"
+            ctx.error(
+                "E0211", words, change.value.span, help=suggest(change.path[1], names, "its stages are")
+            )
     return stage
 
 
@@ -310,35 +264,15 @@ def _lay(ctx: Context, record: R, change: Override, scope: Scope) -> R:
     if untrained and everywhere and head not in WITHOUT_TRAINING:
         return record
     slot = record.fields.get(head)
-    if slot is None and head == "eval" and isinstance(record, DeclaredExperiment):
-        suite = find_suite(record)
-        slot = None if suite is None else Slot(Value(suite, suite.span), None)
     if slot is None and change.where_set:
         return record
     if change.path == (head,) and head in UNSET and change.value == tree.Name("none", change.value.span):
         if slot is None:
-            words = f"`{head}` is set nowhere, so there is none to take away"
-            ctx.passed.setdefault(
-                change.target, error("E0211", words, change.value.span, help="leave the change out")
-            )
             return record
         ctx.met.add(change.target)
         return replace(record, fields={name: each for name, each in record.fields.items() if name != head})
-    attempt = ctx.trial() if change.where_set else ctx
-    start = record if slot is None else replace(record, fields={**record.fields, head: slot})
-    changed = blocks.lay_block(attempt, start, change.block, scope, record.doc)
-    refused = False
-    for each in attempt.reported if change.where_set else ():
-        refused = refused or each.severity == "error"
-        if each.code != "E0211":
-            ctx.met.add(change.target)
-            ctx.report(each)
-        elif change.target not in ctx.passed or (each.help or "").startswith("did you mean"):
-            ctx.passed[change.target] = each
-    if refused:
-        return record
     ctx.met.add(change.target)
-    return changed
+    return lay_block(ctx, record, change.block, scope, record.doc)
 
 
 def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
@@ -346,15 +280,9 @@ def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
     for change in changes:
         if change.target in ctx.met:
             continue
-        head = change.target.split(".")[0]
-        if change.where_set:
-            remedy = f"set it whole: `--amend {head}=…`"
-        elif change.path == tuple(change.target.split(".")):
-            remedy = f"leave it out: nothing that this spec trains could take `{head}`"
-        else:
-            remedy = f"use `{head}` in what runs, or leave it out"
-        unmet = error("E0211", f"nothing that runs has `{change.target}`", change.value.span, help=remedy)
-        ctx.report(ctx.passed.get(change.target, unmet))
+        head = change.target.partition(".")[0]
+        remedy = f"leave it out, use `{head}` in what runs, or amend the whole setting that reads it"
+        ctx.error("E0211", f"nothing that runs has `{change.target}`", change.value.span, help=remedy)
         ctx.met.add(change.target)
 
 

@@ -114,7 +114,6 @@ class Context:
     sets: dict[Owner, Override] = field(default_factory=dict)
     amends: dict[Owner, list[Override]] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
-    passed: dict[str, Diagnostic] = field(default_factory=dict)
     memo: dict[Owner, Value | None] = field(default_factory=dict)
     stack: list[tuple[Owner, Span]] = field(default_factory=list)
     used: set[Owner] = field(default_factory=set)

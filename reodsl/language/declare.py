@@ -10,7 +10,7 @@ from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import SPLITS, Flag, Kind, Many, Num, Text, Type
 from reodsl.language.blocks import Member, find_homes, lay_block, list_members
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.changes import amend_call, apply_amends, complete_experiment
+from reodsl.language.changes import apply_amends, complete_experiment
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
@@ -109,8 +109,8 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
     value = evaluate_splits(ctx, item.value, scope, item.name.name)
     if not isinstance(value.data, Record):
         raise Failed
-    changed = amend_call(ctx, value.data, owner, scope)
-    named = replace(changed, name=changed.name or item.name.name, owner=changed.owner or owner)
+    data = value.data
+    named = replace(data, name=data.name or item.name.name, owner=data.owner or owner)
     return replace(value, data=named)
 
 
@@ -173,17 +173,8 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
                 item.value.span,
                 help=f"write its body in braces: `{kind} NAME {{ {_BODIES[kind]} }}`",
             )
-        bound = amend_call(ctx, value.data, (module.key, item.name.name), Scope(module))
+        bound = value.data
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
-    for change in ctx.amends.get((module.key, item.name.name), ()):
-        ctx.met.add(change.target)
-        setting = {"reward": "reward", "selection": "data"}.get(kind, "report")
-        ctx.error(
-            "E0211",
-            f"the {kind} `{item.name.name}` gets its arguments where it is used",
-            change.value.span,
-            help=f"amend them there: `--amend {setting}.{'.'.join(change.path)}=…`",
-        )
     definition = Definition(
         kind,
         {},
@@ -487,9 +478,8 @@ def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tup
     value = evaluate(ctx, member.value, scope)
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
-        changed = amend_call(ctx, data, owner, scope)
         at, doc = member.name.span, member.doc or ""
-        return Value(DeclaredFrontier("frontier", {}, at, name, doc, owner, envelope=changed), at)
+        return Value(DeclaredFrontier("frontier", {}, at, name, doc, owner, envelope=data), at)
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
     ctx.fail(

@@ -132,16 +132,6 @@ def test_a_stage_is_given_the_splits_that_its_reward_names(
     assert (reward.split is None) == (reward.dense is not None)
 
 
-def test_budgets_that_are_reached_can_be_amended(spec: Callable[..., Spec]) -> None:
-    text = HEAD + MINE.replace(
-        "reward = outcome",
-        "reward = reo(at: reached(exp(from: 1K tokens, to: 32K tokens, n: 1)))\n  rollout { max_tokens = 32K tokens }",
-    )
-    assert method(spec(text, amends={"reward.at.n": "2"})).reward.splits == Budgets(
-        budgets=(1024, 5793), l_max=32768, reached=True
-    )
-
-
 def test_what_no_reward_said_before_is_left_out_of_what_is_kept() -> None:
     assert "reached" not in Budgets(budgets=(4,), l_max=8).model_dump()
     assert "reached" not in OracleBudgets(frontier="edge", n=2, l_max=8).model_dump()

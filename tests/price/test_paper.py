@@ -77,7 +77,7 @@ def test_verification_by_hand(prices: Prices) -> None:
 
 def test_checking_costs_what_it_takes_longer_than_responses_do() -> None:
     spec = compile_file(
-        ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"cluster.hardware.verifications": "2"}
+        ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"h800_16x8.hardware.verifications": "2"}
     ).spec
     assert spec is not None
     task = price(lower(spec), spec).tasks[TASK]
@@ -89,7 +89,7 @@ def test_checking_costs_what_it_takes_longer_than_responses_do() -> None:
 def test_checking_hides_behind_whole_and_forced_answers(name: str) -> None:
     """What it takes longer than both is to the second what is left of one answer every hundred seconds."""
     spec = compile_file(
-        ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"cluster.hardware.verifications": "0.01"}
+        ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"h800_16x8.hardware.verifications": "0.01"}
     ).spec
     assert spec is not None
     found = price(lower(spec), spec).tasks[name]
@@ -243,7 +243,7 @@ def test_sft_of_the_small_model_by_hand() -> None:
 
 def test_exact_kernels_take_longer_by_what_sglang_gives(prices: Prices) -> None:
     path = ROOT / "specs" / "qwen3_4b_reo_exp.reo"
-    exact = compile_file(path, amends={"cluster.determinism": "exact"}).spec
+    exact = compile_file(path, amends={"h800_16x8.determinism": "exact"}).spec
     assert exact is not None
     assert exact.study.cluster is not None
     assert exact.study.cluster.determinism == "exact"
