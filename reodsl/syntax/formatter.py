@@ -179,112 +179,6 @@ def needs_brackets(expr: tree.Expr) -> bool:
     return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
 
 
-class SeveralLines(Exception):
-    """Something cannot stand on one line: a comment or a block over lines forbids it."""
-
-
-class Flat:
-    """Write expressions on one line, each once, or raise `SeveralLines`."""
-
-    def __init__(self, comments: Attached) -> None:
-        self.comments = comments
-        self.known: dict[int, str | None] = {}
-
-    def expr(self, expr: tree.Expr, level: int = CHOICE) -> str:
-        """Return an expression where something binding as `level` is wanted."""
-        text = self._once(self._expr, expr)
-        return f"({text})" if binding(expr) < level else text
-
-    def block(self, block: tree.BraceBlock) -> str:
-        """Format `{ a = 1, b = 2 }`, if it was written on one line."""
-        return self._once(self._block, block)
-
-    def _once(self, write: Callable[[_Part], str], node: _Part) -> str:
-        if id(node) not in self.known:
-            self.known[id(node)] = on_one_line(write, node)
-        text = self.known[id(node)]
-        if text is None:
-            raise SeveralLines
-        return text
-
-    def _list(self, container: Container, parts: Sequence[_Part], write: Callable[[_Part], str]) -> str:
-        if self.comments.inside(container, parts):
-            raise SeveralLines
-        return ", ".join(map(write, parts))
-
-    def _expr(self, expr: tree.Expr) -> str:
-        match expr:
-            case tree.Call(function=function, args=args):
-                return f"{self.expr(function, POSTFIX)}({self._list(expr, args, self.arg)})"
-            case tree.ListExpr(items=items):
-                return f"[{self._list(expr, items, self.expr)}]"
-            case tree.Amend(base=base, block=block):
-                return f"{self.expr(base, POSTFIX)} {self.block(block)}"
-        return "".join(part if isinstance(part, str) else self.expr(*part) for part in operation_parts(expr))
-
-    def arg(self, arg: tree.Arg) -> str:
-        """Format `value`, `name: value`, `var in over` or `expr for var in over if condition`."""
-        match arg.value:
-            case tree.Binding(var=var, over=over):
-                return f"{var.name} in {self.expr(over, RANGE)}"
-            case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
-                kept = "" if condition is None else f" if {self.expr(condition, OR)}"
-                return f"{self.expr(expr)} for {var.name} in {self.expr(over, OR)}{kept}"
-            case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
-                return f"({self.expr(arg.value)})"  # else it would read as a binding
-            case value:
-                return ("" if arg.name is None else f"{arg.name.name}: ") + self.expr(value)
-
-    def args(self, node: tree.Nested) -> str:
-        """Return `(a, b)` of a nested block; empty without arguments."""
-        inner = self._list(node, node.args, self.arg)
-        return f"({inner})" if node.args else ""
-
-    def params(self, decl: tree.Decl) -> str:
-        """Return `(a: int, b: number = 1 in 0..2)` of a declaration; empty without parameters."""
-        return "" if decl.params is None else f"({self._list(decl, decl.params, self.param)})"
-
-    def param(self, param: tree.Param | tree.ParamDecl) -> str:
-        """Format `name: type = default in lower..upper`."""
-        default = "" if param.default is None else f" = {self.expr(param.default, SUM)}"
-        bounds = "" if param.range is None else f" in {self.expr(param.range)}"
-        return f"{param.name.name}: {type_text(param.type)}{default}{bounds}"
-
-    def _block(self, block: tree.BraceBlock) -> str:
-        if block.span.line != block.span.end_line or block.doc is not None:
-            raise SeveralLines
-        inner = self._list(block, block.items, self._item)
-        if "\n" in inner:
-            raise SeveralLines
-        return f"{{ {inner} }}" if inner else "{}"
-
-    def _item(self, item: tree.BlockItem) -> str:
-        match item:
-            case tree.Assignment(name=name, op=op, value=value, doc=None):
-                return f"{name.name} {op} {self.expr(value)}"
-            case tree.Let(value=value):
-                return f"let {_let_head(item)} = {self.expr(value)}"
-            case tree.Dense(var=var, over=over, body=body):
-                return f"dense {var.name} in {self.expr(over)}: {self.expr(body)}"
-            case tree.Nested(name=name, block=block):
-                return f"{name.name}{self.args(item)} {self.block(block)}"
-            case tree.Decl(value=None, block=tree.BraceBlock() as block):
-                return f"{item.kind.name} {item.name.name}{self.params(item)} {self.block(block)}"
-            case tree.Decl(value=value, doc=None) if value is not None:
-                return f"{item.kind.name} {item.name.name}{self.params(item)} = {self.expr(value)}"
-            case tree.ExprStatement(expr=expr):
-                return f"({self.expr(expr)})" if needs_brackets(expr) else self.expr(expr)
-        raise SeveralLines
-
-
-def on_one_line(write: Callable[_Args, str], *args: _Args.args, **named: _Args.kwargs) -> str | None:
-    """Return what `write` makes of something; None if that takes more than one line."""
-    try:
-        return write(*args, **named)
-    except SeveralLines:
-        return None
-
-
 def _let_head(item: tree.Let) -> str:
     """Return the name of a `let`, with the parameters of a function."""
     if item.params is None:
@@ -397,7 +291,6 @@ class Layout:
 
     def __init__(self, comments: Attached, width: int) -> None:
         self.comments = comments
-        self.flat = Flat(comments)
         self.width = width
 
     # Items
@@ -483,7 +376,7 @@ class Layout:
             case tree.Nested(name=name, args=args, block=block):
                 lines = [TextLine(indent, name.name)]
                 if args:
-                    lines = self._bracketed(lines, on_one_line(self.flat.args, item), item, args, self._arg)
+                    lines = self._bracketed(lines, item, args, self._arg)
                 return self._with_block(lines, block, "item")
             case tree.ExprStatement(expr=expr):
                 return self._statement(expr, indent)
@@ -491,8 +384,7 @@ class Layout:
     def _decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
         lines = [TextLine(indent, f"{decl.kind.name} {decl.name.name}")]
         if decl.params is not None:
-            text = on_one_line(self.flat.params, decl)
-            lines = self._bracketed(lines, text, decl, decl.params, self._parameter)
+            lines = self._bracketed(lines, decl, decl.params, self._parameter)
         if decl.block is not None:
             return self._with_block(lines, decl.block, "decl {")
         if decl.value is None:
@@ -539,10 +431,16 @@ class Layout:
 
     def block(self, block: tree.BraceBlock, indent: int, room: int) -> list[TextLine]:
         """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
-        text = on_one_line(self.flat.block, block)
-        if text is not None and len(text) <= room:
-            return [TextLine(indent, text)]
-        lines = [TextLine(indent, "{"), *self._items(block, indent + 1), TextLine(indent, "}")]
+        lines = self._items(block, indent + 1)
+        documented = block.doc is not None or any(
+            getattr(item, "doc", None) is not None for item in block.items
+        )
+        if block.span.line == block.span.end_line and not documented:
+            text = f"{{ {', '.join(line.text for line in lines)} }}" if lines else "{}"
+            whole = len(lines) == len(block.items) and "\n" not in text
+            if whole and not self.comments.inside(block, block.items) and len(text) <= room:
+                return [TextLine(indent, text)]
+        lines = [TextLine(indent, "{"), *lines, TextLine(indent, "}")]
         opening = self.comments.opening.get(id(block))
         if opening is not None:
             lines[0].comment = opening.text
@@ -552,29 +450,28 @@ class Layout:
 
     def _value(self, value: tree.Expr, indent: int, column: int) -> list[TextLine]:
         """Lay out an expression in an item from `column` on; a long chain of operators is broken in ( )."""
-        text, room = on_one_line(self.flat.expr, value), self.width - column
-        links = chain_parts(value) if text is None or not _fits(text, room) else []
+        room, links = self.width - column, chain_parts(value)
         if len(links) < 2:
             return self.expr(value, CHOICE, indent, room)
-        broken = [TextLine(indent, "(")]
+        # Each operand is laid out once, whatever it holds: else nested ones would take twice as long a level.
+        broken: list[TextLine] = []
         for word, operand, level in links:
             part = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))
             part[0].text = word + part[0].text
             broken += part
-        return [*broken, TextLine(indent, ")")]
+        text = " ".join(line.text for line in broken)
+        if len(broken) == len(links) and _fits(text, room):
+            return [TextLine(indent, text)]
+        return [TextLine(indent, "("), *broken, TextLine(indent, ")")]
 
     def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[TextLine]:
         """Format an expression that binds at least as `level`; calls and lists are broken if `room` is short."""
-        text = on_one_line(self.flat.expr, expr, level)
-        if text is not None and _fits(text, room):
-            return [TextLine(indent, text)]
         match expr:
             case tree.Call(function=function, args=args):
                 lines = self.expr(function, POSTFIX, indent, room)
-                lines[-1].text += "("
-                lines = self._broken(lines, ")", expr, args, self._arg)
+                lines = self._listed(lines, "()", expr, args, self._arg, room)
             case tree.ListExpr(items=items):
-                lines = self._broken([TextLine(indent, "[")], "]", expr, items, self._element)
+                lines = self._listed([TextLine(indent, "")], "[]", expr, items, self._element, room)
             case tree.Amend(base=base, block=block):
                 lines = self.expr(base, POSTFIX, indent, room)
                 lines = join_lines(lines, " ", self.block(block, indent, room - len(lines[-1].text) - 1))
@@ -584,53 +481,52 @@ class Layout:
                     if isinstance(part, str):
                         lines[-1].text += part
                     else:
-                        lines = join_lines(
-                            lines, "", self.expr(part[0], part[1], indent, room - len(lines[-1].text))
-                        )
+                        left = room - len(lines[-1].text)
+                        lines = join_lines(lines, "", self.expr(part[0], part[1], indent, left))
         return lines if binding(expr) >= level else wrap_in_brackets(lines)
 
     def _bracketed(
         self,
         lines: list[TextLine],
-        text: str | None,
         container: Container,
         parts: Sequence[_Part],
         lay: Callable[[_Part, int], list[TextLine]],
     ) -> list[TextLine]:
-        """Return `(a, b)` behind a head: as `text` if that fits with a ` {` behind it, else one part to a line."""
-        if text is not None and _fits(text, self.width - lines[-1].width() - 2):
-            lines[-1].text += text
-            return lines
-        lines[-1].text += "("
-        return self._broken(lines, ")", container, parts, lay)
+        """Return `(a, b)` behind a head, if that fits with a ` {` behind it, else one part to a line."""
+        return self._listed(lines, "()", container, parts, lay, self.width - 2 * lines[-1].indent - 2)
 
-    def _broken(
+    def _listed(
         self,
         lines: list[TextLine],
-        closer: str,
+        brackets: str,
         container: Container,
         parts: Sequence[_Part],
         lay: Callable[[_Part, int], list[TextLine]],
+        room: int,
     ) -> list[TextLine]:
-        """Lay out parts in brackets, one to a line, each with its comments."""
+        """Lay out parts in brackets: behind each other if these lines fit, else one to a line, each with its comments."""
         indent = lines[0].indent
+        laid = [lay(part, indent + 1) for part in parts]
+        text = brackets[0] + ", ".join(each[0].text for each in laid) + brackets[1]
+        single = all(len(each) == 1 for each in laid) and not self.comments.inside(container, parts)
+        if single and _fits(text, room - len(lines[-1].text)):
+            return append_text(lines, text)
+        lines[-1].text += brackets[0]
         opening = self.comments.opening.get(id(container))
         if opening is not None:
             lines[-1].comment = opening.text
         inner: list[TextLine] = []
         last = None
-        for part in parts:
-            item_lines = lay(part, indent + 1)
+        for part, item_lines in zip(parts, laid, strict=True):
             item_lines[-1].text += ","
             inner += self._with_comments(part, item_lines, last, indent + 1, False)
             last = part.span
         inner += self._comments(self.comments.closing.get(id(container), []), last, indent + 1)
         if not inner and opening is None:
-            lines[-1].text += closer
-            return lines
+            return append_text(lines, brackets[1])
         if inner:
             inner[0].blank = False
-        return [*lines, *inner, TextLine(indent, closer)]
+        return [*lines, *inner, TextLine(indent, brackets[1])]
 
     def _element(self, item: tree.Expr, indent: int) -> list[TextLine]:
         return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
