@@ -16,6 +16,7 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language.blocks import lay_block
+from reodsl.language.bounds import STAGE
 from reodsl.language.context import Context, Failed, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
@@ -329,7 +330,7 @@ def _complete_stages(
         stage: tuple[DeclaredStage | None, DeclaredExperiment],
     ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
         part, record = stage
-        ctx.spend("stages", record.span)
+        ctx.spend(record.span, STAGE)
         return part, fill_defaults(ctx, record, KINDS["experiment"], part)
 
     return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []

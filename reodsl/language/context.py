@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar, Unpack
 
 from reodsl.diagnostics.model import Details, Diagnostic, Label, Span, error
-from reodsl.language.bounds import MOST_ERRORS, What
+from reodsl.language.bounds import MOST_ERRORS
 from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Override, Owner, Scope, Value
@@ -171,9 +171,9 @@ class Context:
             lines[0] = lines[0][span.column - 1 :]
         return "\n".join(lines)
 
-    def spend(self, what: What, place: Span, count: int = 1) -> None:
+    def spend(self, place: Span, steps: float) -> None:
         """Count steps of checking. Raises `Enough` when a spec takes more than it may."""
-        self.modules.spent.add(what, place, count)
+        self.modules.spent.add(place, steps)
 
     @property
     def ended(self) -> bool:

@@ -379,7 +379,6 @@ def _make_thunk(
     amended_as = (module.key, f"{item.name.name}.{named.written}")
 
     def compute() -> Value:
-        ctx.spend("arms", member.name.span)
         # A member's own name means what is outside of the study, as in `arm vanilla = vanilla`.
         name = named.written
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()

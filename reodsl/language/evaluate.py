@@ -16,6 +16,7 @@ from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
+from reodsl.language.bounds import EXPRESSION
 from reodsl.language.context import Context, Failed, attempt, return_value, try_all
 from reodsl.language.fitting import describe_type, fit, list_kinds, make_default
 from reodsl.language.functions import (
@@ -86,7 +87,7 @@ def evaluate_as(
 def fit_setting(ctx: Context, value: Value, want: Type, what: str, example: str = "") -> Value:
     """Return a value in the type of the setting `what`. Raises `Failed`."""
     if isinstance(value.data, Items):
-        ctx.spend("lists", value.span, value.data.size)
+        ctx.spend(value.span, value.data.size)
     result = fit(value, want)
     if isinstance(result, Value):
         return result
@@ -105,7 +106,7 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = No
 
     `want` separates words from names, and gives lists the type of their items.
     """
-    ctx.spend("expressions", expr.span)
+    ctx.spend(expr.span, EXPRESSION)
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST_EXPRESSION:
@@ -129,7 +130,7 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
             "too large",
             help="keep what is this large in a file of data, and name the file",
         )
-    ctx.spend("lists", span, value.data.size)
+    ctx.spend(span, value.data.size)
 
 
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value:

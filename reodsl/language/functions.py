@@ -200,7 +200,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
     try:
         if name in _SCHEDULES:
             schedule = _SCHEDULES[name](args)
-            ctx.spend("schedules", call.span, len(schedule.budgets))
+            ctx.spend(call.span, len(schedule.budgets))
             value = Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
         elif name in _UNKNOWN_YET:
             value = Value(Record(_UNKNOWN_YET[name], args, call.span), call.span)
@@ -254,7 +254,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
             if to is not None
             else min(curve.budgets[-1] for curve in curves.values())
         )
-        ctx.spend("schedules", call.span, n)
+        ctx.spend(call.span, n)
         key = f"greedy {l_max} {n} {step}"
         if (key, id(frontier)) not in ctx.computed:
             # The whole of the frontier is read, and every candidate tried for every pick.

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
-from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
+from reodsl.language.bounds import IMPORT, MOST_ERRORS, Enough, Spent
 from reodsl.language.suggest import list_names, suggest
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
@@ -152,7 +152,7 @@ class Modules:
     def _collect(self, loaded: ParsedFile) -> None:
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
-            self.spent.add("imports", clause.module_span, 1 + len(clause.names))
+            self.spent.add(clause.module_span, IMPORT * (1 + len(clause.names)))
             target = self._target(loaded, clause)
             whole = target is not None and not self._broken(target)
             for imported in clause.names:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from reodsl.diagnostics.model import Diagnostic, warning
-from reodsl.language.bounds import Enough
+from reodsl.language.bounds import STAGE, Enough
 from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
     CASE_CHECKS,
@@ -71,12 +71,11 @@ def _check(program: Program) -> Iterator[Diagnostic]:
 
 def _check_case(case: Case) -> Iterator[Diagnostic]:
     """Yield the findings of an experiment or an arm, its stages first."""
-    case.ctx.spend("arms", case.record.span)
     for stage in case.stages:
         split = stage.reward.split if stage.reward is not None else None
         points = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
-        case.ctx.spend("stages", stage.record.span)
-        case.ctx.spend("schedules", stage.record.span, len(sort_grid(case.suite)) + points)
+        case.ctx.spend(stage.record.span, STAGE)
+        case.ctx.spend(stage.record.span, len(sort_grid(case.suite)) + points)
         yield from run_checks(STAGE_CHECKS, case, stage)
     yield from run_checks(CASE_CHECKS, case)
     if case.study is None and case.suite is not None:

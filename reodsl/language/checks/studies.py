@@ -351,7 +351,7 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
             if isinstance(each.data, WrittenBudgets):
                 # A line has the schedules of one budget, of two, and so on.
                 most = len(each.data.schedule.budgets)
-                case.ctx.spend("schedules", each.span, most * (most + 1) // 2)
+                case.ctx.spend(each.span, most * (most + 1) // 2)
         counted = chart.data("x") == "count"
         if counted != (chart.data("y") in ("budget", "error")):
             message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"

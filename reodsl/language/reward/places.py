@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Aggregate, Constant, Infix, Previous, Variable
+from reodsl.language.bounds import EXPRESSION
 from reodsl.language.context import Failed
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
@@ -155,7 +156,7 @@ def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
         )
     if is_at_hand(value):
         return Typed(Previous(), TOKENS, 0.0, body.splits.high)
-    body.ctx.spend("rewards", at.span)
+    body.ctx.spend(at.span, EXPRESSION)
     variable = make_name(body)
     data = Aggregate(
         fn="max",
