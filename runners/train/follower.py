@@ -11,16 +11,17 @@ import pickle
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from reodsl.diagnostics import Diagnostic, Problem, problem
+from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Progress
 from runners.meeting import SharedFile
+from runners.process import ProcessDied, explain_death
 from runners.train.ranks import COMPUTE, Ranks, joined
 
 
@@ -45,24 +46,9 @@ class FollowerJob:
         return torch.device(kind) if kind == "cpu" else torch.device(kind, self.local)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a process ended early: diagnostics where it knew, else its last words and the traceback."""
-
-    diagnostics: tuple[Diagnostic, ...]
-    words: str
-    trace: str = ""
-
-
-def explain_end(rank: int, world: int, words: str) -> Problem:
-    """Return the problem of a process that ended without a word of its own."""
-    return problem(
-        "E0938",
-        f"process {rank} of {world} that train together ended: {words}",
-        notes=["the last saved step is kept"],
-        help="run again to go on from there; a process that the system kills has usually used up the memory: see how much"
-        " is free, and lower `microbatch`",
-    )
+def explain_end(rank: int, world: int, why: str, notes: Sequence[str] = ()) -> ProcessDied:
+    """Return the end of a process that trained with others."""
+    return explain_death(f"process {rank} of {world} that train together", why, notes=notes)
 
 
 def ignore_progress(progress: Progress) -> None:
@@ -75,27 +61,31 @@ def function(body: str) -> Callable[[Job, Ranks], None]:
     return getattr(importlib.import_module(module), name)
 
 
-def follow(part: FollowerJob, host: str | None = None) -> Fault | None:
-    """Do a part to its end; `host` as for `joined`."""
+def follow(part: FollowerJob, host: str | None = None) -> Problem | None:
+    """Do a part to its end, and return why it ended early; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
         store = SharedFile(part.meeting, part.world, COMPUTE)
         with joined(part.rank, part.world, store, part.device, host, part.job.resources.parts) as ranks:
             function(part.body)(part.job, ranks)
     except Problem as caught:
-        return Fault(caught.diagnostics, str(caught))
+        return caught
     except Exception as caught:
         words = "".join(traceback.format_exception_only(caught)).strip()
-        return Fault((), words, "".join(traceback.format_exception(caught)))
+        return explain_end(part.rank, part.world, words, traceback.format_exc().splitlines()[-_TRACE:])
     return None
 
 
+_TRACE = 12
+"""Lines of a traceback that are told."""
+
+
 def main() -> None:
-    """Read the part, report that this process is ready, do the part, and report how it ended."""
+    """Read the part, report that nothing is wrong yet, do the part, and report how it ended."""
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
         part: FollowerJob = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        _tell(out, "ready")
+        _tell(out, None)
         _tell(out, follow(part))
 
 

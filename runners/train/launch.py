@@ -23,32 +23,23 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 import runners
-from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Job
 from runners.engine.protocol import looking
 from runners.meeting import SharedFile, this_machine
+from runners.process import ProcessDied, explain_death
 from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
-from runners.train.follower import Fault, FollowerJob, explain_end, follow, function, ignore_progress
+from runners.train.follower import FollowerJob, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
 
 _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
 """Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
-_NOTHING = object()
-
-
-class LostError(RuntimeError):
-    """Another process has ended while this one worked on; why is asked of it."""
-
-
-class ElsewhereError(RuntimeError):
-    """Another process met an error that it did not foresee; its traceback is a note."""
 
 
 def train_together(job: Job, body: str) -> None:
     """Call `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
 
-    Raises what the body raises here, or why another process failed: its Problem, E0938 where it went away without a
-    word, or an ElsewhereError.
+    Raises what the body raises here, or why another process ended: its Problem, and ProcessDied for anything else.
     """
     world = job.resources.trainers
     # All machines of a cluster see the store, and only this user enters the folder.
@@ -70,13 +61,13 @@ def train_together(job: Job, body: str) -> None:
             with watch_others(others), joining as ranks:
                 function(body)(job, ranks)
             patience = _FAREWELL
-        except Problem:
-            raise
         except Exception as caught:
-            blame = _blame(others, world)
-            if blame is None:
+            # What broke here may be no more than what another process left behind.
+            mine = isinstance(caught, Problem) and not isinstance(caught, ProcessDied)
+            end = None if mine else _await_end(others)
+            if end is None:
                 raise
-            raise blame from caught
+            raise end from caught
         finally:
             others.stop(patience)
 
@@ -91,7 +82,7 @@ def watch_others(others: Actors | Processes) -> Iterator[None]:
 
     def notice() -> None:
         if lost.is_set():
-            raise LostError("another process that trains has ended")
+            raise explain_death("a process that trains with this one", "it is gone")
 
     def watch() -> None:
         while not over.wait(_LOOK):
@@ -112,26 +103,14 @@ def watch_others(others: Actors | Processes) -> Iterator[None]:
         thread.join()
 
 
-def _blame(others: Actors | Processes, world: int) -> Exception | None:
-    """Return why the others failed, when it is theirs; None when none of them ended."""
+def _await_end(others: Actors | Processes) -> Problem | None:
+    """Return why another process ended, once there was time to say so: rather a problem than a death that came of it."""
     until = time.monotonic() + _WORDS
     while time.monotonic() < until and not others.ended():
         time.sleep(0.05)
-    # Where one is killed, the rest report that it no longer answers, and may do so first.
     time.sleep(0.5)
-    ended = others.ended()
-    for rank, fault in ended.items():
-        if isinstance(fault, str):
-            return explain_end(rank, world, fault)
-    faults = {rank: fault for rank, fault in ended.items() if isinstance(fault, Fault)}
-    for fault in faults.values():
-        if fault.diagnostics:
-            return Problem(*fault.diagnostics)
-    for rank, fault in faults.items():
-        blamed = ElsewhereError(f"process {rank} of {world}: {fault.words}")
-        blamed.add_note(fault.trace)
-        return blamed
-    return None
+    ends = others.ended()
+    return next((end for end in ends if not isinstance(end, ProcessDied)), ends[0] if ends else None)
 
 
 def cluster_address() -> str:
@@ -161,6 +140,7 @@ class Actors:
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
         first, *others = parts
+        self._world = first.world
         for part in others:
             resources = part.job.resources
             gpus, cores = (1, 1) if resources.reserves_gpus else (0, resources.threads)
@@ -186,19 +166,18 @@ class Actors:
             raise explain_end(part.rank, part.world, first_line(caught)) from caught
         return said
 
-    def ended(self) -> dict[int, Fault | str]:
-        """Return why each rank failed that has ended, by rank: what it reported, or in words that it went away."""
+    def ended(self) -> list[Problem]:
+        """Return why each rank failed that has ended."""
         refs = list(self._parts.values())
         done = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ()
-        ends: dict[int, Fault | str] = {}
+        ends: list[Problem | None] = []
         for rank, ref in self._parts.items():
             if ref in done:
                 try:
-                    fault = self._ray.get(ref)
+                    ends.append(self._ray.get(ref))
                 except self._ray.exceptions.RayError as caught:
-                    fault = first_line(caught)
-                ends |= {rank: fault} if fault is not None else {}
-        return ends
+                    ends.append(explain_end(rank, self._world, first_line(caught)))
+        return [end for end in ends if end is not None]
 
     def stop(self, patience: float) -> None:
         """End those that still run after so many seconds."""
@@ -218,7 +197,7 @@ class _Actor:
 
         return list(ray.get_gpu_ids()), this_machine()
 
-    def follow(self, part: FollowerJob, far: bool) -> Fault | None:
+    def follow(self, part: FollowerJob, far: bool) -> Problem | None:
         """Do the part to its end; `far` says that others are on other machines."""
         return follow(part, cluster_address() if far else None)
 
@@ -229,50 +208,27 @@ class Processes:
     def __init__(self, parts: list[FollowerJob]) -> None:
         """Start all but the first, which is this process, and wait until each has loaded its packages.
 
-        Raises E0938 where one does not.
+        Raises ProcessDied where one does not.
         """
         self.devices: dict[int, list[object]] = {}
         self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE)
         self.host: str | None = None
-        self._ended: dict[int, Fault | str] = {}
-        self._stopping = False
-        self._running = {part.rank: _Process(part) for part in parts[1:]}
-        self._threads = []
-        for rank, process in self._running.items():
-            if process.hear() != "ready":
-                words = _status(process.child.wait())
+        self._running = [_Process(part) for part in parts[1:]]
+        for process in self._running:
+            process.begin()
+            if process.end is not None:
                 self.stop(0.0)
-                raise problem(
-                    "E0938",
-                    f"process {rank} of {len(parts)} that train together did not start: {words}",
-                    help="see how much memory is free, and run again to go on from there",
-                )
-            thread = threading.Thread(target=self._listen, args=(rank, process), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+                raise process.end
 
-    def _listen(self, rank: int, process: _Process) -> None:
-        """Wait for a report; an end without one is an early end."""
-        report = process.hear()
-        if isinstance(report, Fault):
-            self._ended[rank] = report
-        elif report is _NOTHING and not self._stopping:
-            self._ended[rank] = _status(process.child.wait())
-
-    def ended(self) -> dict[int, Fault | str]:
-        """Return why each rank failed that has ended, by rank: what it reported, or in words that it went away."""
-        return dict(self._ended)
+    def ended(self) -> list[Problem]:
+        """Return why each rank failed that has ended."""
+        return [process.end for process in self._running if process.end is not None]
 
     def stop(self, patience: float) -> None:
         """End those that still run after so many seconds."""
-        self._stopping = True
         until = time.monotonic() + patience
-        for process in self._running.values():
-            process.end(max(0.0, until - time.monotonic()))
-        for thread in self._threads:
-            thread.join()
-        for process in self._running.values():
-            process.close()
+        for process in self._running:
+            process.stop(max(0.0, until - time.monotonic()))
 
 
 class _Process:
@@ -293,20 +249,22 @@ class _Process:
             env={**os.environ, "PYTHONPATH": path},
         )
         os.close(writes)
-        self._reports = os.fdopen(reads, "rb")
+        self.end: Problem | None = None
+        self._part, self._reports = part, os.fdopen(reads, "rb")
+        self._listening: threading.Thread | None = None
         assert self.child.stdin is not None
         # A process that has ended already is noticed by its silence.
         with suppress(BrokenPipeError):
             pickle.dump(part, self.child.stdin)
             self.child.stdin.flush()
 
-    def hear(self) -> Any:
-        """Return the next report, or `_NOTHING` if the process ended without one."""
-        size = self._reports.read(8)
-        report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
-        return pickle.loads(report) if report else _NOTHING
+    def begin(self) -> None:
+        """Wait until it has loaded its packages, and listen from then on."""
+        self._hear()
+        self._listening = threading.Thread(target=self._hear, daemon=True)
+        self._listening.start()
 
-    def end(self, patience: float) -> None:
+    def stop(self, patience: float) -> None:
         """End the process, by force after `patience` seconds, and reap it."""
         try:
             self.child.wait(patience)
@@ -316,10 +274,18 @@ class _Process:
         assert self.child.stdin is not None
         with suppress(BrokenPipeError):
             self.child.stdin.close()
-
-    def close(self) -> None:
-        """Close the pipe of reports, once nobody listens."""
+        if self._listening is not None:
+            self._listening.join()
         self._reports.close()
+
+    def _hear(self) -> None:
+        """Wait for its next report; an end without one is an early end."""
+        size = self._reports.read(8)
+        report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
+        if report:
+            self.end = pickle.loads(report)
+        elif self.end is None:
+            self.end = explain_end(self._part.rank, self._part.world, _status(self.child.wait()))
 
 
 def _status(code: int) -> str:

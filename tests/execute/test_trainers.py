@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Task
 from reodsl.store.store import Store
@@ -25,7 +26,7 @@ from runners.execute.cluster import NODE_WAIT, RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.meeting import this_machine
 from runners.train import launch
-from runners.train.follower import Fault, FollowerJob, follow
+from runners.train.follower import FollowerJob, follow
 from runners.train.launch import train_together
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
@@ -68,7 +69,7 @@ class Elsewhere(launch._Actor):
     def ready(self) -> tuple[list[object], str]:
         return [], f"machine {os.getpid()}"
 
-    def follow(self, part: FollowerJob, far: bool) -> Fault | None:
+    def follow(self, part: FollowerJob, far: bool) -> Problem | None:
         assert far
         return super().follow(part, far)
 
@@ -87,7 +88,7 @@ def listens(job: Job) -> None:
         def ready(self) -> tuple[list[object], str]:
             return [], this_machine()
 
-        def follow(self, part: FollowerJob, far: bool) -> Fault | None:
+        def follow(self, part: FollowerJob, far: bool) -> Problem | None:
             assert not far
             os.environ[BEFORE] = json.dumps(sorted(heard_at()))
             return follow(part)

@@ -109,7 +109,6 @@ def test_a_process_that_is_through_ends_in_order(tmp_path):
     # One that meets itself alone, beside this one, which never comes.
     part = FollowerJob(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)
     others = Processes([part, part])
-    child = others._running[0].child
-    assert child.wait(60) == 0
+    assert others._running[0].child.wait(60) == 0
     others.stop(0.0)
-    assert others.ended() == {}
+    assert others.ended() == []

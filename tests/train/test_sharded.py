@@ -17,7 +17,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo, Stage
-from runners.train.launch import ElsewhereError, train_together
+from runners.process import ProcessDied
+from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
 from tests.train.conftest import Stopped
@@ -42,10 +43,13 @@ def job(folder, resources=TWO):
 
 def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here(tmp_path):
     """In one start of a second process, which imports for seconds."""
-    with pytest.raises(ElsewhereError) as caught:
+    with pytest.raises(ProcessDied) as caught:
         train_together(job(tmp_path), "tests.train.shared_steps:body_and_fail")
-    assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
-    assert "in fail" in caught.value.__notes__[0]
+    (told,) = caught.value.diagnostics
+    assert told.message.endswith(
+        "process 1 of 2 that train together ended: ArithmeticError: no number comes of this"
+    )
+    assert any("in fail" in line for line in told.notes)
     assert followers() == []
     as_one_alone(tmp_path)
 
@@ -53,7 +57,7 @@ def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here
 @pytest.mark.heavy
 def test_two_copies_in_two_parts_each_take_the_steps_of_one(tmp_path):
     """Norms that are clipped, moments and metrics count each weight once."""
-    with pytest.raises(ElsewhereError):
+    with pytest.raises(ProcessDied):
         train_together(job(tmp_path, COPIES), "tests.train.shared_steps:body_and_fail")
     as_one_alone(tmp_path)
 
