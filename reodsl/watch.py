@@ -29,7 +29,7 @@ ENDS = ("finished", "failed", "blocked")
 class RunningTask:
     """A task that has begun and not ended.
 
-    `began` is in seconds of some clock; `waiting` says that it waits for another run or for nodes. `steps` are the
+    `began` is in seconds of some clock; `waiting` says that it waits for another run. `steps` are the
     metrics of a training, a row a step. `failing` is why code failed at responses so far.
     """
 

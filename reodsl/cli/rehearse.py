@@ -101,8 +101,7 @@ def rehearse_command(
     lengths are cut in proportion, and each stage takes two steps (`--steps`). Data are read as they are; questions that are
     not on this machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not
     touched.
-    With --address it keeps the spec's cluster, and tells which of its parts were reached: placement, weights, lag, a lost
-    server, and a lost node.
+    With --address it keeps the spec's cluster, and tells which of its parts were reached: placement, weights and lag.
     With --real the spec's own models run where the spec says, and `plan` prices by what that took.
     Exits 0 when every task was done, 1 when one failed or a part of a run on the cluster was not reached.
     """
@@ -159,7 +158,7 @@ def rehearse_command(
         outcome = run(little, plan, machine, folder, watcher)
         measured = _keep(ready, little) if real else 0
         if machine.notes is not None:
-            phases = list_reached(small, read_notes(machine.notes), _lag(little, outcome), machine.declares)
+            phases = list_reached(small, read_notes(machine.notes), *_read_rollouts(little, outcome))
     finally:
         shutil.rmtree(place, ignore_errors=True)
     _tell(ready, little, outcome, phases, missing, time.monotonic() - begun, out, as_json)
@@ -183,19 +182,22 @@ def _begin_notes(place: Path) -> Path:
     return notes
 
 
-def _lag(little: Ready, outcome: RunOutcome) -> float:
-    """Return the most steps by which responses that a step learnt from were older than its weights."""
+def _read_rollouts(little: Ready, outcome: RunOutcome) -> tuple[list[int], float]:
+    """Return the steps whose weights sampled responses, and the most steps by which these were older than what learnt."""
     import polars as pl
 
-    most = 0.0
+    versions, lag = list[int](), 0.0
     store = little.store.open()
     for task in little.graph.tasks:
-        if task.kind == "train" and task.id in outcome.results.keys:
-            file = store.path(outcome.results.keys[task.id]) / "metrics.parquet"
-            table = pl.read_parquet(file, glob=False)
-            if "lag_max" in table.columns:
-                most = max(most, float(table["lag_max"].max()))  # type: ignore[arg-type]
-    return most
+        folder = store.path(outcome.results.keys[task.id]) if task.id in outcome.results.keys else None
+        if task.kind == "train" and folder is not None and (folder / "rollouts.parquet").exists():
+            table = pl.read_parquet(
+                folder / "rollouts.parquet", columns=["step", "weight_versions"], glob=False
+            )
+            table = table.explode("weight_versions")
+            versions += table["weight_versions"].unique().to_list()
+            lag = max(lag, float((table["step"] - 1 - table["weight_versions"]).max()))  # type: ignore[arg-type]
+    return versions, lag
 
 
 def _keep(ready: Ready, little: Ready) -> int:

@@ -184,7 +184,7 @@ class Display:
             case "blocked":
                 self.say("blocked", event.task)
             case "waiting":
-                self.say("waiting", event.task, event.why)
+                self.say("waiting", event.task, "another run is making it")
             case "rebuilding":
                 self.say("rebuilding", event.task, "it is made anew")
 

@@ -17,7 +17,7 @@ EventKind = Literal["reused", "started", "progress", "waiting", "finished", "fai
 class Event:
     """An event of task `task` while a graph is executed.
 
-    `waiting`: another run is computing the same result, or `why` says what it waits for. `blocked`: a task that it reads
+    `waiting`: another run is computing the same result. `blocked`: a task that it reads
     failed. `rebuilding`: its stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one
     failed; `key` is that of the result which a started task is to make.
     """
@@ -28,7 +28,6 @@ class Event:
     seconds: float | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     key: str | None = None
-    why: str = "another run is making it"
 
 
 Determinism = Literal["exact", "seeded"]
@@ -53,7 +52,7 @@ class Resources:
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
     answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
     run (`reodsl.store.consent`). `determinism` is the cluster's. `notes` is the folder of a rehearsal's notes: its GPUs are
-    reserved, and may be declared alone; processors compute, and stand-ins serve.
+    reserved, and may be declared alone; processors compute.
     """
 
     device: str = "cpu"

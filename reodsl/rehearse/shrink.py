@@ -305,7 +305,7 @@ class _Shrinking:
 def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = False) -> tuple[str, ...]:
     """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first.
 
-    `declared`: processors computed in the place of the cluster's GPUs, and stand-ins served.
+    `declared`: processors computed in the place of the cluster's GPUs, and the embedded engine in that of servers.
     """
     study, less = spec.study, small.study
     said = []
@@ -338,7 +338,7 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
         had = "" if whole == part else f", of which {part} were declared"
         said.append(f"GPUs of {whole}{had}: what fits into their memory, their kernels and NCCL")
     if declared and study.engine == "sglang":
-        said.append("SGLang: stand-ins took its messages, and the embedded engine answered them")
+        said.append("SGLang: the embedded engine generated in its place")
     if study.engine != less.engine:
         said.append(f"engine {study.engine}: {less.engine} generated in its place")
     longest, shorter = (

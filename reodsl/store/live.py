@@ -132,11 +132,6 @@ def _replace(place: Path, text: str) -> None:
         write_atomic(place, text.encode(), durable=False)
 
 
-HOLD = "hold"
-"""The file with the ids of trainings that wait at their last step while it is there, to lose their node then."""
-LOSE = "lose a server"
-"""The file that the first server takes which is asked with new weights; it ends then."""
-
 Note = dict[str, Any]
 
 
@@ -159,12 +154,3 @@ def _read_all(folder: Path) -> Iterator[Note]:
                 yield json.loads(line)
             except ValueError:
                 break
-
-
-def take(folder: Path, name: str) -> bool:
-    """Take a file of the folder away; return whether this process is the one that did."""
-    try:
-        (folder / name).unlink()
-    except FileNotFoundError:
-        return False
-    return True

@@ -37,9 +37,10 @@ def open_engine(
     engine, E0820 to E0829 where a server does not start.
     """
     config = load_config(folder)
-    if resources.engine == "sglang":
+    # In a rehearsal on a cluster the task's own process generates: its GPUs may be declared alone.
+    if resources.engine == "sglang" and resources.notes is None:
         return _sglang(folder, config, resources, longest, aside, beside, caches)
-    if resources.engine != "embedded":
+    if resources.engine not in ("embedded", "sglang"):
         raise problem(
             "E0813",
             f"there is no rollout engine `{resources.engine}` here",
@@ -84,7 +85,6 @@ def _sglang(
         memory_fraction=USABLE,
         determinism=resources.determinism,
         patience=patience(),
-        notes=resources.notes,
         caches=caches,
     )
     if beside is not None:

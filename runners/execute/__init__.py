@@ -13,16 +13,10 @@ from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, RunResults
 from runners.execute.check import gpus, shown_gpus
 from runners.execute.perform import ENVIRONMENT, Order, Outcome, perform_order
-from runners.execute.placement import bundles, declared_nodes, lacking, resources_of, threads_beside
+from runners.execute.placement import declared_nodes, resources_of, threads_beside
 from runners.execute.schedule import Backend, schedule
 
 __all__ = ["execute"]
-
-
-def _trainings(run: Execution) -> list[Task]:
-    """Return the trainings of a run that generate, or all where none does."""
-    every = [task for task in run.graph.tasks if task.kind == "train"]
-    return [task for task in every if task.payload["stage"]["method"]["kind"] == "ppo"] or every
 
 
 def execute(run: Execution) -> RunResults:
@@ -43,11 +37,7 @@ def execute(run: Execution) -> RunResults:
         from runners.execute.rehearsal import Rehearsal
 
         clusters = [task.cluster for task in run.graph.tasks if task.cluster is not None]
-        declared = declared_nodes(clusters) if run.machine.declares else ()
-        # A training that fits the nodes which are left waits for none.
-        wanted = {task.id: bundles(task.kind, resources(task)) for task in _trainings(run)}
-        lost = [name for name, each in wanted.items() if lacking(each, declared[1:], name) is not None]
-        return Rehearsal(cluster, run.machine.notes, declared, lost)
+        return Rehearsal(cluster, declared_nodes(clusters) if run.machine.declares else ())
 
     here = gpus()
 

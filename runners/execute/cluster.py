@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
+from reodsl.diagnostics import Problem, error, first_line, problem
 from reodsl.graph.job import Event
 from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
@@ -22,12 +21,11 @@ from runners.execute.probes import STORE, ask_nodes, diagnose
 _PROGRESS_EVERY = 0.3
 _MEMORY = "it may need more memory than there is, and the system's log says so then"
 _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
-# Minutes that a task waits for nodes that are gone, where the environment sets no others.
-NODE_WAIT = "REODSL_NODE_WAIT"
-_MINUTES = 30.0
 _AWAY = "a node went away, or Ray ended on it: its log says why"
 # Seconds between two looks at a cluster's head, and of silence until it is gone. Ray itself gives it 60.
 _PULSE, _SILENCE = 5.0, 40.0
+# Seconds until an order ends for which there is no room: a node that went away may be replaced.
+_ABSENCE = 60.0
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
 
@@ -42,11 +40,10 @@ class RayCluster:
         """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0963 or E0977 when nodes do not fit."""
         self.emit, self.store = emit, store
         self.flying: dict[Any, Order] = {}
-        self.refused: list[tuple[str, Outcome]] = []
         self.groups: dict[str, Any] = {}
-        # Orders that nodes are missing for, and until when they wait.
-        self.absent: list[tuple[Order, float]] = []
         self.looked = 0.0
+        # Since when there was no room for an order.
+        self.lacking: dict[str, float] = {}
         ray = import_ray()
         self.session = start_ray(address)
         # Where the cluster's head listens, and when it was last there.
@@ -58,15 +55,9 @@ class RayCluster:
             self._ask_nodes()
 
     def submit(self, order: Order) -> None:
-        """Start the order as a Ray task, in the first of the bundles that its processes take, or let it wait for nodes."""
+        """Start the order as a Ray task, in the first of the bundles that its processes take."""
         self._require_ray(call=True)
         wanted = bundles(order.task.kind, order.resources)
-        alone = len(wanted) == 1 and not wanted[0].gpus
-        lack = None if alone else lacking(wanted, nodes(), order.task.id)
-        if lack is not None:
-            # There were enough when the run began.
-            self._wait_for_nodes(order, lack)
-            return
         # Servers hold GPUs themselves; a process that trains or generates holds one.
         serves = order.task.kind != "train" and order.resources.engine != "embedded"
         options: dict[str, Any] = {
@@ -80,32 +71,6 @@ class RayCluster:
         given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
         remote = self.remotes[options["num_gpus"]].options(**options)
         self.flying[remote.remote(replace(order, resources=given))] = order
-
-    def _wait_for_nodes(self, order: Order, lack: Diagnostic) -> None:
-        """Let an order wait for nodes, or refuse it where the time for that is set to none."""
-        minutes = _MINUTES
-        with suppress(ValueError):
-            minutes = float(os.environ.get(NODE_WAIT, _MINUTES))
-        if minutes <= 0:
-            self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
-            return
-        self.absent.append((order, time.monotonic() + 60 * minutes))
-        why = f"up to {minutes:g} minutes for nodes that went away: {lack.message}"
-        self.emit(Event("waiting", order.task.id, why=why))
-
-    def _look_for_nodes(self) -> None:
-        """Start what waits for nodes and finds room now, and refuse what has waited long enough."""
-        waiting, self.absent = self.absent, []
-        there = nodes() if waiting else ()
-        for order, until in waiting:
-            lack = lacking(bundles(order.task.kind, order.resources), there, order.task.id)
-            if lack is None:
-                self.emit(Event("started", order.task.id, key=order.key))
-                self.submit(order)
-            elif time.monotonic() < until:
-                self.absent.append((order, until))
-            else:
-                self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
 
     def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
         """Reserve room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
@@ -126,10 +91,6 @@ class RayCluster:
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile. Raises E0962."""
         self._require_ray()
-        self._look_for_nodes()
-        if self.refused:
-            refused, self.refused = self.refused, []
-            return refused
         if not self.flying:
             time.sleep(timeout)
             return []
@@ -142,7 +103,22 @@ class RayCluster:
             outcomes.append((order.task.id, _outcome(ray, ref, order)))
             self._give_room_back(order)
         self._tell_progress()
-        return outcomes
+        return outcomes + self._refuse_without_nodes()
+
+    def _refuse_without_nodes(self) -> list[tuple[str, Outcome]]:
+        """End orders that nodes which went away leave no room for: Ray itself would let them wait for ever."""
+        refused, there, now = [], nodes() if self.groups else (), time.monotonic()
+        for ref, order in list(self.flying.items()):
+            wanted = bundles(order.task.kind, order.resources)
+            lack = lacking(wanted, there, order.task.id) if order.key in self.groups else None
+            if lack is None:
+                self.lacking.pop(order.key, None)
+            elif now - self.lacking.setdefault(order.key, now) > _ABSENCE:
+                import_ray().cancel(ref, force=True)
+                del self.flying[ref]
+                self._give_room_back(order)
+                refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
+        return refused
 
     def stop(self) -> None:
         """End the tasks that still run, by force: they go on from their work folders next time."""

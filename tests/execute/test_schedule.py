@@ -16,7 +16,7 @@ from reodsl.plan.registry import Execution, RunResults
 from reodsl.store.live import mark_kept, read_kept
 from runners import execute as module
 from runners.execute import Local, cluster
-from runners.execute.cluster import NODE_WAIT, RayCluster
+from runners.execute.cluster import RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.execute.placement import RayNode
 from runners.execute.rehearsal import Rehearsal, perform_and_note
@@ -87,42 +87,37 @@ def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_rehearsal_notes_where_tasks_with_a_gpu_are_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a note of its place no node of a training is found to be lost."""
+    """The function of tasks with a GPU is another one of Ray's."""
     place = RayCluster.__new__(RayCluster)
     place.slots = 1
     ray = SimpleNamespace(remote=lambda **given: lambda perform: (perform, given["max_calls"]))
     monkeypatch.setattr(cluster, "import_ray", lambda: ray)
-    Rehearsal(place, tmp_path, (), ())
+    Rehearsal(place, ())
     assert place.remotes == [(perform_and_note, 0), (perform_and_note, 1)]
 
 
-def test_an_order_waits_for_nodes_that_went_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    there, events = [RayNode("left", 1, 0)], list[Event]()
-    place = RayCluster.__new__(RayCluster)
-    place.emit, place.slots, place.looked = events.append, 4, 0.0
-    place.flying, place.refused, place.groups, place.absent = {}, [], {}, []
-    place.head = None
-    place.remotes = [SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda order: order.task.id))]
-    monkeypatch.setattr(cluster, "nodes", lambda: there)
-    monkeypatch.setattr(RayCluster, "_room", lambda *_: None)
+def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, cancelled = [RayNode("left", 1, 0), RayNode("right", 1, 0)], list[object]()
+    ray = SimpleNamespace(
+        wait=lambda refs, **_: ([], refs), cancel=lambda ref, force: cancelled.append((ref, force))
+    )
     order = Order(
         Task("a.train.s1", "train", {"stage": {"method": {}}}, {}),
         "toys:toy", "0", {}, {}, Path("."), Path("."), Resources(trainers=2),
     )  # fmt: skip
-    place.submit(order)
+    place = RayCluster.__new__(RayCluster)
+    place.store, place.head, place.looked, place.lacking = Path("."), None, 0.0, {}
+    place.flying, place.groups = {"ref": order}, {"0": None}
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "nodes", lambda: there)
     assert place.wait(0.0) == []
-    assert [event.kind for event in events] == ["waiting"]
-    assert events[0].why == (
-        "up to 30 minutes for nodes that went away:"
-        " a task takes 2 trainers of 1 core, 2 cores in all, and there are 0 GPUs and 1 core"
-    )
-    there.append(RayNode("right", 1, 0))
-    place._look_for_nodes()
-    assert list(place.flying.values()) == [order]
-    assert [event.kind for event in events] == ["waiting", "started"]
-    # One that nobody brings back ends the wait.
     there.pop()
-    monkeypatch.setenv(NODE_WAIT, "1e-9")
-    place.submit(order)
+    assert place.wait(0.0) == []
+    there.append(RayNode("another", 1, 0))
+    assert place.wait(0.0) == []
+    # One that nobody brings back.
+    monkeypatch.setattr(cluster, "_ABSENCE", -1.0)
+    there.pop()
     ((name, outcome),) = place.wait(0.0)
-    assert (name, outcome.diagnostics[0].code, place.absent) == ("a.train.s1", "E0971", [])
+    assert (name, outcome.status, outcome.diagnostics[0].code) == ("a.train.s1", "failed", "E0971")
+    assert (cancelled, place.flying) == ([("ref", True)], {})

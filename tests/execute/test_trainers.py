@@ -22,7 +22,7 @@ from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
-from runners.execute.cluster import NODE_WAIT, RayCluster
+from runners.execute.cluster import RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.meeting import this_machine
 from runners.train import launch
@@ -227,7 +227,7 @@ def test_two_orders_of_two_processes_each_both_end(
     told = outcomes(cluster, order(ray_bench, "killed", 2))["killed"]
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
-    monkeypatch.setenv(NODE_WAIT, "0")
+    monkeypatch.setattr("runners.execute.cluster._ABSENCE", 0.0)
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
     assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
@@ -243,7 +243,7 @@ from tests.execute.bench import Bench
 from ray.cluster_utils import Cluster as Nodes
 from reodsl.graph.job import Resources
 from reodsl.store.store import Store
-from runners.execute.cluster import NODE_WAIT, RayCluster
+from runners.execute.cluster import RayCluster
 from tests.execute.test_trainers import order, outcomes
 from tests.train import conftest
 from tests.train.test_train import sft

@@ -44,7 +44,8 @@ MOMENTS = [replace(each, times=1, stop=True) for each in WORKING if each.name in
 DOUBLE = """#!{python} -P
 import os, signal, sys
 from pathlib import Path
-from runners.engine.sglang.stand_in import ServedDouble, main
+sys.path.append("{root}")
+from tests.engine.sglang.served_double import ServedDouble, main
 given = sys.argv[3:]
 told = {{name: given[given.index(name) + 1] for name in ("--model-path", "--host", "--port")}} | {{"--tp-size": "1"}}
 sys.argv[1:] = [word for pair in told.items() for word in pair]
@@ -126,11 +127,9 @@ def served(
         (tmp_path / "sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
         python.parent.mkdir()
         fired = tmp_path / "place" / "fired" / f"{ANSWERING}."
-        python.write_text(DOUBLE.format(python=sys.executable, fired=fired))
+        python.write_text(DOUBLE.format(python=sys.executable, fired=fired, root=HERE.parents[1]))
         python.chmod(0o755)
-        (tmp_path / "notes").mkdir()
         monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(python))
-        monkeypatch.setenv("REODSL_NOTES", str(tmp_path / "notes"))
     elif find_interpreter() is None:
         pytest.skip("SGLang is not installed here: run `make sglang`")
     folder = tmp_path / "place"

@@ -43,7 +43,7 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     """
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
-    python = settings.python
+    python = interpreter()
     seats = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
     keeping = kept_servers()
     lent = keeping.hosts(settings, python, seats) if keeping is not None else None
@@ -104,7 +104,7 @@ class ServerActor(Server):
         here = str(ray.util.get_node_ip_address())
         others = sum(node["Alive"] for node in ray.nodes()) > 1
         host = LOOPBACK if ray.get_runtime_context().get_node_id() == asker else here
-        super().__init__(settings, settings.python, log, host, reach=here if others else None)
+        super().__init__(settings, interpreter(), log, host, reach=here if others else None)
 
     def outlive(self) -> None:
         """Return once the process has ended."""

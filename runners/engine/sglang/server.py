@@ -21,7 +21,7 @@ from humanize import naturalsize
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
-from runners.engine.sglang.settings import CHANNELS, Settings
+from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings
 from runners.meeting import GLOO, LOOPBACK, interface
 from runners.process import ProcessDied, end_of, last_lines
 from runners.scratch import Scratch
@@ -277,7 +277,7 @@ class Server(Host):
             environment |= toolkit(self.python)
         if self.devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices
-        command = [str(self.python), "-P", *self.settings.program, *self.settings.arguments(self.host, port)]
+        command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
             # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.
             self.process = subprocess.Popen(

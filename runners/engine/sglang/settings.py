@@ -78,8 +78,6 @@ HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launch.py"
 KEY = "REODSL_SGLANG_KEY"
 """The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
-NOTES = "REODSL_NOTES"
-"""The environment variable in which a stand-in finds the folder of a rehearsal's notes."""
 
 EXPANDABLE = re.compile(r"(expandable_segments\s*:\s*)True")
 """A setting of torch's allocator that users know from its messages of memory that ran out."""
@@ -102,7 +100,7 @@ class Settings:
 
     `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
     their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts. `determinism` is
-    the cluster's. With `notes`, the folder of a rehearsal's notes, stand-ins serve in the place of SGLang. `caches` is
+    the cluster's. `caches` is
     `fp8` for keys and values of one byte a number, which a server on a CPU does not have.
     """
 
@@ -117,18 +115,7 @@ class Settings:
     in_turn: bool = False
     memory_saver: bool = False
     determinism: Determinism = "exact"
-    notes: Path | None = None
     caches: str = "auto"
-
-    @property
-    def python(self) -> Path:
-        """Return the Python that servers run by. Raises E0820 if there is none with SGLang."""
-        return interpreter() if self.notes is None else Path(sys.executable)
-
-    @property
-    def program(self) -> tuple[str, ...]:
-        """Return what that Python runs."""
-        return (str(LAUNCHER),) if self.notes is None else ("-m", "runners.engine.sglang.stand_in")
 
     @property
     def on_cpu(self) -> bool:
@@ -209,8 +196,6 @@ class Settings:
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
             **nccl_settings(base),
         }
-        if self.notes is not None:
-            return environment | {NOTES: str(self.notes), "PYTHONPATH": str(HERE.parents[2])}
         if self.on_cpu:
             environment |= {
                 "SGLANG_USE_CPU_ENGINE": "1",

@@ -42,7 +42,7 @@ def test_a_server_that_the_system_is_slow_to_end_is_left_to_it(
     model: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server(Settings(model, 64, 64), Path(sys.executable), tmp_path / "log")
-    monkeypatch.setattr("runners.engine.sglang.settings.LAUNCHER", tmp_path / "sleep.py")
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", tmp_path / "sleep.py")
     (tmp_path / "sleep.py").write_text("import time; time.sleep(600)")
     server._launch(Address("http://127.0.0.1:1", "key"), 1)
     process = server.process
@@ -89,8 +89,8 @@ def test_the_log_that_a_problem_names_stays(
     model: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit('no such luck')")
-    monkeypatch.setattr("runners.engine.sglang.settings.LAUNCHER", tmp_path / "fails.py")
-    monkeypatch.setattr("runners.engine.sglang.settings.interpreter", lambda: Path(sys.executable))
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", tmp_path / "fails.py")
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: Path(sys.executable))
     with pytest.raises(Problem) as caught:
         open_engine(model, Resources(engine="sglang"), 64)
     (found,) = caught.value.diagnostics
@@ -157,7 +157,7 @@ def test_a_port_that_is_taken_is_found_before_anything_is_imported(taken_port: i
 def test_a_server_whose_port_is_taken_starts_on_another(
     model: Path, tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runners.engine.sglang.settings.LAUNCHER", Path(__file__).with_name("stand_in.py"))
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", Path(__file__).with_name("stand_in.py"))
     server = Server(Settings(model, 64, 64), Path(sys.executable), tmp_path / "log")
     server.begin(taken_port)
     address = server.start()

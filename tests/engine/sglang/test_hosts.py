@@ -20,7 +20,7 @@ from tests.engine.engine_reference import VOCAB, make_model
 
 
 def test_each_server_has_a_log_and_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.engine.sglang.settings.interpreter", lambda: Path(sys.executable))
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: Path(sys.executable))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     settings = Settings(tmp_path, 64, 64, device="cuda", tensor_parallel=2)
     asked = Resources(device="cuda", engine="sglang", engines=2, tensor_parallel=2)

@@ -38,8 +38,8 @@ SERVED = Resources(engine="sglang")
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in the server's place."""
-    monkeypatch.setattr("runners.engine.sglang.settings.LAUNCHER", Path(__file__).with_name("stand_in.py"))
-    monkeypatch.setattr("runners.engine.sglang.settings.interpreter", lambda: PYTHON)
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", Path(__file__).with_name("stand_in.py"))
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: PYTHON)
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_servers_take_turns_only_with_who_trains_on_their_devices(
     monkeypatch.setattr(
         "runners.engine.sglang.engine.SGLangEngine", lambda _, settings, *__: found.append(settings)
     )
-    monkeypatch.setattr("runners.engine.sglang.settings.interpreter", lambda: Path("python"))
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: Path("python"))
     open_engine(folder, Resources(engine="sglang"), 100, tmp_path, beside)
     assert [each.in_turn for each in found] == [wanted]
 

@@ -32,7 +32,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str | None) ->
         f"os.rename({str(told)!r} + '.new', {str(told)!r})\n"
         f"time.sleep(600)\n"
     )
-    monkeypatch.setattr("runners.engine.sglang.settings.LAUNCHER", script)
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", script)
     server = Server(Settings(tmp_path, 64, 64), Path(sys.executable), tmp_path / "log", reach=reach)
     server._launch(Address("http://127.0.0.1:9", "key"), 9)
     try:

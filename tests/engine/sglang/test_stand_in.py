@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -12,18 +11,16 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 
-from reodsl.store.live import LOSE, read_notes
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
-from runners.engine.sglang import stand_in
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
 from runners.engine.sglang.server import FORCED, Address, cuts_itself, read_settings
 from runners.engine.sglang.weights import from_disk, hand, send
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import STOP, VOCAB, make_model
+from tests.engine.sglang import served_double
 
 REQUEST, SAMPLING = Request((5, 6, 7), 11), TokenSampling(12, 0.9, 0.8, stop_ids=(STOP,))
 RANKS = 2
@@ -36,17 +33,16 @@ def model() -> Any:
 
 @pytest.fixture
 def address(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """A stand-in of two processes in a thread of this one, its notes in `notes`."""
-    (tmp_path / "notes").mkdir()
+    """A stand-in of two processes in a thread of this one."""
     save(model, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
     monkeypatch.setattr(
-        stand_in.Connection,
+        served_double.Connection,
         "served",
-        stand_in.ServedDouble(tmp_path / "model", RANKS, tmp_path / "notes"),
+        served_double.ServedDouble(tmp_path / "model", RANKS),
         False,
     )
-    monkeypatch.setattr(stand_in.Connection, "key", "a key", False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), stand_in.Connection) as server:
+    monkeypatch.setattr(served_double.Connection, "key", "a key", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), served_double.Connection) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield Address(f"http://127.0.0.1:{server.server_port}", "a key")
         server.shutdown()
@@ -59,7 +55,7 @@ def ask(address: Address, path: str, message: dict[str, Any]) -> Any:
 
 
 def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, model: Any) -> None:
-    assert read_settings(address).version == stand_in.VERSION
+    assert read_settings(address).version == served_double.VERSION
     assert cuts_itself(address)
     draft = Draft(REQUEST, SAMPLING)
     found = draft.take(ask(address, "/generate", draft.message()))
@@ -89,38 +85,13 @@ def test_new_weights_come_every_way(way: Any, address: Address, tmp_path: Path) 
         moved.load_state_dict(state)
         save(moved, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "moved")
         from_disk(tmp_path / "moved", [address], 3)
-    engine: Any = stand_in.Connection.served._engine
+    engine: Any = served_double.Connection.served._engine
     wanted = EmbeddedEngine(make_model("qwen3-gqa-tied").config, state)
     assert engine.generate([REQUEST], SAMPLING) == [
         type(each)(**{**_fields(each), "weight_versions": (3,)})
         for each in wanted.generate([REQUEST], SAMPLING)
     ]
-    assert [(each["did"], each["way"], each["version"]) for each in read_notes(tmp_path / "notes")] == [
-        ("weights", way, 3)
-    ]
 
 
 def _fields(response: Any) -> dict[str, Any]:
     return {name: getattr(response, name) for name in response.__dataclass_fields__}
-
-
-def test_the_first_that_is_asked_with_new_weights_ends(
-    address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Ended(Exception):
-        """The end of the process."""
-
-    def end(status: int) -> None:
-        assert status
-        raise Ended
-
-    monkeypatch.setattr(os, "_exit", end)
-    (tmp_path / "notes" / LOSE).touch()
-    served, message = stand_in.Connection.served, json.loads(json.dumps(Draft(REQUEST, SAMPLING).message()))
-    served.paths["/generate"](message)
-    served.version = 1
-    with torch.inference_mode(), pytest.raises(Ended):
-        served.paths["/generate"](message)
-    assert not list((tmp_path / "notes").glob(LOSE))
-    served.paths["/generate"](message)
-    assert [each["did"] for each in read_notes(tmp_path / "notes")] == ["lost"]

@@ -1,6 +1,6 @@
-"""A process in a server's place in a rehearsal: it takes a server's messages and answers them by the embedded engine.
+"""A process in a server's place: it takes a server's messages and answers them by the embedded engine.
 
-Run as a module with the arguments and the key of a server, and the folder of a rehearsal's notes in its environment.
+Run as a module with the arguments and the key of a server.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ import torch
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from reodsl.store.live import LOSE, note, take
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.control import call_all
 from runners.engine.sglang.messages import spell_out
 from runners.engine.sglang.server import FORCED
-from runners.engine.sglang.settings import KEY, NOTES
+from runners.engine.sglang.settings import KEY
 from runners.meeting import SharedFile
 from runners.models.folder import load_config
 
@@ -43,13 +42,12 @@ Message = Mapping[str, Any]
 class ServedDouble:
     """A model that is served: what each path does to it."""
 
-    def __init__(self, model: Path, ranks: int, notes: Path) -> None:
+    def __init__(self, model: Path, ranks: int) -> None:
         """Load the model of a folder, for a server of `ranks` processes. Raises as `EmbeddedEngine` does."""
-        self.version, self._ranks, self._notes = 0, ranks, notes
+        self.version, self._ranks = 0, ranks
         self._engine = EmbeddedEngine(load_config(model), model, settings=EmbeddedSettings.on("cpu"))
         self._lock = threading.Lock()
         self._state: dict[str, torch.Tensor] = {}
-        self._way = ""
         # A group keeps only torch's half of a store.
         self._groups: list[tuple[Any, Store]] = []
         self.paths: dict[str, Callable[[Message], object]] = {
@@ -64,9 +62,6 @@ class ServedDouble:
         }
 
     def _generate(self, message: Message) -> object:
-        if self.version and take(self._notes, LOSE):
-            note(self._notes, "lost", version=self.version)
-            os._exit(1)
         prompts, drawings = message["input_ids"], message["sampling_params"]
         several = isinstance(drawings, list)
         if not several:
@@ -102,12 +97,12 @@ class ServedDouble:
         return answers if several else answers[0]
 
     def _read(self, message: Message) -> None:
-        self._switch(Path(message["model_path"]), message, "disk")
+        self._switch(Path(message["model_path"]), message)
 
     def _take_tensors(self, message: Message) -> None:
         # Whoever sends them knows the key, and has started this process.
         tensors = pickle.loads(base64.b64decode(message["serialized_named_tensors"][0]))
-        self._keep(message, "tensor", {name: tensor.clone() for name, tensor in tensors})
+        self._keep(message, {name: tensor.clone() for name, tensor in tensors})
 
     def _join(self, message: Message) -> None:
         name, world = message["group_name"], message["world_size"]
@@ -135,7 +130,6 @@ class ServedDouble:
         parts = flats[0].split(sizes)
         self._keep(
             message,
-            "broadcast",
             {
                 name: part.view(like.dtype).view(like.shape)
                 for name, part, like in zip(message["names"], parts, empty, strict=True)
@@ -145,21 +139,19 @@ class ServedDouble:
     def _leave(self, _: Message) -> None:
         self._groups = []
 
-    def _keep(self, message: Message, way: str, tensors: dict[str, torch.Tensor]) -> None:
+    def _keep(self, message: Message, tensors: dict[str, torch.Tensor]) -> None:
         self._state |= tensors
-        self._way, self._message = way, message
+        self._message = message
 
     def _load(self, _: Message) -> None:
         if self._state:
             state, self._state = self._state, {}
-            self._switch(state, self._message, self._way)
+            self._switch(state, self._message)
 
-    def _switch(self, weights: Any, message: Message, way: str) -> None:
+    def _switch(self, weights: Any, message: Message) -> None:
         with self._lock:
             self.version = int(message["weight_version"])
             self._engine.load_weights(weights, self.version)
-        if self.version:
-            note(self._notes, "weights", version=self.version, way=way)
 
 
 class Connection(BaseHTTPRequestHandler):
@@ -211,10 +203,8 @@ def main() -> None:
     threading.Thread(target=end_with_owner, daemon=True).start()
     option = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     torch.set_num_threads(1)
-    notes = Path(os.environ[NOTES])
     Connection.key = os.environ[KEY]
-    Connection.served = ServedDouble(Path(option["--model-path"]), int(option["--tp-size"]), notes)
-    note(notes, "began")
+    Connection.served = ServedDouble(Path(option["--model-path"]), int(option["--tp-size"]))
     ThreadingHTTPServer((option["--host"], int(option["--port"])), Connection).serve_forever()
 
 
