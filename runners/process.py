@@ -1,14 +1,55 @@
-"""The end of a process that a task needs, and the end of its log."""
+"""Start and end processes of ours, and tell of one that a task needs and that ended: the end of its log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from reodsl.diagnostics import Problem, error
 
 _LINES, _WIDTH, _TAIL = 12, 200, 1 << 16
 """The lines of a log that are shown, the characters of each, and the bytes that they are looked for in."""
+
+
+_FAREWELL = 10.0
+"""Seconds that the system gets to end a process: one that is slow to give its memory back ends later."""
+
+
+class Child(subprocess.Popen[bytes]):
+    """A process of ours. The open pipe to its standard input tells it that this one lives.
+
+    In a session of its own it does not hear a Ctrl-C at the terminal, and ends with all that it started.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], **given: Any) -> None:
+        """Start it; what is `given` are other arguments of `Popen`."""
+        super().__init__(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **given)
+
+    def end(self, patience: float = 0.0) -> int:
+        """End it, by force after `patience` seconds, and return its status; one that has ended keeps its own."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(patience)
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        for pipe in (self.stdin, self.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(_FAREWELL)
+        return -signal.SIGKILL if self.returncode is None else self.returncode
+
+
+def python_path() -> str:
+    """Return the import path of a Python process that runs modules of ours."""
+    here = str(Path(__file__).resolve().parents[1])
+    return os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
 
 
 class ProcessDied(Problem):

@@ -49,7 +49,7 @@ RUNNERS_READ = {
     "exhaustion": set(),
     "offsets": set(),
     "scratch": set(),
-    "sandbox": {"untrusted"},
+    "sandbox": {"process", "untrusted"},
     "models": {"sandbox", "untrusted"},
     "own": {"sandbox", "untrusted"},
     "programs": {"sandbox", "untrusted"},

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reodsl.diagnostics import Problem, problem
+from runners.process import Child, python_path
 from runners.sandbox.confine import empty_environment
 from runners.untrusted import Undecodable, decoded, encoded
 
@@ -44,7 +45,6 @@ WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
 LIMIT_SECONDS = 2.0
 """Processor time after which the kernel ends what ignores its own limit, beyond that limit."""
 _PIPE = 2**16
-_ROOT = Path(__file__).resolve().parents[2]
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 """The exit codes of a worker that an operator killed, or a system short of memory. No work exits so by itself."""
 
@@ -75,18 +75,14 @@ class Worker:
 
     def __init__(self, script: Path, *arguments: str, longest: int) -> None:
         """`longest`: bytes of an answer beyond which the worker says what none says."""
-        path = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         # With `-P` neither the script's folder nor the working folder is on its import path.
-        # Its own session keeps a Ctrl-C at the terminal for this process.
-        self.process = subprocess.Popen(
+        self.process = Child(
             [sys.executable, "-P", str(script), *arguments],
-            stdin=subprocess.PIPE,
+            empty_environment(os.environ, PYTHONPATH=python_path(), PYTHONHASHSEED="0", **threads),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            start_new_session=True,
-            env=empty_environment(os.environ, PYTHONPATH=path, PYTHONHASHSEED="0", **threads),
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -128,11 +124,7 @@ class Worker:
 
     def kill(self) -> int:
         """End the process now, reap it, and return its exit status; one that has ended keeps its own."""
-        self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        return self.process.wait()
+        return self.process.end()
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:

@@ -22,12 +22,11 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-import runners
 from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Job
 from runners.engine.protocol import looking
 from runners.meeting import SharedFile, this_machine
-from runners.process import ProcessDied, explain_death
+from runners.process import Child, ProcessDied, explain_death, python_path
 from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
 from runners.train.follower import FollowerJob, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
@@ -236,17 +235,12 @@ class _Process:
 
     def __init__(self, part: FollowerJob) -> None:
         reads, writes = os.pipe()
-        here = str(Path(runners.__file__).parents[1])
-        path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
-        # Its own session keeps a Ctrl-C at the terminal for the parent, which ends it in order.
-        self.child = subprocess.Popen(
+        self.child = Child(
             [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
-            stdin=subprocess.PIPE,
+            {**os.environ, "PYTHONPATH": python_path()},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(writes,),
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
         )
         os.close(writes)
         self.end: Problem | None = None
@@ -266,14 +260,7 @@ class _Process:
 
     def stop(self, patience: float) -> None:
         """End the process, by force after `patience` seconds, and reap it."""
-        try:
-            self.child.wait(patience)
-        except subprocess.TimeoutExpired:
-            self.child.kill()
-            self.child.wait()
-        assert self.child.stdin is not None
-        with suppress(BrokenPipeError):
-            self.child.stdin.close()
+        self.child.end(patience)
         if self._listening is not None:
             self._listening.join()
         self._reports.close()

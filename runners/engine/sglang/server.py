@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -23,7 +22,7 @@ from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
 from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings
 from runners.meeting import GLOO, LOOPBACK, interface
-from runners.process import ProcessDied, end_of, last_lines
+from runners.process import Child, ProcessDied, end_of, last_lines
 from runners.scratch import Scratch
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
@@ -110,7 +109,6 @@ _PORTS_TRIED = 5
 FORCED = "/reodsl/forced"
 """The path at which a server that cuts responses itself is asked for forced answers."""
 _LOOK = 0.25
-_FAREWELL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ class Server(Host):
         """
         self.settings, self.python, self.log, self.host, self.devices = settings, python, log, host, devices
         self.reach = reach
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Child | None = None
         self.address: Address | None = None
         self._begun: Address | None = None
         self._scratch: Scratch | None = None
@@ -247,13 +245,7 @@ class Server(Host):
     def kill(self) -> None:
         """End the server and every process that it started, at once."""
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            # Where the system is slow to give its memory back it ends later, of the same signal.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_FAREWELL)
-            if self.process.stdin is not None:
-                self.process.stdin.close()
+            self.process.end()
             self.process = None
         self.address = self._begun = None
         if self._output is not None:
@@ -279,15 +271,7 @@ class Server(Host):
             environment["CUDA_VISIBLE_DEVICES"] = self.devices
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
-            # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+            self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
 
     def _open_log(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
