@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -46,10 +46,11 @@ class IR(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         cls.later = cls.later | later_settings(cls)
 
-    @cached_property
+    @property
     def given_at(self) -> Mapping[str, Origin]:
         """Return the lines that gave its fields, and its own under the empty name. They are no part of the value."""
-        return {}
+        origins: Mapping[str, Origin] = self.__dict__.get("_given_at", {})
+        return origins
 
     @property
     def dumped_fields(self) -> Sequence[str]:
@@ -68,7 +69,8 @@ V = TypeVar("V", bound=IR)
 
 def locate(value: V, origins: Mapping[str, Origin]) -> V:
     """Return a value that knows the lines which gave its fields. Its copies know them too; a dump has none."""
-    value.__dict__["given_at"] = origins
+    # Under another name pydantic would yield it as a field.
+    value.__dict__["_given_at"] = origins
     return value
 
 

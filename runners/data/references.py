@@ -141,7 +141,7 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
     names = sorted(compress(by_column, few[len(by_marker) :]), key=lambda name: _LIKELY.search(name) is None)
     if not names:
         return "name the column that holds the answers alone by `columns`, or mark each answer by a box or `#### `"
-    roles = vars(columns) | {"answer": names[0], "meta": list(columns.meta) or None}
+    roles = dict(columns) | {"answer": names[0], "meta": list(columns.meta) or None}
     call = ", ".join(
         f"{role}: {json.dumps(name, ensure_ascii=False)}"
         for role, name in roles.items()

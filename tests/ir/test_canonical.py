@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from reodsl.ir import IR, canonical, canonical_json, digest
-from reodsl.ir.data import Data, File
+from reodsl.ir.base import Origin, locate
+from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.expression import Constant, Correct, Infix, Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Optimizer, Ppo, Sampling, Sft, Stage
@@ -106,3 +107,10 @@ def test_parts_that_are_shared_are_written_as_if_they_were_not() -> None:
         spec = compile_file(SPECS / name).spec
         plain = json.dumps(canonical(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
         assert canonical_json(spec) == plain
+
+
+def test_lines_of_settings_are_no_fields() -> None:
+    there = Columns(question="text")
+    known = locate(there.model_copy(), {"question": Origin(path="a.reo", line=3)})
+    assert (known, dict(known), canonical_json(known)) == (there, dict(there), canonical_json(there))
+    assert known.model_copy(update={"id": "n"}).given_at["question"].line == 3
