@@ -22,7 +22,7 @@ from reodsl.ir.setting import (
     Text,
     Type,
 )
-from reodsl.language.hints import explain_method, suggest_declaration
+from reodsl.language.hints import explain_method, first_help, suggest_declaration
 from reodsl.language.units import (
     Dimension,
     Quantity,
@@ -225,22 +225,25 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             data = Quantity(number, want)
     example = f"write `{type_.example}`, for example" if type_.example else None
     if data.unit != want:
-        same = f"`{format_quantity(Quantity(data.number, want))}`"
-        helps = example
-        if data.unit and not want and value.via:
-            helps = f"divide by a number of {name_unit(data.unit)} to get a plain number"
-        elif type_.takes(data.number) and not want:
-            helps = f"write {same}, without a unit"
-            if len(data.unit) == 1 and data.unit[0][1] == 1:
-                helps += f"; what is in {name_unit(data.unit)} has the type `{name_unit(data.unit)}`"
-        elif type_.takes(data.number) and not data.unit and value.via:
-            # A param of type `int` takes no unit in its value, so its type is what has to change.
-            type_name = name_unit(want)
-            helps = f"write {same} here, or give what it is set from the type `{type_name}` in place of a plain number's"
-        elif type_.takes(data.number) and not data.unit:
-            helps = f"give the value its unit: {same}"
-        elif type_.takes(data.number) and not value.via:
-            helps = f"write {same}, if it is that many"
+        same, fits = f"`{format_quantity(Quantity(data.number, want))}`", type_.takes(data.number)
+        unit, bare = name_unit(data.unit), not data.unit
+        lone = len(data.unit) == 1 and data.unit[0][1] == 1
+        typed = f"; what is in {unit} has the type `{unit}`" if lone else ""
+        rows = (
+            (
+                not bare and not want and bool(value.via),
+                f"divide by a number of {unit} to get a plain number",
+            ),
+            (fits and not want, f"write {same}, without a unit{typed}"),
+            (
+                # A param of type `int` takes no unit in its value, so its type is what has to change.
+                fits and bare and bool(value.via),
+                f"write {same} here, or give what it is set from the type `{name_unit(want)}` in place of a plain number's",
+            ),
+            (fits and bare, f"give the value its unit: {same}"),
+            (fits and not value.via, f"write {same}, if it is that many"),
+        )
+        helps = first_help(rows) or example
         return Misfit(
             "E0302",
             f"{{what}} is {describe_unit(want)}, and this is {describe_unit(data.unit)}",
@@ -262,18 +265,19 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         else:
             data = Quantity(int(data.number), data.unit)
     if not type_.holds(data.number):
-        helps = example
-        if data.number < 0 and type_.holds(-data.number):
-            helps = f"write `{format_quantity(Quantity(-data.number, want))}`"
-        # A type with an example of its own, such as a learning rate, is not a share. `150%` is one, and no other.
-        elif (
-            example is None
-            and type_.high == 1
-            and not type_.whole
-            and type_.holds(data.number / 100)
-            and (value.literal is not None and value.literal.suffix != "%")
-        ):
-            helps = f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant"
+        share = type_.high == 1 and not type_.whole and type_.holds(data.number / 100)
+        ranges = (
+            (
+                data.number < 0 and type_.holds(-data.number),
+                f"write `{format_quantity(Quantity(-data.number, want))}`",
+            ),
+            (
+                # A type with an example of its own, such as a learning rate, is not a share. `150%` is one, and no other.
+                example is None and share and value.literal is not None and value.literal.suffix != "%",
+                f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant",
+            ),
+        )
+        helps = first_help(ranges) or example
         words = type_.range_words()
         message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
         return Misfit("E0303", message, format_quantity(data), value, helps, otherwise)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from reodsl.diagnostics.dropped import refuse_dropped
@@ -222,24 +222,39 @@ def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
         lone = data.values[0].data if len(data.values) == 1 else None
         named = isinstance(lone, Record) and lone.kind in kinds and lone.name
         return f"write `{named}`, without brackets" if named else None
-    if not isinstance(data, Record):
-        return None
-    if data.kind == "selection" and "selected" in kinds:
-        return f"give it a pool to pick from: `{data.name}({POOL})`"
-    if isinstance(data, StageRef) and "checkpoint" in kinds:
-        return f"take its checkpoint: `checkpoint({_format_stage(data)})`"
-    if data.kind in MODEL_SOURCES and "model" in kinds:
-        return f"declare a model, and name it here: `{_format_model(data.kind)}`"
-    if data.kind in DATA_SOURCES and "data" in kinds:
-        return f"declare the data, and name it here: `data NAME {{ source = {data.kind}(…) }}`"
-    if data.kind == "python" and "reward" in kinds:
+    return first_help(_explain_record(data, kinds)) if isinstance(data, Record) else None
+
+
+def first_help(rows: Iterable[tuple[bool, str]]) -> str | None:
+    """Return the help of the first row whose condition holds."""
+    return next((help for holds, help in rows if holds), None)
+
+
+def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool, str]]:
+    """Yield what to write in the place of a record, if one of some kinds is wanted, and when that helps."""
+    name, kind = data.name, data.kind
+    yield kind == "selection" and "selected" in kinds, f"give it a pool to pick from: `{name}({POOL})`"
+    if isinstance(data, StageRef):
+        yield "checkpoint" in kinds, f"take its checkpoint: `checkpoint({_format_stage(data)})`"
+    yield (
+        kind in MODEL_SOURCES and "model" in kinds,
+        f"declare a model, and name it here: `{_format_model(kind)}`",
+    )
+    yield (
+        kind in DATA_SOURCES and "data" in kinds,
+        f"declare the data, and name it here: `data NAME {{ source = {kind}(…) }}`",
+    )
+    if kind == "python":
         term = f"python({json.dumps(data.data('function'))}, y)"
-        return f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
-    if data.kind in ("arm", "experiment") and "frontier" in kinds and data.name:
-        return f"a frontier is over arms: `frontier NAME = envelope(of: [{data.name}], to: …)`"
-    if data.kind in ("experiment", "recipe", "model") and kinds == ("arm",) and data.name:
-        return f"make it an arm: `arm {data.name} = {data.name}`"
-    return None
+        yield "reward" in kinds, f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
+    yield (
+        kind in ("arm", "experiment") and "frontier" in kinds and bool(name),
+        f"a frontier is over arms: `frontier NAME = envelope(of: [{name}], to: …)`",
+    )
+    yield (
+        kind in ("experiment", "recipe", "model") and kinds == ("arm",) and bool(name),
+        f"make it an arm: `arm {name} = {name}`",
+    )
 
 
 def _format_model(source: str) -> str:
@@ -255,20 +270,20 @@ def _format_stage(stage: StageRef) -> str:
 
 
 def _suggest_for_text(text: str, kinds: tuple[str, ...]) -> str | None:
-    if "file" in kinds and _TABLE.fullmatch(text):
-        return f'write `file("{text}")`'
-    if "hub" in kinds and re.fullmatch(r"[\w.-]+/[\w.-]+", text):
-        return f'write `hub("{text}")`'
-    if re.fullmatch(r"[A-Za-z_]\w*", text) and "hub" not in kinds:
-        return f"a declaration is named without quotes: `{text}`"
-    if "model" in kinds:
-        source = "folder" if text.startswith((".", "/")) else "hub"
-        model = _format_model(source).replace("…", f'"{text}"')
-        return f"declare a model, and name it here: `{model}`"
-    if "data" in kinds:
-        source = "file" if _TABLE.fullmatch(text) else "hub"
-        return f'declare the data, and name it here: `data NAME {{ source = {source}("{text}") }}`'
-    return None
+    table = bool(_TABLE.fullmatch(text))
+    model = _format_model("folder" if text.startswith((".", "/")) else "hub").replace("…", f'"{text}"')
+    data = f'data NAME {{ source = {"file" if table else "hub"}("{text}") }}'
+    rows = (
+        ("file" in kinds and table, f'write `file("{text}")`'),
+        ("hub" in kinds and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", text)), f'write `hub("{text}")`'),
+        (
+            "hub" not in kinds and bool(re.fullmatch(r"[A-Za-z_]\w*", text)),
+            f"a declaration is named without quotes: `{text}`",
+        ),
+        ("model" in kinds, f"declare a model, and name it here: `{model}`"),
+        ("data" in kinds, f"declare the data, and name it here: `{data}`"),
+    )
+    return first_help(rows)
 
 
 def report_name(
@@ -348,16 +363,19 @@ def _suggest_word(name: str, words: tuple[str, ...]) -> str:
 
 def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
     """Return the help for an unknown name: an import, another spelling of a value, or a near name."""
-    name = expr.name
-    if hint := suggest_import(expr, scope, kinds):
-        return hint
-    if name in VALUES_ELSEWHERE:
-        return VALUES_ELSEWHERE[name]
-    if (written := explain_method(name)) is not None:
-        return written
-    if (study := study_of_arm(scope, name)) is not None:
-        return f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
-    return suggest(name, scope.names(), "this file has") if scope.names() else "write its value here"
+    name, study = expr.name, study_of_arm(scope, expr.name)
+    return (
+        suggest_import(expr, scope, kinds)
+        or VALUES_ELSEWHERE.get(name)
+        or explain_method(name)
+        or (
+            f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
+            if study is not None
+            else suggest(name, scope.names(), "this file has")
+            if scope.names()
+            else "write its value here"
+        )
+    )
 
 
 def study_of_arm(scope: Scope, name: str) -> str | None:
@@ -402,42 +420,34 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         for each in KINDS.values()
         if any(_is_block(f.type, kind) for f in each.fields.values()) and word in each.fields
     ]
-    above = _suggest_study(kind, word)
-    if above is not None:
-        helps = above
-    elif word in kind.children:
-        helps = f"it has a name: `{_begin_child(word)}`"
-    elif word in SETTINGS_ELSEWHERE.get(kind.name, ()):
-        helps = f"did you mean `{SETTINGS_ELSEWHERE[kind.name][word]}`?"
-    elif kind.name in (*TRAINED, "loss", "advantage") and (written := explain_method(word)) is not None:
-        helps = written
-    elif inside:
-        helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
-    elif around:
-        helps = f"`{word}` is a setting of the {around[0].name} around this block"
-    elif beside := _find_beside(kind, word):
-        helps = f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block"
-    else:
-        helps = suggest(word, [*kind.fields, *kind.children], "its settings are")
-        if kind.name in TRAINED and helps.startswith("its settings"):
-            parts = [f"`{name}`" for name in _OBJECTIVE]
-            helps = (
-                "that is not supported, and no setting is called like it. The objective is made of "
-                f"{', '.join(parts[:-1])} and {parts[-1]}; docs/REFERENCE.md has all settings"
+    beside = _find_beside(kind, word)
+    helps = (
+        _suggest_study(kind, word)
+        or first_help(
+            (
+                (word in kind.children, f"it has a name: `{_begin_child(word)}`"),
+                (
+                    word in SETTINGS_ELSEWHERE.get(kind.name, ()),
+                    f"did you mean `{SETTINGS_ELSEWHERE.get(kind.name, {}).get(word)}`?",
+                ),
             )
-        meant = nearest(word, [*kind.fields, *kind.children])
-        if meant in kind.children:
-            helps = f"did you mean `{_begin_child(meant)}`?"
-        if kind.name in TRAINED and nearest(word, kind.fields) is None:
-            deeper = {
-                sub: each
-                for each, field in kind.fields.items()
-                if isinstance(field.type, Block)
-                for sub in KINDS[field.type.kind].fields
-            }
-            near = nearest(word, deeper)
-            if near is not None:
-                helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
+        )
+        or (explain_method(word) if kind.name in (*TRAINED, "loss", "advantage") else None)
+        or first_help(
+            (
+                *(
+                    (True, f"`{word}` is a setting of `{each}`: write `{each} {{ {word} = … }}`")
+                    for each in inside
+                ),
+                *((True, f"`{word}` is a setting of the {each.name} around this block") for each in around),
+                (
+                    beside is not None,
+                    f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block",
+                ),
+            )
+        )
+        or _suggest_setting(kind, word)
+    )
     ctx.error(
         "E0203",
         f"{article(kind.name)} {kind.name} has no setting `{word}`",
@@ -445,6 +455,27 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         "unknown",
         help=helps,
     )
+
+
+def _suggest_setting(kind: Kind, word: str) -> str:
+    """Return the help for a setting that is none of any block here: a near name, or what there is."""
+    blocks = {each: field.type.kind for each, field in kind.fields.items() if isinstance(field.type, Block)}
+    deeper = {sub: each for each, block in blocks.items() for sub in KINDS[block].fields}
+    trained, near = kind.name in TRAINED, nearest(word, deeper) if kind.name in TRAINED else None
+    meant, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
+    rows = (
+        (
+            trained and near is not None and nearest(word, kind.fields) is None,
+            f"did you mean `{deeper.get(near or '')} {{ {near} = … }}`?",
+        ),
+        (meant in kind.children, f"did you mean `{_begin_child(meant or '')}`?"),
+        (
+            trained and meant is None,
+            "that is not supported, and no setting is called like it. The objective is made of "
+            f"{', '.join(listed[:-1])} and {listed[-1]}; docs/REFERENCE.md has all settings",
+        ),
+    )
+    return first_help(rows) or suggest(word, [*kind.fields, *kind.children], "its settings are")
 
 
 def _begin_child(child: str) -> str:
