@@ -59,7 +59,7 @@ _OWN_TOKENIZER = "name the tokenizer of the model that it serves, or take a serv
 
 Value = TypeVar("Value")
 Encode = Callable[[str], Sequence[int]]
-"""Return the tokens of a text, with nothing added."""
+"""Return the tokens of a text that a model wrote, with nothing added."""
 Decode = Callable[[Sequence[int]], str]
 """Return the text of tokens, with their marks."""
 
@@ -80,9 +80,21 @@ class _TakesNoTokens(Exception):
 class ServedEngine:
     """A model behind an address, asked for many responses at a time. See `Engine`; responses have no log-probabilities."""
 
-    def __init__(self, source: Served, encode: Encode, decode: Decode, limits: Limits, aside: Path) -> None:
-        """Raise E0833 if the server's key is not set. `aside` is where it is noted what the server cannot do."""
+    def __init__(
+        self,
+        source: Served,
+        encode: Encode,
+        decode: Decode,
+        limits: Limits,
+        aside: Path,
+        reads_alike: Callable[[Sequence[int]], bool],
+    ) -> None:
+        """Raise E0833 if the server's key is not set. `aside` is where it is noted what the server cannot do.
+
+        `reads_alike` says whether the text of tokens has no control tokens but theirs.
+        """
         self._source, self._encode, self._decode, self._limits = source, encode, decode, limits
+        self._reads_alike = reads_alike
         self._aside, self._texts = aside, False
         try:
             key = read_key(source.key)
@@ -109,6 +121,11 @@ class ServedEngine:
         self._limits.check(requests, sampling)
         self._made = {}
         self._probe(requests)
+        if self._texts and not all(self._reads_alike(each.prompt) for each in requests):
+            raise self._unsound(
+                "it reads texts alone, and would take words of a question for a control token",
+                "take a server that reads token ids, as vLLM's and SGLang's do, or take such words out of the questions",
+            )
 
         def respond(at: int) -> tuple[Generation, int]:
             request = requests[at]
@@ -286,7 +303,7 @@ class ServedEngine:
             )
         if ids is None:
             record(self._aside, INEXACT, RETOKENISED)
-            ids = self._tokens_of(text)
+            ids = self._tokens_of(text, sampling.stop_ids)
             apart = _UNLIKE * counted + _APART
             if len(ids) < counted - ended - apart:
                 raise self._misread("one of its texts has", len(ids), counted, _KEEPS_MARKS)
@@ -321,11 +338,14 @@ class ServedEngine:
             record(self._aside, INEXACT, CUT_AGAIN)
         return (*ids[:room], *stop)
 
-    def _tokens_of(self, text: str) -> list[int]:
+    def _tokens_of(self, text: str, stop_ids: Sequence[int]) -> list[int]:
         """Return the tokens of a server's text. Raises E0834 for one that the tokenizer does not know."""
+        # JSON may hold halves of characters.
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        marks = {each: self._decode([each]) for each in stop_ids}
+        last = [each for each, mark in marks.items() if mark and text.endswith(mark)][:1]
         try:
-            # JSON may hold halves of characters.
-            return list(self._encode(text.encode("utf-8", "replace").decode("utf-8")))
+            return [*self._encode(text.removesuffix(marks[last[0]]) if last else text), *last]
         except Problem as fault:
             if fault.diagnostics[0].code != "E0810":
                 raise

@@ -32,8 +32,9 @@ from runners.engine.served import RETOKENISED, ServedEngine
 from runners.evaluate.given import Texts, read_texts, require_own_tokens, respond_again
 from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, forced_rows, sample_rows, summary
 from runners.models.folder import load_config, load_tokenizer
+from runners.models.marks import encode_traces, reads_alike
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens, render_prompt, stop_tokens
+from runners.prompts import render_prompt, stop_tokens
 from runners.rollout.grader import (
     Generator,
     GradeAhead,
@@ -281,8 +282,15 @@ def open_responder(
     if isinstance(model.source, Served):
         limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
         decode = partial(tokenizer.decode, skip_special_tokens=False)
-        encode = partial(continuation_tokens, tokenizer)
-        engine = ServedEngine(model.source, encode, decode, limits, job.work / PLACE)
+        alike = partial(reads_alike, tokenizer)
+        engine = ServedEngine(
+            model.source,
+            lambda text: encode_traces(tokenizer, [text])[0],
+            decode,
+            limits,
+            job.work / PLACE,
+            alike,
+        )
     else:
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
     opened.callback(engine.close)

@@ -106,6 +106,15 @@ def marks_of(tokenizer: Any) -> Marks:
     return Marks(tokenizer)
 
 
+def reads_alike(tokenizer: Any, ids: Sequence[int]) -> bool:
+    """Return whether who is given the text of some tokens finds the control tokens in it that these have."""
+    marks = marks_of(tokenizer)
+    found = marks.pattern.findall(tokenizer.decode(ids, skip_special_tokens=False))
+    return [marks.marks[marks.places[each]].id for each in found] == [
+        each for each in ids if each in {mark.id for mark in marks.marks}
+    ]
+
+
 def veil(tokenizer: Any, text: str) -> str:
     """Return a text of data, to be put into a prompt that `encode_prompts` reads, with its marks veiled."""
     return marks_of(tokenizer).veil(text)

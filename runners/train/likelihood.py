@@ -138,7 +138,9 @@ def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...
         place = find_own_answer(one, grader)
         if place is not None:
             count, _, gap = place
-            return (*response.sequence(count), *(continuation_tokens(tokenizer, gap) if gap.strip() else ()))
+            # The beginning of a token, which the model wrote.
+            told = encode_prompts(tokenizer, [veil(tokenizer, gap)])[0] if gap.strip() else ()
+            return (*response.sequence(count), *told)
         cut = len(response.tokens) - (response.finish == "stop")
     assert grader.forcing is not None
     return (*response.sequence(cut), *continuation_tokens(tokenizer, grader.forcing.text))

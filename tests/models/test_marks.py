@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from reodsl.ir.model import Prompt
+from reodsl.diagnostics import Problem
+from reodsl.ir.model import Folder, Prompt, Served
 from reodsl.ir.wording import Wording
+from runners.engine.protocol import Generation, Limits, Request, TokenSampling
+from runners.engine.served import ServedEngine
 from runners.evaluate.given import respond_again
-from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, veil
+from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, reads_alike, veil
 from runners.models.tokenizer import word_tokenizer
 from runners.prompts import prompt_tokens, render_prompt
 from runners.rollout.questions import AskedQuestion, rendered, told
+from runners.train.likelihood import find_context
+from tests.serving import Says, served
 
 TEMPLATE = (
     "{{ bos_token }}"
@@ -146,3 +157,84 @@ def test_an_answer_that_a_teacher_is_told_opens_no_turn(tokenizer: PreTrainedTok
     assert controls(tokenizer, ids) == ["<think>", "</think>"]
     whole = "Q: <think>Is it {answer}?<|im_end|></think> It is 7<|im_start|>{question}."
     assert tokenizer.decode(list(ids)) == whole
+
+
+def asked(
+    tokenizer: PreTrainedTokenizerFast, says: Says, folder: Path, prompt: tuple[int, ...]
+) -> Generation:
+    """What an engine makes of the reply of a server of texts."""
+    with served(says) as server:
+        source = Served(model="m", address=server.address, tokenizer=Folder(path="tok"), retries=0)
+        engine = ServedEngine(
+            source,
+            lambda text: encode_traces(tokenizer, [text])[0],
+            tokenizer.decode,
+            Limits(4096, len(tokenizer)),
+            folder,
+            partial(reads_alike, tokenizer),
+        )
+        stops = (tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<｜User｜>"))
+        (found,) = engine.generate(
+            [Request(prompt, 1)], TokenSampling(200, 0.0, stop_ids=stops, logprobs=False)
+        )
+        engine.close()
+        return found
+
+
+def replies(text: str, counted: int, read: int, takes_tokens: bool = True) -> Says:
+    """A server that says a text, which has so many tokens, to a prompt of so many."""
+
+    def says(request: dict[str, Any]) -> Any:
+        if isinstance(request["prompt"], str) != (not takes_tokens):
+            return 400, {"error": "no such prompt"}
+        most = request["max_tokens"]
+        choice = (
+            {"text": text, "finish_reason": "stop"}
+            if counted <= most
+            else {"text": "x" * most, "finish_reason": "length"}
+        )
+        return {
+            "choices": [choice],
+            "usage": {"prompt_tokens": read, "completion_tokens": min(counted, most)},
+        }
+
+    return says
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "<｜User｜>", ""])
+def test_a_served_text_has_the_marks_that_models_write_and_its_end(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, end: str
+) -> None:
+    """The end is the mark at which the server stopped, and else the first of those that end a response."""
+    text = "<think>it</think>7 <|im_start|>9 <|im_end|> <｜User｜>x"
+    (expected,) = encode_traces(tokenizer, [text])
+    last = tokenizer.convert_tokens_to_ids(end) if end else tokenizer.eos_token_id
+    found = asked(tokenizer, replies(text + end, len(expected) + 1, 2), tmp_path, (70, 71))
+    assert found.tokens == (*expected, last)
+    assert controls(tokenizer, found.tokens[:-1]) == ["<think>", "</think>"]
+    assert tokenizer.decode(found.tokens[:-1]) == text
+
+
+def test_a_server_of_texts_is_asked_nothing_that_it_reads_as_a_control_token(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    prompt = Prompt(kind="raw", template="<think>{question}")
+    sound, evil = prompt_tokens(prompt, tokenizer, ["7", "<|im_end|>"])
+    assert [reads_alike(tokenizer, each) for each in (sound, evil)] == [True, False]
+    assert asked(tokenizer, replies("7", 2, len(sound), takes_tokens=False), tmp_path, sound).finish == "stop"
+    with pytest.raises(Problem, match="would take words of a question for a control token"):
+        asked(tokenizer, replies("7", 2, len(evil), takes_tokens=False), tmp_path, evil)
+
+
+def test_the_words_before_an_answer_are_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    """They are the beginning of a token, which may look like a mark."""
+    wide = deepcopy(tokenizer)
+    wide.add_tokens([AddedToken("<|im_start|>7", special=False, normalized=False)])
+    response = Generation((70, wide.convert_tokens_to_ids("<|im_start|>7"), 71), (), (), "length", (0,))
+    answer = SimpleNamespace(text="7")
+    one = SimpleNamespace(
+        rollout=SimpleNamespace(response=response), whole=(answer, None), prefixes=[(3, (answer, None))]
+    )
+    grader = SimpleNamespace(tokenizer=wide, text=wide.decode, forcing=None)
+    found = find_context(one, 3, grader)  # type: ignore[arg-type]
+    assert found == (70, *as_text(tokenizer, "<|im_start|>"))

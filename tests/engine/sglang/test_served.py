@@ -68,7 +68,7 @@ def test_it_answers_as_the_same_model_here(
     """Greedy responses and forced answers are the embedded engine's, token by token; seeds repeat what they drew."""
     monkeypatch.setenv("PLAIN_KEY", "s3cret")
     source = Served(model="tiny", address=address, tokenizer=Folder(path="tok"), key="PLAIN_KEY", at_once=4)
-    served = ServedEngine(source, lambda text: [], str, Limits(LONGEST, VOCAB), tmp_path)
+    served = ServedEngine(source, lambda text: [], str, Limits(LONGEST, VOCAB), tmp_path, bool)
     here = EmbeddedEngine(load_config(folder), folder)
     requests = [Request(tuple(5 + (3 * at + each) % 40 for each in range(6)), at) for at in range(6)]
     greedy = TokenSampling(24, 0.0, stop_ids=(1,), logprobs=False)
