@@ -155,7 +155,7 @@ def _in_turn(
     mine = learner.score(batch, 1.0).numpy()
     theirs = np.concatenate([response.logprobs for response in given])
     return {
-        "way": str(getattr(getattr(engine, "fleet", None), "way", None) or "same process"),
+        "way": "handles" if hasattr(engine, "fleet") else "same process",
         "seconds_first_sync": seconds[0],
         "seconds_sync": statistics.median(seconds[1:] or seconds),
         "gib_given_back": max(given_back) / 2**30,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +22,24 @@ GOLDENS = Path(__file__).with_name("goldens")
 # How long an example takes says how busy the machine is.
 settings.register_profile("reodsl", deadline=None, max_examples=60)
 settings.load_profile("reodsl")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give servers on a processor what SGLang lacks there, by a Python that has it on its path."""
+    real, named = Path(__file__).resolve().parents[1] / ".venv-sglang", "REODSL_SGLANG_PYTHON"
+    if named in os.environ or not real.exists() or Path("/dev/nvidiactl").exists():
+        return
+    folder, lacking = (
+        Path(tempfile.mkdtemp(prefix="sglang-")),
+        Path(__file__).parent / "engine" / "sglang" / "cpu",
+    )
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    (folder / "lib").symlink_to(real / "lib")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{lacking}" exec "{real}/bin/python" "$@"\n')
+    python.chmod(0o755)
+    os.environ[named] = str(python)
+    config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

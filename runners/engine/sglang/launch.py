@@ -23,30 +23,6 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _SEEDED = os.environ.get("REODSL_SGLANG_DETERMINISM") == "seeded"
-_ON_CPU = os.environ.get("SGLANG_USE_CPU_ENGINE") == "1"
-
-
-def suit_cpu() -> None:
-    """Add what SGLang lacks without a GPU: operators of torchvision, and seeded sampling on torch attention."""
-    import torch
-
-    # torchvision's own library does not load beside a CPU build of torch, and registers shapes for these operators anyhow.
-    operators = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    globals()["_operators"] = operators
-
-    import sglang.srt.batch_invariant_ops as invariant
-    from sglang.srt.arg_groups import choices
-
-    choices.add_deterministic_attention_backend_choices(["torch_native"])
-    choices.add_radix_supported_deterministic_attention_backend_choices(["torch_native"])
-
-    def already_invariant(*_: object, **__: object) -> None:
-        """Do nothing: the operators to replace are Triton's; on one thread torch's do not depend on the batch."""
-
-    invariant.enable_batch_invariant_mode = already_invariant
-    invariant.batch_invariant_ops.enable_batch_invariant_mode = already_invariant
 
 
 def tell_drawn_probability() -> None:
@@ -262,8 +238,6 @@ os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = "1"
 end_with_owner()
 if __name__ == "__main__":
     try_port()
-if _ON_CPU:
-    suit_cpu()
 tell_drawn_probability()
 draw_by_token()
 meet_in_file()

@@ -74,8 +74,7 @@ def _has(python: Path, package: str) -> bool:
     return any(python.parent.parent.glob(f"lib/python3*/site-packages/{package}"))
 
 
-HERE = Path(__file__).resolve().parent
-LAUNCHER = HERE / "launch.py"
+LAUNCHER = Path(__file__).with_name("launch.py").resolve()
 KEY = "REODSL_SGLANG_KEY"
 """The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
 
@@ -202,7 +201,6 @@ class Settings:
                 "OMP_NUM_THREADS": "1",
                 "TORCHDYNAMO_DISABLE": "1",
                 "CUDA_VISIBLE_DEVICES": "",
-                "PYTHONPATH": str(HERE / "cpu"),
             }
             if self.tensor_parallel > 1:
                 # SGLang wants a NUMA node for each part, or cores; where its kernels are missing it binds nothing to them.
