@@ -441,7 +441,7 @@ CHANGES: dict[str, str] = {
     ),
     "package.file": "E0521",
     "reg.approximate": "check",
-    "published.benchmarks": "E0613",
+    "published.benchmarks": "report",
     "envelope.on": "E0601",
     "study.unequal": "check",
     "optim.on": "run",

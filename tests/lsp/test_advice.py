@@ -52,7 +52,6 @@ BY_HAND = {
     "E0603": CHOICE,
     "E0609": "a frontier is to be chosen",
     "E0612": "numbers that were printed are to be copied",
-    "E0613": CHOICE,
     "E0616": CHOICE,
     "E0720": CHOICE,
     "E0722": THOUGHT,

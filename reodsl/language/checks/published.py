@@ -131,32 +131,21 @@ def _compare_measures(
 
 def check_published(table: Compound) -> Iterator[Diagnostic]:
     """Report E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
-    benchmarks = table.data("benchmarks")
-    rows = table.parts
-    names = [row.name for row in rows]
-    base = table.data("relative_to")
-    twice = next((name for i, name in enumerate(benchmarks) if name in benchmarks[:i]), None)
-    if twice is not None:
-        yield _report_misfit(table, "benchmarks", f"`{twice}` is there twice", "name each benchmark once")
+    benchmarks, base = table.data("benchmarks"), table.data("relative_to")
+    names = [row.name for row in table.parts]
     if base is not None and base not in names:
-        yield _report_misfit(
-            table, "relative_to", f"it has no row `{base}`", list_names(names, "its rows are")
-        )
-    for row in rows:
-        for name in MEASURES:
-            given = row.data(name)
-            if given is not None and len(given) != len(benchmarks):
-                yield _report_misfit(
-                    row,
-                    name,
-                    f"{len(given)} numbers for {len(benchmarks)} benchmarks",
-                    f"give one for each of {listed(benchmarks, MOST_SHOWN)}",
-                )
-        if row.get("reg_change") is not None and base is None:
+        helps = list_names(names, "its rows are")
+        yield _report_misfit(table, "relative_to", f"it has no row `{base}`", helps)
+    for row in table.parts:
+        given = {name: row.data(name) for name in MEASURES if row.get(name) is not None}
+        for name, numbers in given.items():
+            if len(numbers) != len(benchmarks):
+                words = f"{len(numbers)} numbers for {len(benchmarks)} benchmarks"
+                helps = f"give one for each of {listed(benchmarks, MOST_SHOWN)}"
+                yield _report_misfit(row, name, words, helps)
+        if "reg_change" in given and base is None:
             helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
             yield _report_misfit(row, "reg_change", "nothing says what the change is relative to", helps)
-        if not any(row.get(name) is not None for name in MEASURES):
-            yield _report_misfit(row, "title", "it holds no number", "add `accuracy = …`, for example")
 
 
 def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
@@ -174,8 +163,8 @@ def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
     return [each.data for each in rows.data.values if isinstance(each.data, DeclaredArm)]
 
 
-def check_table_of(study: DeclaredStudy, table: Record) -> Iterator[Diagnostic]:
-    """Report E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
+def check_table_of(table: Record) -> Iterator[Diagnostic]:
+    """Report E0614: REG on a part of the questions."""
     view = View(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield view["columns"].error(
@@ -185,44 +174,6 @@ def check_table_of(study: DeclaredStudy, table: Record) -> Iterator[Diagnostic]:
             view["subset"].label("the balanced subset"),
             help="write `columns = [length, accuracy]`",
         )
-    printed = table.sub("published")
-    if not isinstance(printed, Compound):
-        return
-    arms = list_rows(study, table)
-    rows = {row.name for row in printed.parts}
-    if not rows & {arm.name for arm in arms}:
-        yield view["published"].error(
-            "E0613",
-            f"no arm of the table `{table.name}` is a row of `{printed.name}`",
-            "",
-            Label(printed.span, list_names(sorted(rows), "its rows are")),
-            help="name the arms as the rows are named",
-        )
-        return
-    suites = [suite for arm in arms if (suite := find_arm_suite(study, arm)) is not None]
-    there = {name for suite in suites for name in _list_benchmarks(suite)} | {"mean"}
-    if suites and not there & set(printed.data("benchmarks")):
-        yield view["published"].error(
-            "E0613",
-            f"none of the benchmarks of `{printed.name}` is evaluated here",
-            f"has {listed(printed.data('benchmarks'), MOST_SHOWN)}",
-            help=list_names(sorted(there), "evaluated are"),
-        )
-    yield from _check_baseline(study, table, printed)
-
-
-def _check_baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
-    """Report E0613: changes of REG from one arm here, and from another in print."""
-    relative, base = study.sub("score.relative_to"), printed.data("relative_to")
-    if base is None or relative is None or "reg" not in table.data("columns") or relative.name == base:
-        return
-    yield View(table)["published"].error(
-        "E0613",
-        f"changes of REG are relative to `{relative.name}` here, and to `{base}` in `{printed.name}`",
-        "",
-        View(study)["score.relative_to"].label(f"`{relative.name}`"),
-        help=f"write `relative_to: {base}`",
-    )
 
 
 def _list_benchmarks(suite: Record) -> list[str]:

@@ -397,12 +397,12 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
 
 @study_check
 def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report E0601, E0613, E0614, W0605: the arms of each table, and those of the frontier of the score."""
+    """Report E0601, E0614, W0605: the arms of each table, and those of the frontier of the score."""
     study = case.study
     differing = list(_check_suites(case))
     yield from differing
     for table in study.tables:
-        yield from check_table_of(study, table)
+        yield from check_table_of(table)
         rows = check_rows(case, table, list_rows(study, table))
         yield from (each for each in rows if not (differing and each.severity == "error"))
     if not (study.tables or study.frontiers or study.sub("report")):
