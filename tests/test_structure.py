@@ -50,7 +50,7 @@ RUNNERS_READ = {
     "offsets": set(),
     "scratch": set(),
     "sandbox": {"process", "untrusted"},
-    "models": {"sandbox", "untrusted"},
+    "models": {"process", "sandbox", "untrusted"},
     "own": {"sandbox", "untrusted"},
     "programs": {"sandbox", "untrusted"},
     "remote": {"untrusted"},

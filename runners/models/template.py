@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
+from runners.process import explain_death
 from runners.sandbox.workers import START_SECONDS, Gone, Worker, wall_seconds
 from runners.untrusted import Undecodable
 
@@ -38,20 +39,8 @@ class Bounded:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of `worker`. Raises Beyond; whoever asks then finds a new process.
 
-        A process that somebody else ends, such as a system short of memory, is asked once more; the second time it is E0741.
+        Raises ProcessDied where somebody else ends it, such as a system short of memory.
         """
-        for _ in range(2):
-            try:
-                return self._ask(request)
-            except Gone as gone:
-                number = -gone.status
-        raise problem(
-            "E0741",
-            f"the process that reads what a model's maker wrote was ended twice, by signal {number}",
-            help="see whether the system was short of memory, and run again, which goes on where it stopped",
-        )
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if self._process is None:
                 self._process = Worker(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
@@ -60,7 +49,8 @@ class Bounded:
             except Gone as gone:
                 why = self._end(gone.late)
                 if gone.lost and not gone.late:
-                    raise
+                    what = "the process that reads what a model's maker wrote"
+                    raise explain_death(what, f"signal {-gone.status}") from None
                 raise Beyond(why) from None
             except Undecodable as fault:
                 self._end(late=True)

@@ -12,6 +12,7 @@ from reodsl.ir.model import Prompt
 from runners.models import template
 from runners.models.template import FailedTemplate, render_template, require_ending
 from runners.models.tokenizer import word_tokenizer
+from runners.process import ProcessDied
 from runners.prompts import prompt_tokens
 from tests.models.test_bounds import QWEN
 
@@ -110,18 +111,12 @@ def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
     assert len(prompt_tokens(prompt, slow, ["x"] * 60)) == 60
 
 
-def test_a_process_that_somebody_ends_is_asked_once_more(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_that_somebody_ends_ends_what_asked_it() -> None:
     prompt, tokenizer = Prompt(kind="chat", template="{question}"), tokenizer_with("x 1?")
     whole = prompt_tokens(prompt, tokenizer, ["x"])
     process = template._process(template.SECONDS)._process
     assert process is not None
     process.process.kill()
+    with pytest.raises(ProcessDied, match="signal 9"):
+        prompt_tokens(prompt, tokenizer, ["x"])
     assert prompt_tokens(prompt, tokenizer, ["x"]) == whole
-    worker = tmp_path / "worker.py"
-    worker.write_text("import os\nos.kill(os.getpid(), 9)\n")
-    monkeypatch.setattr(template, "WORKER", worker)
-    with pytest.raises(Problem, match="ended twice, by signal 9") as caught:
-        require_ending("x", tmp_path)
-    assert caught.value.diagnostics[0].code == "E0741"
