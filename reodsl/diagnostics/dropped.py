@@ -24,6 +24,8 @@ DROPPED = MappingProxyType(
         "teacher_on": "trainers have the teacher, in shards over all their GPUs: a larger one takes more of them; take "
         "`teacher_on` out",
         "segment": "every response is done at its step: take `segment` out; `lag` alone generates beside training",
+        "programs()": "take tests of a published set by `file(…)` or `hub(…)`, as `specs/code/tasks.reo` does, or draw "
+        'questions by `generated(python("FILE.py:FUNCTION"), …)`',
         "replicate_from": "every seed trains all stages; to share one training, train it in a run of its own, and start "
         "from its checkpoint by `folder(…)`",
         "skew": _LOSS.format("skewed"),

@@ -10,7 +10,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR
 from reodsl.ir.base import anonymous
-from reodsl.ir.data import Data, File, Grading, HubData
+from reodsl.ir.data import After, Chance, Comparison, Data, File, Grading, HubData, Python, Tests
 from reodsl.ir.expression import list_sampled
 from reodsl.ir.model import Architecture, Folder, Model, Served
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
@@ -40,8 +40,17 @@ def model_work(model: Model, seed: int) -> Work:
 
 
 def data_work(data: Data) -> Work:
-    """Return `{"data"}`: the questions, without the verifier, which matters to tasks that grade."""
-    return {"data": data.model_copy(update=dict(Grading()))}
+    """Return `{"data"}`: the questions, and of grading what says how the references of files are read."""
+    verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
+    grading = Grading()
+    if any(isinstance(each, (File, HubData)) for each in data.sources):
+        # Limits are of programs, and what a function says of an answer is its own.
+        kind: Comparison = "exact" if isinstance(verifier, Python) else "math"
+        if isinstance(verifier, Tests):
+            kind = Tests()
+        marks = tuple(each for each in data.answer if isinstance(each, After))
+        grading = Grading(verifier=kind, answer=marks or grading.answer)
+    return {"data": data.model_copy(update=dict(grading))}
 
 
 def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:

@@ -28,7 +28,7 @@ from reodsl.ir.setting import (
     setting,
     settings_of,
 )
-from reodsl.ir.task import FoldTask, FoldTraces, Programs
+from reodsl.ir.task import FoldTask, FoldTraces
 
 
 def normal_question(question: str) -> str:
@@ -105,8 +105,8 @@ class Generated(IR):
     """
 
     kind: Literal["generated"] = "generated"
-    task: FoldTask | Programs | Python = setting(
-        A(("task", "programs", "python"), 'a task, `programs(…)`, or `python("FILE.py:FUNCTION")`'),
+    task: FoldTask | Python = setting(
+        A(("task", "python"), 'a task, or `python("FILE.py:FUNCTION")`'),
         "what to draw from: a task, or a function of yours",
         "generated(chain, count: 4096, seed: 1)",
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from reodsl.ir.base import IR
-from reodsl.ir.setting import POSITIVE, SHARE, WORDS, Between, Flag, Many, Num, Text, kind, setting
+from reodsl.ir.setting import POSITIVE, SHARE, Between, Flag, Many, Num, Text, kind, setting
 
 
 @kind("task", parents=("task",))
@@ -26,40 +24,6 @@ class FoldTask(IR):
     step: str = setting(Text(), "a template with {label} and {op}", 'step = "{label} {op}"')
     length: tuple[int, int] = setting(
         Between(Num(whole=True, low=1, high=4096)), "how many operations", "length = 2..8"
-    )
-
-
-@kind("programs", form="call")
-class Programs(IR):
-    """Questions for a function of one number, with tests and a worked solution: `tests()` verifies their answers.
-
-    A step adds, takes away, multiplies, takes the remainder, or compares with a number up to `largest`. The solution is the
-    function as a block of code, or as one line whose words have spaces between them.
-    """
-
-    kind: Literal["programs"] = "programs"
-    steps: tuple[int, int] = setting(
-        Between(Num(whole=True, low=1, high=16)),
-        "how many lines the function needs",
-        "steps: 1..3",
-    )
-    largest: int = setting(
-        Num(whole=True, low=1, high=10**6), "numbers in questions go up to this", default=9
-    )
-    tests: int = setting(Num(whole=True, low=1, high=64), "of each question", default=4)
-    question: str = setting(
-        Text(),
-        "a template with {name} and {steps}",
-        'question: "{name}: {steps}"',
-        default="Write a Python function `{name}(x)` of a whole number x. {steps} Then return x.",
-    )
-    form: Literal["block", "line"] = setting(
-        WORDS,
-        "how solutions are written: a `def` between fences, or a `lambda` in one line of words",
-        default="block",
-    )
-    trace: str = setting(
-        Text(), "a template with {solution}, for SFT", 'trace: "</think> {solution}"', default="{solution}"
     )
 
 

@@ -23,7 +23,6 @@ from reodsl.ir.data import (
     Tests,
     normal_question,
 )
-from reodsl.ir.task import Programs
 from runners.data.files import (
     count_rows,
     file_problem,
@@ -35,7 +34,7 @@ from runners.data.files import (
 )
 from runners.data.fold import generate_questions
 from runners.data.package import package_problem, read_package
-from runners.data.programs import generate_programs, require_tests
+from runners.data.programs import require_tests
 from runners.data.references import doubtful_references, require_read, solutions_read
 from runners.data.table import question_id, require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
@@ -222,8 +221,6 @@ def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -
     if isinstance(source, Generated):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
-        if isinstance(source.task, Programs):
-            return generate_programs(source.task, source.count, source.seed, source.split)
         if source.traces is not None:
             return generate_traces(source.task, source.traces, source.count, source.seed, split=source.split)
         return generate_questions(source.task, source.count, source.seed, split=source.split)

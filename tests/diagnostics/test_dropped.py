@@ -38,6 +38,7 @@ SPECS = {
         for name in ("skew", "token_share", "entropy_share", "past_cap", "importance_floor")
     },
     "ipo": "recipe r { method = ipo }",
+    "programs()": "data d { source = generated(programs(steps: 1..3), count: 8, seed: 1) }",
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

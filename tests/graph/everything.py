@@ -43,7 +43,6 @@ from reodsl.ir.reward import (
     Steps,
 )
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite, Table
-from reodsl.ir.task import Programs
 from reodsl.ir.training import (
     Dpo,
     Experiment,
@@ -146,7 +145,7 @@ def everything() -> Spec:
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
-    tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
+    tested = _data("tested", filled(File), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
         Experiment,

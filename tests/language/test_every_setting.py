@@ -213,7 +213,6 @@ CONTEXTS: dict[str, Context] = {
     "regex": _called(DATA.replace("@", "answer = @"), pattern='"(.)"'),
     "data": Context(DATA),
     "task": Context(TASK + "experiment mine = rl { data = drawn }\n" + PLAIN),
-    "programs": _called(SOURCE.replace("@", "generated(@, count: 8, seed: 1)"), steps="1..2"),
     "style": Context(
         STYLED.replace("@", "style terse { @ }") + "experiment mine = traced { data = drawn }\n" + PLAIN,
         {"template": '"{label} {op} {next}"'},
@@ -337,8 +336,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "task.question": ('"{start} {steps} ?"',),
     "task.step": ('"{op} {label}"',),
     "task.length": ("2..4",),
-    "programs.steps": ("1..3",),
-    "programs.question": ('"{name} {steps}"',),
     "style.template": ('"{label} {value} {op} {next}"',),
     "traces.until_agree": ("false",),
     "benchmark.data": ("chain_train",),

@@ -37,7 +37,6 @@ _UNTRACED = {
         "Python's",
         'let the function give each question its solution: `Question("…", "…", trace="…")`',
     ),
-    "programs": ("programs", "leave it out: `programs(…)` gives each question its solution"),
 }
 """Questions whose solutions `traces` does not write: whose they are, and what to do instead."""
 

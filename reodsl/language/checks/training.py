@@ -200,7 +200,7 @@ def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         if (
             source.get("traces") is not None
             or (columns is not None and columns.get("trace") is not None)
-            or (task is not None and task.kind in ("python", "programs"))
+            or (task is not None and task.kind == "python")
         ):
             continue
         how = "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'

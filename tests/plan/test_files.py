@@ -1,4 +1,4 @@
-"""Questions that lack a number which a wording or a reward reads: told before anything starts."""
+"""Files of questions as a plan reads them: numbers that are missing, references, and Python beside the spec."""
 
 from __future__ import annotations
 
@@ -110,3 +110,28 @@ def test_a_plan_reads_python_beside_the_spec(capsys: pytest.CaptureFixture[str])
     assert "it does not parse" in told
     Path("score.py").write_text("def score(response: str) -> float:\n    return 1.0\n")
     assert call("plan", "small.reo") == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "settings", "refused"),
+    [
+        ("The least of all sides is the height of what was drawn above it.", "", True),
+        ("The least of all sides is the height of what was drawn above it.", 'verifier = python("c.py:check")', False),
+        ("First add the two numbers as they were. The answer is 5", "", True),
+        ("First add the two numbers as they were. The answer is 5", 'answer = after("The answer is")', False),
+        ("assert f(1) == 2", "verifier = tests()", False),
+        ("f(1) is the number that comes after 1, whatever that may be", "verifier = tests()", True),
+    ],
+)  # fmt: skip
+def test_references_of_a_file_are_read_as_the_spec_says(
+    reference: str, settings: str, refused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, _, rest = SPEC.partition("data levelled")
+    said = "\n".join(
+        (head, 'data levelled { source = file("levels.jsonl")', settings, "}", rest.partition("\n")[2])
+    )
+    Path("small.reo").write_text(said.replace(", wordings = [hard, some, rest]", ""))
+    Path("c.py").write_text("def check(answer: str) -> bool:\n    return True\n")
+    Path("levels.jsonl").write_text(json.dumps({"question": "a", "answer": reference}) + "\n")
+    assert call("plan", "small.reo") == (1 if refused else 2)
+    assert ("error[E07" in capsys.readouterr().err) == refused
