@@ -92,7 +92,7 @@ def _stage(root: Path, name: str, steps: int, prompts: int, rollouts: int, lag: 
         context=1024,
         prompt=Prompt(template="{question}"),
     )
-    named = {"stage": stage.model_dump(mode="json"), "model": model.model_dump(mode="json")}
+    named = {"stage": stage, "model": model}
     task = Task(name, "train", {**named, "seed": 1, "index": 0}, {}, arm=name)
     out, work = root / name, root / f"{name}.work"
     out.mkdir()

@@ -37,7 +37,7 @@ def data(job: Job) -> None:
 
     Raises a Problem (E07xx) that says what is wrong with a source.
     """
-    declared = Data.model_validate(job.task.payload["data"])
+    declared: Data = job.task.work["data"]
     read = read_sources(declared, job.folder, job.resources)
     joined = join_sources(declared, read)
     take_rows(joined, declared.take).write_parquet(job.out / "questions.parquet")
@@ -60,14 +60,14 @@ def model(job: Job) -> None:
 
     Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
     """
-    declared = Model.model_validate(job.task.payload["model"])
+    declared: Model = job.task.work["model"]
     source, place = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
             wrong = check_architecture(source, job.task.id)
             if wrong is not None:
                 raise Problem(wrong)
-            drawn = fresh(source, declared.context, int(job.task.payload["seed"]))
+            drawn = fresh(source, declared.context, job.task.work["seed"])
             save(drawn.model, drawn.tokenizer, place)
         case Folder():
             copy_model(job.folder / source.path, place)

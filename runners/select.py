@@ -161,8 +161,8 @@ def select(job: Job) -> None:
     rejected response) stand the prefix that it was given and whether it came to its end. Raises E0934 where nothing at all
     is picked, E0935 where a pool lacks responses.
     """
-    selection = Selection.model_validate(job.task.payload["selection"])
-    samples, prefixes = int(job.task.payload["samples"]), list(job.task.payload["prefixes"])
+    selection: Selection = job.task.work["selection"]
+    samples, prefixes = job.task.work["samples"], job.task.work["prefixes"]
     folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
     if selection.keep is not None:
         _keep(job, selection, read_sampled(folders, prefixes, samples))
@@ -224,7 +224,7 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
 
 
 def _nothing(job: Job, asked: int) -> Problem:
-    responses = int(job.task.payload["samples"]) * len(job.task.payload["prefixes"])
+    responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
         "E0934",
         f"the selection picks nothing of {asked} questions with {responses} responses each",

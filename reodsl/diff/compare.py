@@ -18,7 +18,6 @@ from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import FromModel, FromTraining, Ppo, Sequences, Source
 
 Settings = dict[str, Any]
-DERIVED = "second generation"
 
 
 class WrittenText(str):
@@ -122,7 +121,7 @@ def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
 
 
 def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the form of a reward, its expressions as text, its split, and what it needs of a second generation."""
+    """Yield the form of a reward, its expressions as text, and its split."""
     names = let_names(reward.lets)
     lines = (WrittenText(each, as_written(each, names)) for each in reward_lines(reward))
     yield path, [form(reward), *lines]
@@ -131,7 +130,6 @@ def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
         yield from (each for each in settings(reward.splits, f"{path}.at") if each[0] != f"{path}.at.kind")
     if reward.dense is not None and reward.dense.var != "L":
         yield f"{path}.variable", reward.dense.var
-    yield path.removesuffix("reward") + DERIVED, second_generation(reward)
 
 
 def form(reward: Reward) -> str:
@@ -155,26 +153,6 @@ def _spoken(split: Split) -> str:
             return "reasoning steps"
         case Exits(n=n):
             return f"{n} random exits and the end"
-
-
-def second_generation(reward: Reward) -> str:
-    """Describe the second generation after the responses: the forced answers that a reward needs."""
-    cuts = reward.forced
-    if not cuts.any:
-        return "none"
-    count = len(cuts.fixed) + cuts.computed
-    match reward.splits if cuts.splits else None:
-        case Budgets(budgets=budgets):
-            count += len(budgets)
-        case OracleBudgets(n=n):
-            count += n
-        case QuestionBudgets():
-            count += 1
-        case Exits(n=n):
-            count += n
-        case Steps():
-            return "a forced answer per reasoning step"
-    return f"{count} forced answer{'' if count == 1 else 's'} per response"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +289,7 @@ def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> Compared:
     for name in sorted(names, key=lambda each: words.index(_first_word(each))):
         one, two = left.get(name, ABSENT), right.get(name, ABSENT)
         if one == two and type(one) is type(two):
-            if name != DERIVED:
-                same.setdefault(_first_word(name), {})[name] = _as_written(one)
+            same.setdefault(_first_word(name), {})[name] = _as_written(one)
         elif not (_lacks(name, one, right) or _lacks(name, two, left)):
             shown = _as_written(one), _as_written(two)
             rows.append(ChangedSetting(name, *(shown if shown[0] != shown[1] else (one, two))))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR, canonical, locate
+from reodsl.ir.base import IR, locate
 from reodsl.ir.model import HubSource, Package, PackageSource
 from reodsl.ir.names import DATA_FILE, OWN_CODE, PART
 from reodsl.ir.setting import (
@@ -271,15 +271,6 @@ class Grading(IR):
         """Return where answers are read, as a spec has it."""
         where = ", then ".join(reader_words(reader) for reader in self.answer)
         return where if self.thinking == "read" else f"{where}, after thinking"
-
-    @property
-    def essence(self) -> Any:
-        """Its canonical form without what no verdict depends on: limits that end a run."""
-        form = canonical(self)
-        if isinstance(self.verifier, Python):
-            left_out = self.verifier.incidental
-            form["verifier"] = {name: each for name, each in form["verifier"].items() if name not in left_out}
-        return form
 
 
 @kind("data", parents=("data",))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from reodsl.ir.base import IR, locate
-from reodsl.ir.expression import Aggregate, Expression, walk
+from reodsl.ir.expression import Expression
 from reodsl.ir.model import Prompt
 from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, placed, setting
 
@@ -66,12 +66,6 @@ class Wording(IR):
     def selective(self) -> bool:
         """Return whether it is for some questions alone."""
         return self.when is not None or self.share < 1
-
-    @property
-    def reads_reference(self) -> bool:
-        """Return whether responses of the starting model decide which questions it is for."""
-        nodes = () if self.when is None else walk(self.when)
-        return any(isinstance(each, Aggregate) and each.over == "ref" for each in nodes)
 
     def over(self, prompt: Prompt) -> Prompt:
         """Return the prompt that asks this way; what the wording does not set stays as it was."""

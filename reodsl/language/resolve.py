@@ -93,11 +93,6 @@ def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None]
     return None
 
 
-def are_same(one: Record, two: Record) -> bool:
-    """Return whether two records are one declaration, with the same settings."""
-    return one is two or (one.owner == two.owner and one == two)
-
-
 def find_suite(experiment: Record) -> Record | None:
     """Return the suite that an experiment names, or the one behind the checkpoint that it evaluates."""
     for source, _ in walk_ancestry(experiment):

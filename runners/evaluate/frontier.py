@@ -24,7 +24,7 @@ from reodsl.store.manifest import arm_labels
 
 def frontier(job: Job) -> None:
     """Write the best of the arms at each benchmark and budget, and which reaches it; or the published curves as they are."""
-    rule = Frontier.model_validate(job.task.payload["frontier"])
+    rule: Frontier = job.task.work["frontier"]
     if rule.published:
         printed = {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in rule.published}
         write_frontier(job.out / "frontier.json", printed)
@@ -50,9 +50,8 @@ def frontier(job: Job) -> None:
 
 def budgets(job: Job) -> None:
     """Write greedy budgets on the frontier of the role `frontier`, or a budget a question from the arms' rollouts."""
-    split = job.task.payload["split"]
-    if split["kind"] == "oracle":
-        rule = OracleBudgets.model_validate(split)
+    rule = job.task.work["split"]
+    if isinstance(rule, OracleBudgets):
         edge = read_frontier(job.inputs["frontier"] / "frontier.json")
         schedule = greedy(edge, rule.l_max, rule.n, rule.step)
         text = json.dumps(describe_schedule(schedule, edge), indent=1, allow_nan=False)
@@ -60,7 +59,7 @@ def budgets(job: Job) -> None:
         asked = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"], glob=False)[
             "id"
         ].to_list()
-        facts = per_question(QuestionBudgets.model_validate(split), asked, arms_of(job))
+        facts = per_question(rule, asked, arms_of(job))
         text = json.dumps(facts, indent=1, allow_nan=False)
     (job.out / "budgets.json").write_text(text + "\n", encoding="utf-8")
 
@@ -119,7 +118,7 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
 
 def score(job: Job) -> None:
     """Write REG, accuracy and length of every arm over all seeds, their paired differences, and all intervals."""
-    rule = Score.model_validate(job.task.payload["score"])
+    rule: Score = job.task.work["score"]
     folders = evaluations_of(job)
     read = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}
     grids = {grid for _, grid in read.values()}

@@ -22,9 +22,9 @@ _APART = 0.05
 
 
 def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
-    """Return the responses of the model that `base` in a task's payload names, by the questions that its inputs have."""
-    base = job.task.payload["base"]
-    frame = pl.scan_parquet(job.folder / base["path"], glob=False).filter(model=base["of"])
+    """Return the responses of the model that `base` in a task's work names, by the questions that its inputs have."""
+    base = job.task.work["base"]
+    frame = pl.scan_parquet(job.folder / base.path, glob=False).filter(model=base.of)
     named = pl.concat(
         [_name(frame, job.inputs[f"data:{each}"] / "questions.parquet", each) for each in benchmarks]
     )
@@ -109,5 +109,5 @@ def _name(frame: pl.LazyFrame, asked: Path, benchmark: str) -> pl.DataFrame:
 
 
 def _misfit(job: Job, words: str, help: str) -> Exception:
-    base = job.task.payload["base"]
-    return problem("E0438", words, where=str(job.folder / base["path"]), help=help)
+    base = job.task.work["base"]
+    return problem("E0438", words, where=str(job.folder / base.path), help=help)

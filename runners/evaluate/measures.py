@@ -61,8 +61,8 @@ def measure(job: Job) -> None:
     `value` has the ends of its interval, and `change` is its difference from the baseline's, paired. There is no row where
     a measure has no value, such as one of forced answers for responses of which none were forced.
     """
-    payload = job.task.payload
-    measures = [Measure.model_validate(each) for each in payload["measures"]]
+    work = job.task.work
+    measures: tuple[Measure, ...] = work["measures"]
     histories = list(
         dict.fromkeys(node for each in measures for node in walk(each) if isinstance(node, History))
     )
@@ -74,16 +74,16 @@ def measure(job: Job) -> None:
         by_arm.setdefault(arm, []).append({each: sums(each, evaluated) for each in histories})
     for of_seeds in by_arm.values():
         of_seeds *= len(seeds) // len(of_seeds)
-    base = by_arm.get(payload["relative_to"] or "")
+    base = by_arm.get(work["relative_to"] or "")
     rows = []
     for number, rule in enumerate(measures):
         known = {arm: cells_of(rule, each, base) for arm, each in by_arm.items()}
-        start = known.get(payload["relative_to"] or "")
+        start = known.get(work["relative_to"] or "")
         for arm, cells in known.items():
-            compared = None if rule.compares or arm == payload["relative_to"] else start
+            compared = None if rule.compares or arm == work["relative_to"] else start
             rows += [
                 {"arm": arm, "measure": number, "benchmark": place, **each}
-                for place, each in summarise(rule, cells, compared, payload["confidence"])
+                for place, each in summarise(rule, cells, compared, work["confidence"])
             ]
     schema = {"arm": pl.String(), "measure": pl.Int64(), "benchmark": pl.String()} | dict.fromkeys(
         ("value", "low", "high", "change", "change_low", "change_high"), pl.Float64()

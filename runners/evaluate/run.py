@@ -102,9 +102,9 @@ class EvaluationWork:
 
 def evaluate(job: Job) -> None:
     """Sample responses to every benchmark, force answers over the grid, grade, and write the files of docs/STORE.md."""
-    suite = Suite.model_validate(job.task.payload["suite"])
-    model = Model.model_validate(job.task.payload["model"])
-    seed = evaluation_seed(job.task.payload)
+    suite: Suite = job.task.work["suite"]
+    model: Model = job.task.work["model"]
+    seed = evaluation_seed(job.task.work)
     gradings = {benchmark.name: benchmark.data.grading for benchmark in suite.benchmarks}
     questions = [q for name in gradings for q in _read_benchmark(job, suite, name)]
     shown = frozenset(
@@ -121,7 +121,7 @@ def evaluate(job: Job) -> None:
             samples = samples.with_columns(mode=pl.Series(modes, dtype=pl.Int64))
         return {"samples": samples, "forced": forced, "examples": examples}
 
-    texts = read_texts(job, gradings) if "base" in job.task.payload else None
+    texts = read_texts(job, gradings) if "base" in job.task.work else None
     samples = suite.samples if texts is None else max(map(len, texts.values()))
     plan = EvaluationWork(
         gradings,
@@ -149,22 +149,21 @@ def evaluate(job: Job) -> None:
     )
 
 
-def evaluation_seed(payload: Mapping[str, Any]) -> int:
+def evaluation_seed(work: Mapping[str, Any]) -> int:
     """Return the seed of an evaluation's draws: the suite's, and another for each seed with a checkpoint of its own."""
-    seed = int(payload["seed"])
-    replicate = payload.get("replicate")
-    return seed if replicate is None else purpose(seed, "replicate", int(replicate))
+    seed: int = work["seed"]
+    return purpose(seed, "replicate", work["replicate"]) if "replicate" in work else seed
 
 
 def sample(job: Job) -> None:
     """Sample graded responses to a data set's questions, each asked once however many worked solutions it has."""
-    payload = job.task.payload
-    model = Model.model_validate(payload["model"])
-    gradings = {"": Grading.model_validate(payload["grading"])}
+    work = job.task.work
+    model: Model = work["model"]
+    gradings = {"": work["grading"]}
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
-    if "met" in payload:
+    if "met" in work:
         questions = {name: questions[name] for name in met_by(job, model)}
-    tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint") if payload.get("thinking") else None
+    tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint") if "thinking" in work else None
 
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
         samples = sample_rows(graded, text).drop("benchmark")
@@ -176,9 +175,9 @@ def sample(job: Job) -> None:
 
     plan = EvaluationWork(
         gradings,
-        Sampling.model_validate(payload["rollout"]),
-        int(payload["samples"]),
-        int(payload["seed"]),
+        work["rollout"],
+        work["samples"],
+        work["seed"],
         tables,
     )
     chunks, count = work_through(job, model, list(questions.values()), plan)
@@ -186,8 +185,8 @@ def sample(job: Job) -> None:
 
 
 def met_by(job: Job, model: Model) -> list[str]:
-    """Return the ids of the questions that the steps of a training meet, which `met` in the payload is about, each once."""
-    rule = job.task.payload["met"]
+    """Return the ids of the questions that the steps of a training meet, which `met` in the work is about, each once."""
+    rule = job.task.work["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
     questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
     # A question that is too long for the training's prompts is drawn by no step.
@@ -213,7 +212,7 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
         return questions
     folder = job.inputs.get(f"reference:{name}")
     references = {} if folder is None else read_references(folder, suite.reference_samples)
-    return place_wordings(questions, suite.wordings, references, int(job.task.payload["seed"]))
+    return place_wordings(questions, suite.wordings, references, job.task.work["seed"])
 
 
 def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:

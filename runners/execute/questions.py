@@ -30,7 +30,7 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
     from runners.data.load import file_problems, source_problems
 
     for task in data:
-        declared = Data.model_validate(task.payload["data"])
+        declared = task.work["data"]
         findings = source_problems(declared, folder) or file_problems(declared, folder)
         origin = find_place(task, ("data", "sources")) if findings else None
         for each in findings:
@@ -82,7 +82,7 @@ def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
         return {}
     from runners.data.load import count_questions
 
-    read = {task.id: count_questions(Data.model_validate(task.payload["data"]), folder) for task in tasks}
+    read = {task.id: count_questions(task.work["data"], folder) for task in tasks}
     return {name: count for name, count in read.items() if count is not None}
 
 

@@ -25,8 +25,8 @@ def results(job: Job) -> None:
     from runners.evaluate.run import write_json
     from runners.evaluate.tables import EXAMPLES, FORCED, SAMPLES, curves, summary
 
-    base, suite = job.task.payload["base"], job.task.payload["suite"]
-    kind = kind_of(open_table(job.folder / base["path"]), base["of"], suite)
+    base, suite = job.task.work["base"], job.task.work["suite"]
+    kind = kind_of(open_table(job.folder / base.path), base.of, suite)
     rows = name_responses(job, suite["benchmarks"])
     rows.with_columns(unsettled=None).select(_cast(SAMPLES)).write_parquet(job.out / "samples.parquet")
     grid = pl.DataFrame({"budget": suite["grid"]}, schema={"budget": pl.Int64})

@@ -89,7 +89,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         questions = [question for question in questions if question.id in own_places]
     folder = job.inputs.get("reference")
     references = {} if folder is None else read_references(folder, method.reference_samples)
-    draws = int(job.task.payload["stage"]["steps"]) * (1 + method.resample)
+    draws = job.task.work["stage"].steps * (1 + method.resample)
     places_met = met(seed, draws, method.batch.prompts, len(questions))
     _require([questions[at] for at in places_met], references, job)
     facts = {
@@ -97,7 +97,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
         "left_out_too_long": too_long,
         "left_out_without_budget": asked - len(questions),
         **repeated_rows(job.inputs["data"]),
-        **_count_wordings(method, questions, references, int(job.task.payload["seed"])),
+        **_count_wordings(method, questions, references, job.task.work["seed"]),
     }
     return StageQuestions(questions, places, own_places, references, facts)
 
@@ -351,7 +351,7 @@ class PpoStage(StageRunner):
                 context.model,
                 tokenizer,
                 context.seed,
-                partial(choose_wording, method.wordings, self.pool.references, int(job.task.payload["seed"])),
+                partial(choose_wording, method.wordings, self.pool.references, job.task.work["seed"]),
             ),
             functions=functions,
             models=self._ask,

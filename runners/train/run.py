@@ -74,7 +74,7 @@ def train(job: Job) -> None:
     Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932), where engine and trainer
     disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
     """
-    stage = Stage.model_validate(job.task.payload["stage"])
+    stage: Stage = job.task.work["stage"]
     if job.resources.trainers > 1 or _sharded(stage, job):
         train_together(job, "runners.train.run:train_among")
     else:
@@ -83,10 +83,10 @@ def train(job: Job) -> None:
 
 def train_among(job: Job, ranks: Ranks) -> None:
     """Do one process's part in a stage; the first one writes."""
-    stage = Stage.model_validate(job.task.payload["stage"])
-    model = Model.model_validate(job.task.payload["model"])
-    index = int(job.task.payload["index"])
-    seed = purpose(int(job.task.payload["seed"]), "stage", index)
+    stage: Stage = job.task.work["stage"]
+    model: Model = job.task.work["model"]
+    index: int = job.task.work["index"]
+    seed = purpose(job.task.work["seed"], "stage", index)
     start = job.inputs["start"] / "checkpoint"
     own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
@@ -113,8 +113,7 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
     """Return the precision of passes: the stage's, else the model's, else the one that suits the device."""
     device, chosen = job.resources.device, stage.precision
     if chosen == "auto":
-        # Left out of a payload where it is `auto`.
-        chosen = job.task.payload.get("model", {}).get("precision", "auto")
+        chosen = job.task.work["model"].precision
     if chosen == "auto":
         chosen = "float32" if device == "cpu" else "bfloat16"
     return torch.bfloat16 if chosen == "bfloat16" else torch.float32
@@ -141,7 +140,7 @@ def _place_model(
 ) -> tuple[Any, Scorer]:
     """Return a model on this process's device, with adapters if asked, and its pass."""
     device = torch.device(job.resources.device)
-    seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
+    seed = purpose(job.task.work["seed"], "lora", job.task.work["index"])
     words = "while weights were put on the device"
     with explain_training_oom(load_config(folder), device, None, 0, words):
         return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)

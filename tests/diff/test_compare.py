@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reodsl.diff.compare import Compared, Diff, compare, fingerprints, form, second_generation, work
+from reodsl.diff.compare import Compared, Diff, compare, fingerprints, form, work
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
@@ -175,7 +175,7 @@ def test_comments_order_and_units_are_no_difference(tmp_path: Path) -> None:
 def test_a_changed_param_shows_where_it_matters_and_nowhere_else() -> None:
     path = ROOT / "specs" / "quickstart.reo"
     found = diff(compiled(path), compiled(path, sets={"n": "3"}))
-    assert set(settings(found)) == {"reward", "reward.at.budgets", "second generation"}
+    assert set(settings(found)) == {"reward", "reward.at.budgets"}
     assert [each.a for each in found.arms if each.rows] == ["reo_exp"]
     assert set(found.work.only_a) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
 
@@ -189,7 +189,7 @@ def test_arms_of_other_names_are_compared_where_one_is_left() -> None:
     )
     found = diff(a, b)
     assert [(each.a, each.b) for each in found.arms] == [("base", "base"), ("one", "two")]
-    assert settings(found)["second generation"] == ("none", "2 forced answers per response")
+    assert settings(found)["reward.at.budgets"] == (ABSENT, [4, 8])
     assert settings(found)["name"] == ("one", "two")
     # The name is the only thing that tables and frontiers see change.
     assert not found.study.rows
@@ -264,8 +264,6 @@ def test_forms_of_rewards() -> None:
     assert form(make.budgets(4, 8)) == "dense over 3 budgets"
     assert form(make.oracle()) == "dense over 3 budgets found on a frontier"
     assert form(make.question_wise("base")) == "dense over one budget a question"
-    assert second_generation(make.budgets(4)) == "1 forced answer per response"
-    assert second_generation(make.outcome()) == "none"
 
 
 def test_measures_are_told_by_name_and_by_formula_where_that_alone_differs(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from reodsl.graph.task import Kind, Task
 from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from tests.devices.fixture import plain_cpu as plain_cpu
+from tests.worked import work_of
 
 DIGITS = [str(d) for d in range(10)]
 WORDS = [*DIGITS, *(f"+{d}" for d in DIGITS), "<q>", "?", "so", "wait", ".", "answer", "\\boxed{", "}"]
@@ -51,7 +52,7 @@ def job(tmp_path: Path) -> MakeJob:
         out, work = tmp_path / name / "out", tmp_path / name / "work"
         out.mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)
-        return Job(Task(kind, kind, payload, {}), inputs, out, work, tmp_path, Told())
+        return Job(Task(kind, kind, work_of(payload), {}), inputs, out, work, tmp_path, Told())
 
     return make
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reodsl.graph.payload import measure_payload
+from reodsl.graph.payload import measure_work
 from reodsl.ir import canonical
 from reodsl.ir.reward import Measure
 from reodsl.ir.reward_text import expression_text
@@ -176,7 +176,7 @@ def reference(
 def measured(
     job: MakeJob, study: Study, inputs: dict[str, Path]
 ) -> dict[tuple[str, str, str], dict[str, Any]]:
-    made = job("measure", measure_payload(study), inputs, "measures")
+    made = job("measure", measure_work(study), inputs, "measures")
     measures.measure(made)
     rows = pl.read_parquet(made.out / "measures.parquet").to_dicts()
     return {(row["arm"], study.measures[row["measure"]].name, row["benchmark"]): row for row in rows}

@@ -379,7 +379,7 @@ def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
     tasks = lower(spec).tasks
     evaluate = next(task for task in tasks if task.kind == "evaluate")
     text = re.sub(r'"verifier": "\w+"', '"verifier": "package"', json.dumps(evaluate.payload))
-    scored = (replace(evaluate, payload=json.loads(text)),)
+    scored = (replace(evaluate, work=json.loads(text)),)
     assert found(spec, tmp_path, tasks=scored) == []
     monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
     assert found(spec, tmp_path, tasks=scored) == ["E0742"]
@@ -410,7 +410,7 @@ def test_programs_are_refused_where_nothing_confines_them_whatever_is_said(
     spec = make.four()
     evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
     text = re.sub(r'"verifier": "\w+"', '"verifier": {"kind": "tests"}', json.dumps(evaluate.payload))
-    programs = (replace(evaluate, payload=json.loads(text)),)
+    programs = (replace(evaluate, work=json.loads(text)),)
     monkeypatch.setattr(checking, "lacking_means", lambda: None)
     assert found(spec, tmp_path, tasks=programs) == []
     monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
@@ -426,7 +426,7 @@ def test_the_users_code_is_refused_where_nothing_confines_it(
     evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
     chosen = '"verifier": {"kind": "python", "function": "checks.py:check"}'
     text = re.sub(r'"verifier": "\w+"', chosen, json.dumps(evaluate.payload))
-    mine = (replace(evaluate, payload=json.loads(text)),)
+    mine = (replace(evaluate, work=json.loads(text)),)
     monkeypatch.setattr(checking, "lacking_means", lambda: None)
     assert found(spec, tmp_path, tasks=mine) == []
     monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")

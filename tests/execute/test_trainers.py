@@ -270,7 +270,7 @@ def leave(event):
 cluster = RayCluster(nodes.address, bench.store.root, leave)
 one = order(bench, "stage", 2)
 payload = {{"stage": conftest.dump(stage), "model": conftest.dump(conftest.MODEL), "seed": 1, "index": 0}}
-one = replace(one, task=replace(one.task, payload=payload), runner="tests.execute.test_trainers:stage_here")
+one = replace(one, task=replace(one.task, work=payload), runner="tests.execute.test_trainers:stage_here")
 lost = outcomes(cluster, one)["stage"]
 assert not second, "the stage ended before the node was removed"
 assert lost.status == "died", lost

@@ -15,6 +15,7 @@ from runners import prepare
 from runners.models import template
 from runners.models.folder import load
 from tests.models.test_gguf import small, written
+from tests.worked import work_of
 
 SOURCE = Architecture(
     family="llama",
@@ -34,7 +35,7 @@ def make(tmp_path: Path, name: str, source, seed=1) -> Path:
     out.mkdir()
     work.mkdir()
     payload = {"model": Model(name="", source=source, context=40).model_dump(mode="json"), "seed": seed}
-    prepare.model(Job(Task(name, "model", payload, {}), {}, out, work, tmp_path, lambda _: None))
+    prepare.model(Job(Task(name, "model", work_of(payload), {}), {}, out, work, tmp_path, lambda _: None))
     return out / "checkpoint"
 
 
@@ -103,7 +104,7 @@ def test_questions_are_written_as_a_table(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     payload = {"data": Data(name="", sources=(source,)).model_dump(mode="json")}
-    prepare.data(Job(Task("d", "data", payload, {}), {}, out, tmp_path, tmp_path, lambda _: None))
+    prepare.data(Job(Task("d", "data", work_of(payload), {}), {}, out, tmp_path, tmp_path, lambda _: None))
     table = pl.read_parquet(out / "questions.parquet")
     assert table.select("question", "answer").rows() == [("1+1", "2"), ("2+2", "4")]
     assert [p.name for p in out.iterdir()] == ["questions.parquet"]
@@ -153,7 +154,7 @@ def test_marks_of_thinking_that_the_tokenizer_lacks_are_refused(tmp_path):
         work.mkdir()
         declared = Model(name="", source=SOURCE, context=40, think_open=mark, think_close="</think>")
         payload = {"model": declared.model_dump(mode="json"), "seed": 1}
-        job = Job(Task("m", "model", payload, {}), {}, out, work, tmp_path, lambda _: None)
+        job = Job(Task("m", "model", work_of(payload), {}), {}, out, work, tmp_path, lambda _: None)
         if code is None:
             prepare.model(job)
             continue

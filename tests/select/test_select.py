@@ -14,12 +14,12 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
-from reodsl.ir import canonical
 from reodsl.ir.expression import Aggregate, Constant, Correct, Given, Infix, Length, Negation, Variable
 from reodsl.ir.reward import Choice, NamedValue, Pick, ResponseGroup, RewardedResponse, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
 from runners.select import choose, drop_lowest, keeps, select
+from tests.worked import work_of
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
 WRONG = Negation(fn="not", value=RIGHT)
@@ -231,7 +231,12 @@ def job(tmp_path: Path, rule: Selection, pools: tuple[Path, ...], prefixes: list
     payload = {"selection": rule.model_dump(mode="json"), "samples": 2, "prefixes": prefixes}
     inputs = {f"pool:{index}": folder for index, folder in enumerate(pools)}
     return Job(
-        Task("x.select", "select", payload, {}), inputs, out, tmp_path, tmp_path, lambda progress: None
+        Task("x.select", "select", work_of(payload), {}),
+        inputs,
+        out,
+        tmp_path,
+        tmp_path,
+        lambda progress: None,
     )
 
 
@@ -326,7 +331,8 @@ def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
     assert pl.read_parquet(made.out / "questions.parquet").to_dicts() == [rows[1]]
     facts = json.loads((made.out / "select.json").read_text())
     assert facts == {"questions": 3, "picked": 1, "lost": 2, "lost_by_pick": []}
-    solvable = replace(made, task=Task("x.select", "select", {**made.task.payload, "selection": {
-        **rule.model_dump(mode="json"), "keep": canonical(Constant(value=0))}}, {}))  # fmt: skip
+    nothing = rule.model_copy(update={"keep": Constant(value=0)})
+    task = Task("x.select", "select", {**made.task.work, "selection": nothing}, {})
+    solvable = replace(made, task=task)
     with pytest.raises(Problem, match="picks nothing of 3 questions with 4 responses each"):
         select(solvable)

@@ -53,17 +53,15 @@ def test_every_setting_keeps_its_line_and_every_difference_its_words(
 
 
 def _lines(spec: Spec) -> dict[str, str]:
-    """Return by kind of task the lines that gave its settings, as `specs/a.reo 3-5 9`."""
-    found = dict[str, dict[str, set[int]]]()
+    """Return by kind of task how many lines gave its settings, and a digest of their text: lines may move."""
+    found = dict[str, set[str]]()
     for task in lower(spec).tasks:
         for path in _leaves(task.payload) if task.kind != "report" else ():
             origin = find_place(task, path)
             if origin is not None:
-                found.setdefault(task.kind, {}).setdefault(origin.path, set()).add(origin.line)
-    return {
-        kind: "; ".join(f"{path} {_ranges(sorted(lines))}" for path, lines in sorted(files.items()))
-        for kind, files in found.items()
-    }
+                text = spec.sources[origin.path].split("\n")[origin.line - 1]
+                found.setdefault(task.kind, set()).add(f"{origin.path} {text.strip()}")
+    return {kind: f"{len(lines)} {_short(sorted(lines))}" for kind, lines in found.items()}
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -75,12 +73,6 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
         yield path
     for name, each in inner.items():
         yield from _leaves(each, (*path, name))
-
-
-def _ranges(lines: list[int]) -> str:
-    starts = [line for line in lines if line - 1 not in lines]
-    ends = [line for line in lines if line + 1 not in lines]
-    return " ".join(f"{one}-{two}" if one != two else f"{one}" for one, two in zip(starts, ends, strict=True))
 
 
 def _told(one: Spec, two: Spec) -> list[str]:

@@ -24,6 +24,7 @@ from runners.train.run import train
 from tests.devices.fixture import device as device
 from tests.devices.fixture import other as other
 from tests.devices.fixture import plain_cpu as plain_cpu
+from tests.worked import work_of
 
 TASK = FoldTask(
     modulus=3,
@@ -101,7 +102,7 @@ class Bench:
             if told.done == stop_at:
                 raise Stopped
 
-        task = Task(name, kind, payload, {}, arm=name)
+        task = Task(name, kind, work_of(payload), {}, arm=name)
         given = {role: self.root / own for role, own in inputs.items()}
         runner(Job(task, given, out, work, self.root, progress, resources))
         return out

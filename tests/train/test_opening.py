@@ -16,6 +16,7 @@ from runners.train.ranks import Ranks
 from runners.train.run import _freeze
 from runners.train.stages import StageRunner
 from runners.train.update import Learner
+from tests.train.conftest import MODEL
 from tests.train.models import small_model
 from tests.train.test_train import ppo
 
@@ -85,7 +86,7 @@ def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten
     frozen = _freeze(
         ppo(),
         Job(
-            Task("t", "train", {"seed": 1, "index": 0}, {}),
+            Task("t", "train", {"model": MODEL, "seed": 1, "index": 0}, {}),
             start,
             *[bench.root] * 3,
             ignore_progress,

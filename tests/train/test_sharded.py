@@ -21,7 +21,7 @@ from runners.process import ProcessDied
 from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
-from tests.train.conftest import Stopped
+from tests.train.conftest import MODEL, Stopped
 from tests.train.test_train import NO_DATA, ppo, same, sft
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,9 @@ def furthest(ours, theirs):
 
 
 def job(folder, resources=TWO):
-    return Job(Task("steps", "train", {}, {}), {}, folder, folder, folder, lambda told: None, resources)
+    return Job(
+        Task("steps", "train", {"model": MODEL}, {}), {}, folder, folder, folder, lambda told: None, resources
+    )
 
 
 def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here(tmp_path):

@@ -17,6 +17,7 @@ from runners.evaluate import run
 from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
 from tests.evaluate.conftest import WORDS, payload
+from tests.worked import work_of
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
@@ -58,7 +59,7 @@ def test_tasks_that_share_a_server_give_the_bytes_of_those_that_do_not(
         (place / "out").mkdir(parents=True)
         data = tmp_path / "data"
         inputs = {"start": start, "data:one": data, "data:two": data}
-        task = Task("evaluate", "evaluate", payload(samples=samples), {})
+        task = Task("evaluate", "evaluate", work_of(payload(samples=samples)), {})
         run.evaluate(
             Job(
                 task,
