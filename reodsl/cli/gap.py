@@ -16,7 +16,7 @@ from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
 from reodsl.numbers.curves import Curves, common_kind, envelope, misfits, select_benchmarks
 from reodsl.numbers.intervals import Interval
-from reodsl.numbers.reg import REG_TO, integration_grid, paper_grid, reg_table
+from reodsl.numbers.reg import REG_TO, RegRow, integration_grid, paper_grid, reg_table
 from reodsl.numbers.responses import (
     Scored,
     check_end,
@@ -132,46 +132,30 @@ def reg_command(
             "approximate": [fault.message for fault in faults],
         }
         if table.kind == "ended":
-            facts["between"] = {
-                model: {row.benchmark: row.between for row in table.rows if row.model == model}
-                for model in models
-            }
+            facts["between"] = table.nested("between")
         if relative_to is not None:
-            differences: dict[str, dict[str, float | None]] = {}
-            changes: dict[str, dict[str, float | None]] = {}
-            for row in table.rows:
-                differences.setdefault(row.model, {})[row.benchmark] = row.difference
-                changes.setdefault(row.model, {})[row.benchmark] = row.change_pct
-            facts |= {"relative_to": relative_to, "difference": differences, "change_pct": changes}
+            changes = {name: table.nested(name) for name in ("difference", "change_pct")}
+            facts |= {"relative_to": relative_to, **changes}
         print_json(facts)
         return
-    columns = list(next(iter(table.nested().values())))
-    name_width = max(len("model"), *(len(visible(model)) for model in models))
-    width = 14 if relative_to is None and table.kind != "ended" else 24
-    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{visible(name):>{width}}" for name in columns)]))
-    for model in models:
-        cells = []
-        for name in columns:
-            row = table[model, name]
-            change = "" if row.difference is None or model == relative_to else f" {row.difference:+.1f}"
-            percent = "" if not change or row.change_pct is None else f" {row.change_pct:+.0f}%"
-            low, high = row.between or (0.0, 0.0)
-            value = f"[{low:.1f}, {high:.1f}]" if row.reg is None else f"{row.reg:.1f}"
-            cells.append(f"{f'{mark}{value}{change}{percent}':>{width}}")
-        click.echo("  ".join([f"{visible(model):<{name_width}}", *cells]))
+    names = list(next(iter(table.nested().values())))
+    columns = [("model", [visible(model) for model in models])]
+    for name in names:
+        cells = [mark + _cell(table[model, name], model == relative_to) for model in models]
+        columns.append((visible(name), cells))
+    _print_columns(columns)
     span = f"in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     click.echo(_TITLES.get(table.kind, f"Not REG, but the gap between `{table.kind}` curves") + " " + span)
     if relative_to is not None:
-        left_out = [name for name in columns if table[relative_to, name].change_pct is None]
-        beside = f"Beside it stands the difference from {visible(relative_to)}"
-        if questions is None:
-            click.echo(f"{beside}; --questions gives it in percent too, where that REG is apart from 0")
-        elif left_out:
-            click.echo(
-                f"{beside}, in percent too but where that REG may be 0: {', '.join(map(visible, left_out))}"
-            )
-        else:
-            click.echo(f"{beside}, and in percent of it")
+        left_out = [visible(name) for name in names if table[relative_to, name].change_pct is None]
+        more = (
+            "; --questions gives it in percent too, where that REG is apart from 0"
+            if questions is None
+            else f", in percent too but where that REG may be 0: {', '.join(left_out)}"
+            if left_out
+            else ", and in percent of it"
+        )
+        click.echo(f"Beside it stands the difference from {visible(relative_to)}{more}")
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault.message)}")
 
@@ -436,11 +420,27 @@ def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: st
         ]
     columns["acc %"] = [f"{100 * row.scores.accuracy.value:.1f}" for row in rows]
     columns["length"] = [f"{row.scores.length.value:.1f}" for row in rows]
-    widths = [max(map(len, (head, *cells))) for head, cells in columns.items()]
-    for line in (list(columns), *zip(*columns.values(), strict=True)):
+    _print_columns(list(columns.items()))
+    click.echo("")
+
+
+def _print_columns(columns: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Print columns, each its head and its cells, the first to the left and the others to the right."""
+    lines = list(zip(*((head, *cells) for head, cells in columns), strict=True))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
         first, *rest = (f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
         click.echo("  ".join([f"{line[0]:<{widths[0]}}", *rest]) if first else "")
-    click.echo("")
+
+
+def _cell(row: RegRow, is_baseline: bool) -> str:
+    """Return REG or what it lies between, with its change from another row's if there is one."""
+    low, high = row.between or (0.0, 0.0)
+    value = f"[{low:.1f}, {high:.1f}]" if row.reg is None else f"{row.reg:.1f}"
+    if row.difference is None or is_baseline:
+        return value
+    percent = "" if row.change_pct is None else f" {row.change_pct:+.0f}%"
+    return f"{value} {row.difference:+.1f}{percent}"
 
 
 def _words(one: Interval, digits: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.numbers.budgets import MOST_TOKENS
@@ -207,11 +208,11 @@ class RegTable:
         """Return the row of a model and benchmark (or `mean`)."""
         return next(row for row in self.rows if (row.model, row.benchmark) == key)
 
-    def nested(self) -> dict[str, dict[str, float | None]]:
-        """Return `{model: {benchmark: REG, …, "mean": REG}}`."""
-        out: dict[str, dict[str, float | None]] = {}
+    def nested(self, field: str = "reg") -> dict[str, dict[str, Any]]:
+        """Return `{model: {benchmark: REG, …, "mean": REG}}`, or another field of the rows in its place."""
+        out: dict[str, dict[str, Any]] = {}
         for row in self.rows:
-            out.setdefault(row.model, {})[row.benchmark] = row.reg
+            out.setdefault(row.model, {})[row.benchmark] = getattr(row, field)
         return out
 
 
