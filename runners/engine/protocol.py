@@ -204,8 +204,7 @@ class SharedWeights:
 
     `each(call, *arguments)` calls a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
     `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
-    ask for as many of them. `gather` gives every process the values of all, by rank. It raises what the call raises in the
-    first process; the others may raise nothing that it does not.
+    ask for as many of them. `gather` gives every process the values of all, by rank. What a call raises ends its process.
     """
 
     world: int

@@ -124,7 +124,7 @@ def forced_message(
 ) -> dict[str, Any]:
     """Ask for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each.
 
-    It is for a server that cuts the tokens itself, so they are sent once.
+    The server cuts the tokens itself (`launch.py`), so they are sent once.
     """
     return {
         "tokens": list(tokens),
@@ -133,16 +133,6 @@ def forced_message(
         "seeds": [seed & _SEED for seed in seeds],
         "sampling_params": drawing(sampling, 0),
         "priority": _BEFORE_PROMPTS,
-    }
-
-
-def spell_out(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a forced message for a server that cuts nothing itself: every prefix is written out."""
-    tokens, forcing, drawn = message["tokens"], message["forcing"], message["sampling_params"]
-    return {
-        "input_ids": [tokens[:cut] + forcing for cut in message["cuts"]],
-        "sampling_params": [{**drawn, "sampling_seed": seed} for seed in message["seeds"]],
-        "priority": message["priority"],
     }
 
 

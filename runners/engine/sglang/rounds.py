@@ -16,7 +16,7 @@ import httpx
 from runners.draws import forced_seed
 from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling
 from runners.engine.sglang.control import ask, connect
-from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
 from runners.engine.sglang.server import FORCED, Address
 
 Answers = dict[int, tuple[int, ...]]
@@ -183,10 +183,7 @@ async def _force(
     places = [len(prompt) + cut for cut in cuts]
     seeds = [forced_seed(work.request.seed, work.request.drawn + cut) for cut in cuts]
     message = forced_message(tokens, places, forcing, seeds, sampling)
-    if address.cuts:
-        answers = await ask(client, address, message, FORCED)
-    else:
-        answers = await ask(client, address, spell_out(message))
+    answers = await ask(client, address, message, FORCED)
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)
         read.sent += int(answer["meta_info"]["prompt_tokens"])

@@ -107,7 +107,7 @@ _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
 _PORTS_TRIED = 5
 FORCED = "/reodsl/forced"
-"""The path at which a server that cuts responses itself is asked for forced answers."""
+"""The path at which a server is asked for forced answers, and cuts a response itself."""
 _LOOK = 0.25
 
 
@@ -115,15 +115,13 @@ _LOOK = 0.25
 class Address:
     """A server's address, the key that it asks for, and its version of SGLang.
 
-    `cuts` says that it cuts responses itself, as those do that this project's launcher started. `room` is how many tokens
-    its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where NCCL chooses. `log` takes
-    what it says.
+    `room` is how many tokens its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where
+    NCCL chooses. `log` takes what it says.
     """
 
     url: str
     key: str
     version: str = ""
-    cuts: bool = False
     room: int = 0
     channels: int = 0
     log: Path | None = None
@@ -200,9 +198,7 @@ class Server(Host):
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                self.address = replace(
-                    read_settings(address), cuts=cuts_itself(address), log=self._own_output()
-                )
+                self.address = replace(read_settings(address), log=self._own_output())
                 return self.address
             status = self.process.poll() if self.process else None
             self.kill()
@@ -340,15 +336,6 @@ def add_settings(address: Address, settings: Mapping[str, Any]) -> Address:
         room=room if isinstance(room, int) else 0,
         channels=CHANNELS if held else 0,
     )
-
-
-def cuts_itself(address: Address) -> bool:
-    """Return whether a server has the launcher's route for forced answers, which takes no GET."""
-    try:
-        reply = httpx.get(f"{address.url}{FORCED}", headers=address.headers, trust_env=False, timeout=30.0)
-    except httpx.HTTPError:
-        return False
-    return reply.status_code == 405
 
 
 def free_port(host: str) -> int:

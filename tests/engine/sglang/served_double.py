@@ -26,7 +26,6 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.control import call_all
-from runners.engine.sglang.messages import spell_out
 from runners.engine.sglang.server import FORCED
 from runners.engine.sglang.settings import KEY
 from runners.meeting import SharedFile
@@ -37,6 +36,15 @@ VERSION = "a stand-in"
 """The version that it tells, where a server tells SGLang's."""
 
 Message = Mapping[str, Any]
+
+
+def spell_out(message: Message) -> dict[str, Any]:
+    """Write out every prefix of a forced message, as the launcher's route does."""
+    tokens, forcing, drawn = message["tokens"], message["forcing"], message["sampling_params"]
+    return {
+        "input_ids": [tokens[:cut] + forcing for cut in message["cuts"]],
+        "sampling_params": [{**drawn, "sampling_seed": seed} for seed in message["seeds"]],
+    }
 
 
 class ServedDouble:

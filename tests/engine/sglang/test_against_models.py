@@ -58,22 +58,6 @@ def test_tokens_do_not_depend_on_whether_log_probabilities_are_told(
     assert not any(r.logprobs or r.behaviour for r in untold)
 
 
-def test_answers_are_the_same_whoever_cuts_the_responses(
-    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The launcher's servers are sent a response once and cut it; any other server is sent each prefix."""
-    requests = make_requests(5, 2, seed=6)
-    responses = engine.generate(requests, WHOLE)
-    cuts = [[0, 3, 9]] * len(requests)
-    drawn = replace(ANSWER, temperature=1.0)
-    assert all(server.cuts for server in engine.fleet.servers)
-    own = engine.force(requests, responses, cuts, FORCING, drawn)
-    monkeypatch.setattr(
-        engine.fleet, "servers", [replace(server, cuts=False) for server in engine.fleet.servers]
-    )
-    assert engine.force(requests, responses, cuts, FORCING, drawn) == own
-
-
 def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
     engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from runners.engine.protocol import Generation, Request, TokenSampling
 from runners.engine.sglang import kernels, server, settings
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
-from runners.engine.sglang.messages import Draft, drawing, forced_message, spell_out
+from runners.engine.sglang.messages import Draft, drawing, forced_message
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.server import diagnose, port_taken
 from runners.engine.sglang.settings import KEY, Settings, fraction_beside, patience
@@ -405,17 +405,11 @@ def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> Non
     assert caught.value.diagnostics[0].code == "E0802"
 
 
-def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
-    """Any other is sent every prefix, with its own draws."""
+def test_a_server_is_sent_a_response_once() -> None:
     seeds, sampling = [7, (1 << 64) - 1], TokenSampling(2, temperature=0.5)
     message = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, sampling)
     assert message["tokens"] == [3, 4, 5, 6]
     assert message["priority"] > 0
-    assert spell_out(message) == {
-        "input_ids": [[3, 4, 9], [3, 4, 5, 6, 9]],
-        "sampling_params": [drawing(sampling, seed) for seed in seeds],
-        "priority": message["priority"],
-    }
 
 
 def test_seeds_are_such_as_a_server_takes() -> None:

@@ -55,16 +55,15 @@ def ask(
     """
     told: list[tuple[int, int]] = []
 
-    async def reply(client: httpx.AsyncClient, _: Address, message: dict[str, Any]) -> Any:
+    async def reply(client: httpx.AsyncClient, _: Address, message: dict[str, Any], path: str = "") -> Any:
         number = client.base_url.port
         assert number is not None
-        several = isinstance(message["input_ids"][0], list)
-        work = message["input_ids"][0][0] if several else message["input_ids"][0]
+        work = message["tokens" if path else "input_ids"][0]
         told.append((number, work))
         await answer(number, work)
         meta = {"output_token_logprobs": [[-1.0, 5, None]], "weight_version": "0"}
         one = {"output_ids": [5], "meta_info": meta | {"prompt_tokens": 1, "cached_tokens": 0}}
-        return [one] * len(message["input_ids"]) if several else one
+        return [one] * len(message["cuts"]) if path else one
 
     monkeypatch.setattr(rounds, "ask", reply)
 

@@ -14,8 +14,8 @@ import pytest
 
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
-from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spell_out
-from runners.engine.sglang.server import FORCED, Address, cuts_itself, read_settings
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
+from runners.engine.sglang.server import FORCED, Address, read_settings
 from runners.engine.sglang.weights import from_disk, hand, send
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -56,7 +56,6 @@ def ask(address: Address, path: str, message: dict[str, Any]) -> Any:
 
 def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, model: Any) -> None:
     assert read_settings(address).version == served_double.VERSION
-    assert cuts_itself(address)
     draft = Draft(REQUEST, SAMPLING)
     found = draft.take(ask(address, "/generate", draft.message()))
     (wanted,) = EmbeddedEngine(model.config, model.state_dict()).generate([REQUEST], SAMPLING)
@@ -65,7 +64,7 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
     assert found.logprobs == pytest.approx(wanted.logprobs)
     assert found.behaviour == pytest.approx(wanted.behaviour)
     forced = forced_message(REQUEST.prompt, (1, 3), (8,), (1, 2), SAMPLING)
-    one, other = ask(address, FORCED, forced), ask(address, "/generate", spell_out(forced))
+    one, other = ask(address, FORCED, forced), ask(address, "/generate", served_double.spell_out(forced))
     assert one == other
     assert [len(forced_tokens(each, SAMPLING)) > 0 for each in one] == [True, True]
     for message in (json.dumps(draft.message()), "[" * 5000):
