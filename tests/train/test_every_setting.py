@@ -14,6 +14,7 @@ from reodsl.ir.training import (
     AdamGroup,
     Advantage,
     Batch,
+    Dpo,
     Lora,
     Loss,
     Monitor,
@@ -21,10 +22,13 @@ from reodsl.ir.training import (
     Optimizer,
     Ppo,
     Sampling,
+    Sft,
+    Simpo,
     Stage,
 )
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, Bench
+from tests.train.test_preference import pairs as pairs
 from tests.train.test_train import NO_DATA, OUTCOME
 
 REO = dense(Budgets(budgets=(6, 10, 14, 18, 22), l_max=32), "")
@@ -166,9 +170,9 @@ def get(stage: Stage, path: str) -> Any:
     return getattr(get(stage, holder) if holder else stage, name)
 
 
-def weights(bench: Bench, stage: Stage) -> str:
+def weights(bench: Bench, stage: Stage, data: str = "questions") -> str:
     """The digest of the weights that a stage ends with."""
-    out: Path = bench.train(stage, "every", start="base", data="questions")
+    out: Path = bench.train(stage, "every", start="base", data=data)
     found = hashlib.sha256()
     for path in sorted(out.rglob("*.safetensors")):
         found.update(path.read_bytes())
@@ -202,3 +206,66 @@ def test_every_setting_of_a_stage_is_tried_or_shown_elsewhere() -> None:
     fields = {f"{place}.{name}" for place, cls in PLACES.items() for name in cls.model_fields}
     named = [*POINTS, *(path for paths in UNSEEN.values() for path in paths)]
     assert sorted(named) == sorted(fields)
+
+
+SEQUENCES = {"sft": Sft, "simpo": Simpo, "dpo": Dpo}
+OPTIM = {
+    path: point
+    for path, point in POINTS.items()
+    if path.partition(".")[0] in ("optim", "rest", "lora", "stage")
+}
+OF_SEQUENCES: dict[str, dict[str, tuple[Any, dict[str, Any]]]] = {
+    "sft": {
+        **OPTIM,
+        "stage.passes": (1, {"stage.steps": 20}),
+        "ppo.batch": (3, {}),
+        "ppo.max_tokens": (32, {}),
+        "ppo.bucket_by_length": (False, {"stage.steps": 8}),
+    },
+    "simpo": {
+        "stage.steps": (3, {}),
+        "stage.passes": (1, {"stage.steps": 20}),
+        "stage.lora": (LORA, {}),
+        "ppo.batch": (3, {}),
+        "ppo.max_tokens": (32, {}),
+        "ppo.beta": (1.0, {}),
+        "ppo.gamma": (2.0, {}),
+    },
+    "dpo": {
+        "stage.steps": (3, {}),
+        "stage.lora": (LORA, {}),
+        "ppo.batch": (3, {}),
+        "ppo.max_tokens": (32, {}),
+        "ppo.beta": (1.0, {}),
+    },
+}
+"""The same of training on sequences, whose method stands at `ppo` too: SFT has all of an optimizer's settings."""
+
+
+def of_sequences(method: str) -> Stage:
+    """A stage of SFT or on pairs."""
+    more = {"beta": 2.0} if method != "sft" else {}
+    more |= {"gamma": 0.5} if method == "simpo" else {}
+    optim = Optimizer(algorithm="adamw", lr=1e-2, warmup_steps=0, weight_decay=0.1)
+    made = SEQUENCES[method](batch=4, max_tokens=80, **more)
+    return Stage(name=method, method=made, data=NO_DATA, optim=optim, steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "path"), [(method, path) for method, points in OF_SEQUENCES.items() for path in points]
+)
+def test_a_setting_of_sequences_changes_what_is_trained(
+    bench: Bench, pairs: str, method: str, path: str
+) -> None:
+    value, beside = OF_SEQUENCES[method][path]
+    stage, data = of_sequences(method), "traces" if method == "sft" else pairs
+    for place, other in beside.items():
+        stage = put(stage, place, other)
+    assert weights(bench, stage, data) != weights(bench, put(stage, path, value), data)
+
+
+@pytest.mark.parametrize("method", SEQUENCES)
+def test_every_setting_of_sequences_is_tried(method: str) -> None:
+    named = {path.partition(".")[2] for path in OF_SEQUENCES[method] if path.startswith("ppo.")}
+    assert named == set(SEQUENCES[method].model_fields) - {"kind"}
