@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -122,6 +123,8 @@ class Need:
     is_spare: bool = False
 
 
+_OPENS = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{[^}]*$")
+"""The end of a text inside a box."""
 Condition = Callable[[Surroundings], bool]
 
 
@@ -364,7 +367,17 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             "draws the responses, and each token is the likeliest one",
         ),
     ),
-    **dict.fromkeys(("forcing", "pool"), _sampling("")),
+    "forcing": (
+        *_sampling(""),
+        Need(
+            "close",
+            "text",
+            lambda around: around.is_wrong("text") or not _OPENS.search(around.record.data("text") or ""),
+            'text = "The answer is "',
+            "ends the answer, and one in the box that the `text` opens ends with the box",
+        ),
+    ),
+    "pool": _sampling(""),
     "cluster": (
         Need(
             "rollout_share",

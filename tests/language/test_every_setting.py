@@ -394,6 +394,7 @@ BESIDE: dict[str, str] = {
     **dict.fromkeys(("experiment.teacher", "experiment.teacher_wording"), "kl = 0.1"),
     "pool.ending": "solution: 8 tokens",
     "forcing.top_p": "temperature = 1",
+    "forcing.close": 'text = "so"',
     "suite.ending": SOLUTION,
     "suite.reference": "wordings = [hard, long], reference_samples = 2, reference = checkpoint(overthinker)",
     "suite.reference_samples": "wordings = [hard, long], reference_samples = 4, reference = checkpoint(overthinker)",

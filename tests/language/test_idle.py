@@ -177,6 +177,7 @@ USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcin
         ("suite", "chain_suite", "seed = 4", "top_k = 1", ""),
         ("suite", "chain_suite", "top_p = 0.5", "temperature = 0", ""),
         ("forcing", "chain_forcing", "top_p = 0.5", "temperature = 0", "temperature = 1"),
+        ("forcing", "chain_forcing", 'close = "."', r'text = "answer \\fbox{ "', 'text = "answer"'),
         ("cluster", "h800_8x8", "rollout_share = 50%", "placement = colocated", "placement = apart"),
         ("traces", "chain_traces", "max_passes = 2", "another_pass = 0", ""),
         ("traces", "chain_traces", "another_pass = 30%", "max_passes = 1", ""),
