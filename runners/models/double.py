@@ -16,7 +16,6 @@ from tokenizers.models import BPE
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 
 from runners.models.folder import load_config, load_generation, load_tokenizer, save
-from runners.models.template import require_ending
 from runners.models.tokenizer import require_bounded_steps
 
 NARROW = {
@@ -69,7 +68,6 @@ def double_of(folder: Path, place: Path, seed: int) -> None:
     load_generation(folder)
     require_bounded_steps(folder)
     tokenizer = load_tokenizer(folder)
-    require_ending(tokenizer.chat_template, folder)
     draw_double(config, tokenizer, place, seed)
     # It may name more tokens that end a response.
     if (folder / "generation_config.json").is_file():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from transformers import (
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -39,26 +37,12 @@ from runners.models.bounds import AGAIN, INCOMPLETE, TOGETHER, require_bounded, 
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import Watched, report_unreadable
 
-SHARED = frozenset({
-    "model_type", "architectures", "dtype", "torch_dtype", "transformers_version", "is_causal", "tie_word_embeddings",
-    "tokenizer_class", "model_name", "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id",
-    "num_labels", "id2label", "label2id", "initializer_range", "init_std",
-    "rope_scaling", "rope_theta", "rope_parameters", "partial_rotary_factor", "head_dim",
-    "max_position_embeddings", "original_max_position_embeddings",
-    "layer_types", "sliding_window", "attention_chunk_size", "num_kv_shared_layers",
-})  # fmt: skip
-"""Settings that transformers itself reads, whatever the architecture."""
 CODE = frozenset({
     "attn_implementation", "experts_implementation", "auto_map", "trust_remote_code", "quantization_config",
-    "return_dict", "output_hidden_states", "output_attentions", "name_or_path",
+    "return_dict", "output_hidden_states", "output_attentions", "name_or_path", "transformers_weights",
+    "configuration_files", "attribute_map", "sub_configs", "base_model_tp_plan", "base_model_pp_plan",
 })  # fmt: skip
-"""Settings that choose code, kernels or what a call returns, and say nothing of the model."""
-LAYERS = "per_layer_config"
-"""Settings of single layers, by layer."""
-_READ = re.compile(r"""(?:config|self)\.([A-Za-z]\w*)|["']([A-Za-z]\w*)["']""")
-"""A setting in the code of an architecture: `config.NAME`, or `"NAME"` where it is asked for by name."""
-_OLDER = re.compile(r"""kwargs\.(?:pop|get)\(\s*["'](\w+)["']""")
-"""An older name of a setting, from which a class of configs makes another."""
+"""Settings that choose code, kernels, files or what a call returns, and say nothing of the model."""
 
 
 def class_of(config: Mapping[str, Any]) -> Any:
@@ -67,53 +51,14 @@ def class_of(config: Mapping[str, Any]) -> Any:
     return CONFIG_MAPPING[name] if isinstance(name, str) and name in CONFIG_MAPPING else None
 
 
-def select_settings(config: Mapping[str, Any], kind: Any = None) -> dict[str, Any]:
-    """Return the settings that the architecture's own code in transformers has a name for, also of the configs inside it.
-
-    Everything else would become an attribute of the config, and could take the place of a method. An architecture that
-    transformers does not know has no setting but its name.
-    """
-    kind = kind or class_of(config)
-    names = SHARED | (_find_names(kind) if kind is not None else frozenset())
-    return {name: _select_inside(kind, name, value) for name, value in config.items() if name in names}
-
-
-def chooses_code(config: Mapping[str, Any]) -> bool:
-    """Return whether any of a config's settings, or of those of the configs inside it, is one of `CODE`."""
-    return any(
-        name.lstrip("_") in CODE or (isinstance(value, dict) and chooses_code(value))
+def drop_code(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without `CODE`, and without those that would take the place of what the config's class can do."""
+    kind = class_of(config) or PreTrainedConfig
+    return {
+        name: drop_code(value) if isinstance(value, dict) else value
         for name, value in config.items()
-    )
-
-
-def _select_inside(kind: Any, name: str, value: Any) -> Any:
-    """Return a setting's value, itself reduced to known settings if it is a config or has settings of single layers."""
-    if not isinstance(value, dict):
-        return value
-    if name == LAYERS:
-        return {
-            layer: select_settings(each, kind) if isinstance(each, dict) else each
-            for layer, each in value.items()
-        }
-    inner = getattr(kind, "sub_configs", {}).get(name)
-    if inner is None:
-        return value
-    return select_settings(value, class_of(value) if inner is AutoConfig else inner)
-
-
-@cache
-def _find_names(kind: Any) -> frozenset[str]:
-    """Return the settings that a class of configs declares and that its architecture's code reads, without `CODE`."""
-    declared = {each.name for each in fields(kind)} | set(kind.attribute_map)
-    code = "".join(file.read_text("utf-8") for file in Path(inspect.getfile(kind)).parent.glob("[cm]o*.py"))
-    read = {name for names in _READ.findall(code) for name in names if name and _is_free(kind, name)}
-    return frozenset(declared | read | set(_OLDER.findall(code))) - CODE
-
-
-def _is_free(kind: Any, name: str) -> bool:
-    """Return whether a config may be given the attribute: it takes the place of nothing, or is there to be set."""
-    has = getattr(kind, name, None)
-    return has is None or (isinstance(has, property) and has.fset is not None)
+        if name.lstrip("_") not in CODE and not callable(getattr(kind, name, None))
+    }
 
 
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
@@ -159,7 +104,7 @@ def load_config(folder: Path) -> Any:
             if not isinstance(getattr(torch, settings.get(name) or "float32", None), torch.dtype):
                 raise ValueError(f"`{name}` is `{settings[name]}`, which is no type of numbers")
         with tempfile.TemporaryDirectory() as place:
-            (Path(place) / "config.json").write_text(json.dumps(select_settings(settings)), "utf-8")
+            (Path(place) / "config.json").write_text(json.dumps(drop_code(settings)), "utf-8")
             config = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
         # Values of any kind reach transformers, which raises whatever comes of them.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from reodsl.ir.model import Folder
-from runners.models.folder import CODE, chooses_code, load, load_config, select_settings
+from runners.models.folder import drop_code, load, load_config
 from tests.prepare.test_prepare import SOURCE, make
 
 CHOOSING: dict[str, Any] = {
@@ -73,33 +71,21 @@ def test_a_config_without_such_settings_is_copied_byte_for_byte(tmp_path: Path) 
 def test_configs_inside_a_config_are_taken_alike() -> None:
     inside = {"model_type": "gemma3_text", "hidden_size": 8, "attn_implementation": "evil", "unheard_of": 1}
     config = {"model_type": "gemma3", "text_config": inside, "auto_map": {}}
-    assert select_settings(config) == {
-        "model_type": "gemma3",
-        "text_config": {"model_type": "gemma3_text", "hidden_size": 8},
-    }
-    assert chooses_code({"text_config": inside})
-    layers = {
-        "model_type": "gemma4_text",
-        "per_layer_config": {"0": {"head_dim": 4, "attn_implementation": "evil"}},
-    }
-    assert select_settings(layers)["per_layer_config"] == {"0": {"head_dim": 4}}
-    assert select_settings({"model_type": "sorcery", "hidden_size": 8}) == {"model_type": "sorcery"}
+    kept = {"model_type": "gemma3_text", "hidden_size": 8, "unheard_of": 1}
+    assert drop_code(config) == {"model_type": "gemma3", "text_config": kept}
+    layers = {"0": {"head_dim": 4, "attn_implementation": "evil"}}
+    found = drop_code({"model_type": "gemma4_text", "per_layer_config": layers})
+    assert found["per_layer_config"] == {"0": {"head_dim": 4}}
 
 
 @pytest.mark.parametrize(
     "family", ["llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "phi3", "gemma2", "gemma3_text", "olmo2",
                "glm4", "granite", "deepseek_v3", "gpt2", "nemotron_h", "smollm3", "falcon_h1", "gpt_oss"],
 )  # fmt: skip
-def test_all_that_an_architecture_reads_is_taken(family: str) -> None:
-    """A slower look at its code: what is asked of a config with a default of its own, and older names of settings."""
+def test_all_that_an_architecture_writes_is_taken(family: str) -> None:
     kind = CONFIG_MAPPING[family]
-    folder = Path(inspect.getfile(kind)).parent
-    code = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    asked = re.findall(r'getattr\(\s*(?:self\.)?config,\s*"([a-z]\w*)"', code)
-    older = re.findall(
-        r'kwargs\.(?:pop|get)\(\s*"(\w+)"', "".join(map(Path.read_text, folder.glob("conf*.py")))
-    )
-    declared = list(kind().to_dict())
-    wanted = {*asked, *older, *declared} - CODE
-    config = {name: 1 for name in wanted if not name.startswith("_")} | {"model_type": family}
-    assert select_settings(config) == config
+    written = json.loads(kind().to_json_string(use_diff=False))
+    for name in CHOOSING:
+        written.pop(name, None)
+    assert {*written} - {*drop_code(written)} <= {"_name_or_path", "output_attentions"}
+    assert {"model_type", "hidden_size", "vocab_size"} - {*kind().attribute_map} <= {*drop_code(written)}

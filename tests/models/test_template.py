@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +9,10 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
 from runners.models import template
-from runners.models.template import FailedTemplate, render_template, require_ending
+from runners.models.template import FailedTemplate, render_template
 from runners.models.tokenizer import word_tokenizer
 from runners.process import ProcessDied
 from runners.prompts import prompt_tokens
-from tests.models.test_bounds import QWEN
 
 TURNS: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief.\n"},
@@ -26,6 +24,9 @@ TURNS: list[dict[str, Any]] = [
     },
     {"role": "tool", "content": "2"},
 ]
+QWEN = """{%- for message in messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}{%- endfor %}
+{%- for message in messages %}{{- '<|im_start|>' + message.role + message.content + '<|im_end|>' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant' }}{%- endif %}"""
 TEMPLATES = {
     "qwen": QWEN,
     "json": "{{ messages | tojson(indent=2) }}{{ messages | tojson }}{{ tools or [] }}",
@@ -80,6 +81,7 @@ AROUND = {
     ),
     "the time": ("{% if strftime_now('%Y') != '%Y' %}" + LOOP + "{% endif %}", "does not end within"),
     "memory": ("{% if '1 + 1' not in messages[-1].content %}" + FULL + "{% endif %}", "1,024 MiB of memory"),
+    "a long template": ("x" * ((1 << 20) + 1), "1,048,577 characters"),
     "a long text": ("{{ 'abcdefgh' * 4000000 }}", "gives more than 1,048,576 characters"),
 }
 
@@ -87,13 +89,11 @@ AROUND = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AROUND)
 def test_a_template_that_behaves_until_it_is_used_is_refused_then(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, words = AROUND[name]
     # Only a loop needs a limit that is soon over; loading Jinja and filling a gibibyte count too.
     monkeypatch.setattr(template, "SECONDS", 3 if LOOP in text else 60)
-    if "1 + 1" in text:
-        require_ending(text, tmp_path)
     prompt = Prompt(kind="chat", template="{question}")
     with pytest.raises(Problem, match=words) as caught:
         prompt_tokens(prompt, tokenizer_with(text), ["x"])

@@ -12,9 +12,7 @@ from reodsl.graph.task import Task
 from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, WordTokenizer
 from runners import prepare
-from runners.models import template
 from runners.models.folder import load
-from tests.models.test_gguf import small, written
 from tests.worked import work_of
 
 SOURCE = Architecture(
@@ -132,19 +130,6 @@ def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monk
     with pytest.raises(Problem) as caught:
         make(tmp_path, "broken", Package(package="some-weights", file="broken.gguf"))
     refusal("models/E0851.txt", caught.value, task="broken")
-
-
-def test_the_template_of_a_package_is_tried_too(tmp_path, monkeypatch):
-    package = tmp_path / "site" / "more_weights"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setattr(template, "SECONDS", 1)
-    source = Package(package="more-weights", file="w.gguf")
-    written(package / "w.gguf", small(), template="{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4)
-    with pytest.raises(Problem) as caught:
-        make(tmp_path, "made", source)
-    assert caught.value.diagnostics[0].code == "E0819"
 
 
 def test_marks_of_thinking_that_the_tokenizer_lacks_are_refused(tmp_path):
