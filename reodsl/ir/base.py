@@ -172,7 +172,7 @@ def anonymous(value: Any) -> Any:
             if not (name in shown and name in value.later)
         }
     if isinstance(value, (list, tuple)):
-        return [anonymous(item) for item in value]
+        return [item if type(item) in PLAIN else anonymous(item) for item in value]
     if isinstance(value, dict):
         return {str(key): anonymous(item) for key, item in value.items()}
     return canonical(value)

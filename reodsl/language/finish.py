@@ -60,7 +60,7 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
             ctx.report(_describe_missing(what, missing, record.span, stage, first))
         if not ctx.trying:
             ctx.lacking.add(lacking)
-    if missing or (has_broken(ctx, done) and _lacks_broken(done)):
+    if missing or _lacks_broken(done):
         raise Failed
     return done
 
@@ -101,12 +101,6 @@ def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
         if inner:
             written.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
     return ", ".join(written)
-
-
-def has_broken(ctx: Context, record: Record) -> bool:
-    """Return whether a setting of the record or of a block in it is wrong."""
-    blocks = (data for slot in record.fields.values() if isinstance(data := slot.value.data, Section))
-    return bool(record.broken) or any(has_broken(ctx, each) for each in blocks)
 
 
 def _lacks_broken(record: Record) -> bool:

@@ -15,7 +15,6 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.reward import Selection
 from reodsl.language.changes import complete_stages
 from reodsl.language.context import Context
-from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, walk_ancestry
@@ -246,7 +245,7 @@ def _make_case(
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
             if value is None and "reward" not in stage.broken and stage.data("method") == "ppo":
                 typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
-            sound = stage.understood() if has_broken(program.context, stage) else stage
+            sound = stage.understood()
             stages.append(
                 StageCase(sound, part, str(sound.data("method")), typed, _type_selection(program, stage))
             )

@@ -28,7 +28,6 @@ from reodsl.language.checks.data import check_vocabularies
 from reodsl.language.checks.idle import is_own, list_declarations
 from reodsl.language.checks.published import check_against, check_table_of, list_rows
 from reodsl.language.context import Context
-from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.resolve import (
     WITHOUT_TRAINING,
@@ -783,7 +782,7 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
         return None
     experiment, last = checkpoint
     stages = [stage for _, stage in complete_stages(ctx, experiment)][: None if last is None else last + 1]
-    parts = [part for stage in stages if (part := _count_stage(ctx, stage)) is not None]
+    parts = [part for stage in stages if (part := _count_stage(stage)) is not None]
     if not stages or len(parts) < len(stages):
         return None
     start, at = find_source(experiment.sub("base"))
@@ -794,11 +793,11 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
     return origin, Amounts(int(steps), float(rates), int(questions), int(responses))
 
 
-def _count_stage(ctx: Context, stage: Record) -> tuple[int, float, int, int] | None:
+def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
     """Return a stage's steps, summed learning rate, questions and responses; None where the spec does not fix them."""
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
-    if stage.data("method") != "ppo" or has_broken(ctx, stage) or stage.sub("until") is not None:
+    if stage.data("method") != "ppo" or stage.understood() is not stage or stage.sub("until") is not None:
         return None
     if optim is None or batch is None or not isinstance(steps, int):
         return None
