@@ -26,7 +26,7 @@ from runners.models.folder import (
     save,
 )
 from runners.models.tensors import weight_files
-from runners.models.tokenizer import require_bounded_steps, require_written, word_tokenizer
+from runners.models.tokenizer import make_word_tokenizer, require_bounded_steps, require_written
 from runners.models.unpack import unpack
 
 
@@ -104,9 +104,7 @@ def require_marks(declared: Model, tokenizer: Any) -> None:
 
 def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
-    words = source.tokenizer
-    tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
-    tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
+    tokenizer = make_word_tokenizer(source.tokenizer)
     built = build(
         len(tokenizer),
         purpose(seed, "weights") >> 1,

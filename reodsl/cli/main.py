@@ -17,7 +17,7 @@ import click
 
 import reodsl
 from reodsl.cli import stopping
-from reodsl.diagnostics import Problem, error, first_line
+from reodsl.diagnostics import Problem, error, first_line, fold
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import missing_extra
 
@@ -44,8 +44,27 @@ _LONG = frozenset({"rehearse", "run"})
 """Commands in which others' code computes, which may hang."""
 
 
+class Formatter(click.HelpFormatter):
+    """The text of `--help`, whose examples are folded between words where the terminal is narrower."""
+
+    def write_text(self, text: str) -> None:
+        """Write a text; click leaves lines that are set apart, such as examples, as long as they are."""
+        begun = len(self.buffer)
+        super().write_text(text)
+        lines = "".join(self.buffer[begun:]).split("\n")
+        self.buffer[begun:] = ["\n".join(part for line in lines for part in fold(line, self.width))]
+
+
+class Context(click.Context):
+    """A call of a command, whose help is laid by `Formatter`."""
+
+    formatter_class = Formatter
+
+
 class Commands(click.Group):
     """The commands: `NAME_command` of the modules of `reodsl.cli`, each imported when it is called."""
+
+    context_class = Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands in the order of `--help`."""
@@ -66,7 +85,7 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"reodsl.cli.{_FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
-        command.name = cmd_name
+        command.name, command.context_class = cmd_name, Context
         return command
 
     def resolve_command(

@@ -29,7 +29,7 @@ Examples:
     "--out",
     type=Place(),
     metavar="DIR",
-    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
+    help="Where to put it. Default: where the run left its report, or a folder in runs/.",
 )
 @click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")

@@ -48,7 +48,7 @@ Examples:
     "--out",
     type=Place(),
     metavar="DIR",
-    help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
+    help="Where to put the report and the arms' results. Default: a folder in runs/, named by study and digest.",
 )
 @click.option(
     "--track",

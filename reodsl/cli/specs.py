@@ -19,9 +19,9 @@ from reodsl.cli.options import (
     set_option,
     target_option,
 )
-from reodsl.cli.output import has_error, print_json, print_text, show
+from reodsl.cli.output import has_error, print_json, print_text, show, terminal_columns
 from reodsl.diagnostics import Diagnostic, listed, problem
-from reodsl.diagnostics.render import codes, page
+from reodsl.diagnostics.render import codes, lay_page, page
 from reodsl.graph.task import Graph
 from reodsl.store.files import replacing
 from reodsl.syntax import read_source, source_from_bytes
@@ -277,8 +277,7 @@ def explain_command(code: str | None, as_json: bool) -> None:
         if as_json:
             print_json([{"code": each, "title": title} for each, title in listing])
         else:
-            for each, title in listing:
-                click.echo(f"{each}  {title}")
+            print_text("\n".join(f"{each}  {title}" for each, title in listing))
         return
     wanted = code.upper()
     if wanted not in codes():
@@ -297,7 +296,8 @@ def explain_command(code: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"code": wanted, "title": text.splitlines()[0].removeprefix("# "), "text": text})
     else:
-        click.echo(text.rstrip())
+        columns = terminal_columns()
+        click.echo(text.rstrip() if columns is None else lay_page(text.rstrip(), columns))
 
 
 @click.command(

@@ -25,7 +25,6 @@ _MOST_MARKS = 4
 """The most combining marks on one letter that count as 0 columns wide; further ones count as 1."""
 
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
-_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _STYLES: dict[str, str] = {
     "error": "1;31",
     "warning": "1;33",
@@ -107,8 +106,12 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
 
     severity = diagnostic.severity
+    head = f"{severity}[{diagnostic.code}]"
+    message = f"{' ' * len(head)}: {visible(diagnostic.message)}"
+    top, *more = [message] if columns is None else _fold_words(message, columns, "    ")
     lines = [
-        paint(f"{severity}[{diagnostic.code}]", severity) + paint(f": {visible(diagnostic.message)}", "bold")
+        paint(head, severity) + paint(top[len(head) :], "bold"),
+        *(paint(each, "bold") for each in more),
     ]
     shown = [label for label in diagnostic.labels if _line(sources, label) is not None]
     gutter = max((len(str(label.span.line)) for label in shown), default=2)
@@ -127,26 +130,33 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
             if text is None:
                 if label.text or label is not labels[0]:
                     place = f"{label.span.line}:{label.span.column}"
-                    lines.append(paint(f"{pad} | ", "frame") + f"{place} {visible(label.text)}".rstrip())
+                    words = f"{place} {visible(label.text)}".rstrip()
+                    parts = [words] if columns is None else _fold_words(words, width - gutter - 3, "    ")
+                    lines += [paint(f"{pad} | ", "frame") + part for part in parts]
                 continue
             excerpt = Excerpt.around(text, label.span, max(width - gutter - 3, 20))
             if previous != (label.span.line, excerpt.start):
                 lines.append(paint(f"{label.span.line:>{gutter}} |", "frame") + f" {excerpt.text}".rstrip())
             previous = (label.span.line, excerpt.start)
             marks = ("^" if primary else "-") * excerpt.marked
-            words = f" {visible(label.text)}" if label.text else ""
             style = severity if primary else "secondary"
-            lines.append(
-                paint(f"{pad} |", "frame") + f" {' ' * excerpt.before}" + paint(f"{marks}{words}", style)
-            )
+            begin = f"{' ' * excerpt.before}{marks} "
+            inner = width - gutter - 3
+            # What has little room beside the mark goes below it.
+            below = " " * (len(begin) if inner - len(begin) >= 20 else 4)
+            texts = [f"{begin}{visible(label.text)}".rstrip()]
+            if columns is not None and len(texts[0]) > inner:
+                texts = _fold_words(begin + visible(label.text), inner, below)
+            for each in texts:
+                words = each.lstrip()
+                begun = " " * (len(each) - len(words))
+                lines.append(paint(f"{pad} |", "frame") + f" {begun}" + paint(words, style))
 
     def trailer(kind: str, text: str) -> None:
         head = f"{pad} = {kind}: "
         shown = [visible(line) for line in text.split("\n")]
         if columns is not None:
-            shown = [
-                part for line in shown for part in textwrap.wrap(line, max(columns - len(head), 20), **_WHOLE)
-            ]
+            shown = [part for line in shown for part in _fold_words(line, max(columns - len(head), 20))]
         inner = f"\n{' ' * len(head)}".join(shown)
         lines.append(paint(f"{pad} = ", "frame") + paint(f"{kind}:", "bold") + f" {inner}")
 
@@ -157,6 +167,27 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
     if diagnostic.help is not None:
         trailer("help", diagnostic.help)
     return "\n".join(lines) + "\n"
+
+
+def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
+    """Return a line as several of at most so many columns; no word is broken."""
+    return textwrap.wrap(
+        line, columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+    ) or [line]
+
+
+def lay_page(text: str, columns: int) -> str:
+    """Return a page for a terminal: its sentences are folded, and code and tables stay as they are."""
+    laid: list[str] = []
+    for part in re.split(r"^(```.*?^```)$", text, flags=re.M | re.S):
+        for block in [part] if part.startswith("```") else re.split(r"\n(?=\n|- |\|)", part):
+            if block.startswith(("```", "|")):
+                laid.append(block)
+            elif block:
+                below = "  " if block.startswith("- ") else ""
+                lines = _fold_words(" ".join(block.split()), columns, below)
+                laid += ["", *lines] if block.startswith("\n") else lines
+    return "\n".join(laid)
 
 
 def _group_by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:

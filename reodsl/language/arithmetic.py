@@ -188,5 +188,5 @@ def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
         "E0301",
         f"`not` stands before a condition, not before {describe(operand)}",
         expr.span,
-        help="compare it: `not x > 0`",
+        help=f"compare it: `not {ctx.written(expr.operand.span)} > 0`",
     )

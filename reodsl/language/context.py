@@ -50,7 +50,7 @@ def _join(told: Diagnostic, other: Diagnostic) -> Diagnostic | None:
         names = f"{known[2]}, {more[2]}"
         message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
         told = replace(told, message=message, help=f"import them: `from {known[1]} import {names}`")
-    elif told.code in NAMES:
+    elif told.code in (*NAMES, "E0209", "E0216"):
         # A name that is missing is missing wherever it stands.
         if told.message != other.message and not (known and more and known[1] == more[1]):
             return None

@@ -83,6 +83,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
             help=find_homes(kind) or otherwise,
         )
     if item.params is not None and kind not in FORMULAS:
+        ctx.lost |= {param.name.name for param in item.params}
         ctx.error(
             "E0313",
             "only rewards, selections and measures take parameters of their own",

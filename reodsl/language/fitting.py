@@ -206,8 +206,10 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
     """Return the help for a text that would fit without quotes."""
     if not isinstance(value.data, str):
         return None
+    bare = re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", value.data)
     fits = {
-        Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data),
+        Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data)
+        and (bare is None or not isinstance(type_, Num) or type_.holds(float(value.data))),
         Flag: value.data in ("true", "false"),
         OneOf: isinstance(type_, OneOf) and value.data in type_.words,
     }
@@ -299,7 +301,7 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     if not isinstance(data, Items):
         lone = fit(value, type_.item)
         if not type_.lone:
-            helps = f"write `[{write_value(value)}]`" if isinstance(lone, Value) else None
+            helps = f"write `[{write_value(value)}]`" if isinstance(lone, Value) and type_.least < 2 else None
             if numbers := _suggest_numbers(value, type_.item):
                 helps = f"{helps}, or `{numbers}`, if so many are meant" if helps else f"write `{numbers}`"
             return replace(_refuse_kind(value, type_), help=helps)

@@ -593,7 +593,9 @@ def no_value_follows_name(place: FaultPlace) -> Diagnostic | None:
     if before is None or not place.wants_value:
         return None
     name = place.tokens[place.index - 2].text if place.index > 1 else ""
-    head = f"{name}:" if before.text == ":" else f"{name} {before.text}"
+    # Behind a param's type it is the type's last word.
+    name = "" if place.tokens[0].text == "param" else name
+    head = f"{name}:" if before.text == ":" else f"{name} {before.text}".strip()
     advice = f"write `{head} VALUE`"
     if place.ends_line() and place.type_at(1) in LITERALS | {"LSQB", "LPAR", "MINUS"}:
         advice = f"move the value up: `{head} {quote_value(place)}`"

@@ -330,7 +330,9 @@ class Reader:
         """Report an error, unless brackets or characters before it were mended: then it is a consequence."""
         if any(token.mended for token in self.tokens[self.marks[-1].start : index + 1]):
             return
-        if self.brackets_broken and diagnostic.code == "E0139":
+        last = self.diagnostics[-1] if self.diagnostics else diagnostic
+        valueless = last.code == "E0140" and last.labels[0].span.line == diagnostic.labels[0].span.line - 1
+        if (self.brackets_broken or valueless) and diagnostic.code == "E0139":
             return
         self.diagnostics.append(diagnostic)
 

@@ -75,6 +75,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_confines(tasks, machine),
         *_own_code(tasks, folder),
         *questions(tasks, spec, folder),
+        *_prompts(tasks, spec, folder),
         *_results(spec, folder),
     ]
     return tuple(dict.fromkeys(lacks))
@@ -331,6 +332,52 @@ def _teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
             fault = compare_tokens(mine, theirs, str(theirs)) if mine and theirs else None
             if fault is not None:
                 yield fault
+
+
+LONGEST = 200
+"""Questions of a table whose prompts are tried with each wording: those that are longest without one."""
+
+
+def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Report E0933 for wordings of any stage that make questions too long, where questions and tokenizer are files here.
+
+    Wordings that are for some questions are tried when the stage asks, which may read responses.
+    """
+    training = {task.arm for task in tasks if task.kind == "train"}
+    if not training or importlib.util.find_spec("polars") is None:
+        return
+    from runners.data.load import at_hand, load_data
+    from runners.models.folder import load_tokenizer
+    from runners.models.tokenizer import make_word_tokenizer
+    from runners.rollout.questions import Wordings, fitting_questions
+
+    for experiment in values_of(spec.study, Experiment):
+        for stage in experiment.stages:
+            method, source = stage.method, experiment.model.source
+            if (
+                not isinstance(method, Ppo)
+                or not method.wordings
+                or any(w.selective for w in method.wordings)
+            ):
+                continue
+            place = _place(source, folder)
+            if not at_hand(stage.data, folder):
+                continue
+            try:
+                if isinstance(source, Architecture):
+                    tokenizer = make_word_tokenizer(source.tokenizer)
+                elif place is not None:
+                    tokenizer = load_tokenizer(place)
+                else:
+                    continue
+                table = load_data(stage.data, folder)
+                fitting, _ = fitting_questions(table, experiment.model.prompt, tokenizer, method.max_prompt)
+                words = Wordings.of(method, experiment.model, tokenizer, 0, lambda _: None)
+                for question in sorted(fitting, key=lambda each: -len(each.prompt))[:LONGEST]:
+                    words.require_room(question)
+            except Problem as fault:
+                # What else is wrong with files is reported with them.
+                yield from (each for each in fault.diagnostics if each.code == "E0933")
 
 
 def _place(source: ModelSource, folder: Path) -> Path | None:

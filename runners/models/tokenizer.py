@@ -18,6 +18,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.ir.model import WordTokenizer
 from runners.models.bounds import AGAIN
 from runners.models.template import Beyond, Bounded
 from runners.models.worker import MOST_GROWTH
@@ -173,6 +174,13 @@ def require_known(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
             notes=[f"in: {text if len(text) <= 80 else text[:79] + '…'}"],
             help="add the word to the tokenizer's list, or correct the text",
         )
+
+
+def make_word_tokenizer(words: WordTokenizer) -> Any:
+    """Return the tokenizer that a model of a spec's own sizes has."""
+    tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
+    tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
+    return tokenizer
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -241,6 +241,15 @@ class Wordings:
         by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
 
+    def require_room(self, question: AskedQuestion) -> None:
+        """Raise E0933 where any wording makes a question's prompt too long, with any of the budgets that it draws."""
+        for wording in self.wordings:
+            budgets = wording.budgets or ((wording.low, wording.high) if wording.draws else (None,))
+            for budget in budgets:
+                asked = with_budget(wording, budget)
+                prompt, prefix = rendered(self.prompt, asked, question.text, self.tokenizer)
+                self._require_short(len(prompt) - prefix, question, "its wording")
+
     def _word(self, question: AskedQuestion, mode: int, draw: int, position: int) -> AskedQuestion:
         wording = self.wordings[mode]
         given = {**question.given, "mode": float(mode)}

@@ -19,6 +19,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Folder, Hub, Package, WordTokenizer
 from reodsl.ir.training import FromModel
+from reodsl.language import compile_file
 from reodsl.plan.registry import Machine, MachinePart
 from runners.execute import check as checking
 from runners.execute import instance
@@ -432,3 +433,55 @@ def test_the_users_code_is_refused_where_nothing_confines_it(
     monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
     assert found(spec, tmp_path, tasks=mine) == ["E0742"]
     assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), mine) == []
+
+
+WORDED = """
+from std.miniature import overthinker, chain_train, chain_suite
+from std.recipes import ppo
+from std.rewards import outcome
+
+wording plain { question = "{question}" }
+wording longer { question = "so so so {question}" }
+data own = chain_train { source = file("own.jsonl") }
+
+experiment mine = ppo {
+  base    = overthinker
+  data    = chain_train
+  reward  = outcome
+  eval    = chain_suite
+  steps   = 3 steps
+  rollout { max_tokens = 64 tokens }
+  max_prompt = 9 tokens
+  stage first { }
+  stage second { data = own, rollout { wordings = [plain, longer] } }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("questions", "longest", "count"),
+    [
+        # A wording adds three words to each question that fits without them.
+        ((2, 4, 5), 7, 8),
+        ((2, 4, 5), 8, None),
+        ((2, 40), 5, None),
+        ((3, 2, 40), 5, 6),
+    ],
+)
+def test_a_prompt_too_long_with_a_later_stages_wording_is_told_before_anything_starts(
+    questions: tuple[int, ...], longest: int, count: int | None, tmp_path: Path
+) -> None:
+    rows = [{"question": " ".join("a" for _ in range(words)), "answer": "a"} for words in questions]
+    (tmp_path / "own.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = tmp_path / "spec.reo"
+    path.write_text(WORDED.replace("max_prompt = 9", f"max_prompt = {longest}"))
+    compiled = compile_file(path)
+    assert compiled.spec is not None, compiled.diagnostics
+    told = [
+        each
+        for each in check(lower(compiled.spec).tasks, compiled.spec, tmp_path, LOCAL)
+        if each.code == "E0933"
+    ]
+    assert [each.help for each in told] == ([f"set `max_prompt` to {count} tokens or more"] if count else [])
+    trained = tuple(task for task in lower(compiled.spec).tasks if task.kind != "train")
+    assert "E0933" not in found(compiled.spec, tmp_path, tasks=trained)

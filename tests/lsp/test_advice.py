@@ -54,6 +54,7 @@ BY_HAND = {
     "E0612": "numbers that were printed are to be copied",
     "E0616": CHOICE,
     "E0720": CHOICE,
+    "E0815": CHOICE,
     "E0722": THOUGHT,
     "W0302": THOUGHT,
     "W0403": "the suite is the library's, and an own one is to be declared",

@@ -2,7 +2,9 @@
 
 import filecmp
 import json
+import statistics
 import threading
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -12,11 +14,12 @@ from safetensors.torch import load_file
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Data
+from reodsl.ir.data import Data, Generated
 from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
+from runners import prepare
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.open import open_engine
 from runners.models.folder import load
@@ -25,7 +28,7 @@ from runners.train import run as module
 from runners.train.rollouts import sample_step
 from runners.verify import Claim, ExactVerifier, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
-from tests.train.conftest import FORCING, Stopped
+from tests.train.conftest import FORCING, TASK, Stopped, dump
 
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 NO_DATA = Data(name="", sources=(), verifier="exact")
@@ -85,6 +88,31 @@ def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
     with pytest.raises(Stopped):
         bench.train(saved, "resampled", start="base", data="questions", stop_at=2)
     same(whole, bench.train(saved, "resampled", start="base", data="questions"))
+
+
+def test_rollouts_tell_apart_a_question_that_a_step_draws_twice(bench):
+    """A step draws four of three questions: `group` has the responses of one draw, and advantages are among those."""
+    declared = Data(name="three", sources=(Generated(task=TASK, count=3, seed=2),), verifier="exact")
+    bench.run("data", prepare.data, {"data": dump(declared)}, {}, "three")
+    out = bench.train(ppo(OUTCOME, steps=4), "drawn_twice", start="base", data="three")
+    rows = pl.read_parquet(out / "rollouts.parquet")
+    assert rows.select("step", "group", "rollout").rows() == [
+        (step, group, rollout) for step in (1, 2, 3, 4) for group in range(4) for rollout in range(3)
+    ]
+    apart = 0
+    for (_,), those in rows.group_by("step"):
+        draws = [each for _, each in those.group_by("group", maintain_order=True)]
+        assert [each["question"].n_unique() for each in draws] == [1] * 4
+        twice = Counter(each["question"][0] for each in draws)
+        assert max(twice.values()) > 1
+        for each in draws:
+            rewards, first = each["reward"].to_list(), [more[0] for more in each["advantages"]]
+            middle, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
+            wanted = [(reward - middle) / spread if spread else 0.0 for reward in rewards]
+            assert first == pytest.approx(wanted, abs=1e-4)
+        by_question = those.group_by("question", "group").agg(pl.col("reward").mean())
+        apart += by_question.group_by("question").agg(pl.col("reward").n_unique() > 1)["reward"].any()
+    assert apart, "no question was answered unlike in its two draws, and a mean over both would be the same"
 
 
 def test_a_stage_held_to_where_it_began(bench):

@@ -91,7 +91,7 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
                 "E0433",
                 f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of"
                 f" {listed(names, MOST_SHOWN)}",
-                help='say it: `results("theirs.parquet", model: "mine", base: qwen3_4b)`',
+                help=f"if they are of that model, add `base: {next((each.name for each in base if each), '…')}`",
             )
         )
         faults = [(other, model.span, "its model")]

@@ -424,6 +424,7 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
     if wording is not None:
         helps = "take one of them out"
         yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
+        return
     for each in wordings:
         yield from _budgeted(each, "a suite draws none")
         yield from _telling(each)

@@ -598,7 +598,8 @@ def check_staged(case: Case) -> Iterator[Diagnostic]:
                 "E0521",
                 f"all stages of `{case.name}` have one `{name}`, and stage {stage.part.label} names its own",
                 "has no effect",
-                help=f"write `{name}` in `{case.name}`, or make the stage an experiment from which the rest starts",
+                help=f"write `{name} = {write_value(setting.value)}` in `{case.name}`, "
+                "or make the stage an experiment from which the rest starts",
             )
 
 
@@ -623,7 +624,7 @@ def check_settled(case: StudyCase) -> Iterator[Diagnostic]:
                 f"the study `{case.study.name}` decides `{name}` for all of its arms",
                 "has no effect in it",
                 *whole.setting_labels("decided here"),
-                help=f"write `{name}` in the study",
+                help=f"write `{name} = {write_value(setting.value)}` in the study",
             )
 
 

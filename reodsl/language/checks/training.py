@@ -304,6 +304,38 @@ def _count_tokens(text: str, model: Record | None) -> int:
     return len(text) // CHARACTERS_PER_TOKEN
 
 
+OWN_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
+"""The words that a tokenizer has without naming them."""
+
+
+@case_check
+def check_written(case: Case) -> Iterator[Diagnostic]:
+    """Report E0815: a text that a model's own list of words cannot write. Tokenizers of files are read when a run begins."""
+    source = case.model.sub("source") if case.model is not None else None
+    tokenizer = source.sub("tokenizer") if source is not None and source.kind == "architecture" else None
+    if case.model is None or tokenizer is None or tokenizer.data("words") is None:
+        return
+    known = {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad"), *OWN_WORDS}
+    texts = [(View(case.model)[f"think.{side}"], f"the model's `think.{side}`") for side in ("open", "close")]
+    forcings = (
+        [View(case.suite)["forcing.text"]] if case.suite is not None and "grid" in View(case.suite) else []
+    )
+    for stage in case.stages:
+        if stage.reward is not None and stage.reward.uses & {"forced", "truth"}:
+            forcings.append(stage["forcing.text"])
+        texts.append((stage["rollout.ending"], "the text that ends thinking"))
+    texts += [(forcing, "the text that forces an answer") for forcing in forcings]
+    for setting, what in texts:
+        lacking = next((word for word in setting.word.split() if word not in known), None)
+        if lacking is not None:
+            labels = [setting.label(f"has `{lacking}`"), Label(tokenizer.span, "has no such word")]
+            message = f"the model's tokenizer cannot write `{lacking}`, which is in {what}"
+            helps = (
+                f"add `{lacking}` to the words of `{tokenizer.name}`, or write the text in words that it has"
+            )
+            yield finding_at(error, "E0815", message, labels, helps)
+
+
 @stage_check
 def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0606: a cluster that is too small for the weights and the optimiser's state."""
@@ -342,12 +374,18 @@ def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     yield from _check_phases(stage, "rollout.", case.model)
     yield from _check_cuts(stage)
     if stage.reward is not None and "phases" in stage.reward.uses and "rollout.solution" not in stage:
+        half = _write_half(stage["rollout.max_tokens"])
         yield stage["reward"].error(
             "E0538",
             "the reward pays a response's thinking or its solution apart, and the rollouts have no phases",
             "pays a phase",
-            help="give the solution tokens of its own: `rollout { solution = 1K tokens }`",
+            help=f"give the solution tokens of its own: `rollout {{ solution = {half} }}`",
         )
+
+
+def _write_half(longest: SettingView) -> str:
+    """Return half of the longest response, of which a solution is a part, as a spec writes it."""
+    return write_quantity(Quantity(max(1, int(longest.number) // 2), TOKENS))
 
 
 def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
@@ -358,7 +396,8 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
     parts = 1 + len(stage.record.data("rollout.cut_at"))
     if "rollout.solution" not in stage:
         message, text = "a response that is cut goes on for `solution` tokens, and there are none", "goes on"
-        yield shares.error("E0538", message, text, help="add `solution = 50 tokens`")
+        helps = f"add `solution = {_write_half(stage['rollout.max_tokens'])}`"
+        yield shares.error("E0538", message, text, help=helps)
     if rollouts.number % parts:
         most = parts * max(1, round(rollouts.number / parts))
         yield rollouts.error(
@@ -392,7 +431,7 @@ def _check_phases(rule: View, place: str, model: Record | None) -> Iterator[Diag
     solution, ending, most = (rule[place + name] for name in ("solution", "ending", "max_tokens"))
     if ending.word and not solution.slot:
         message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
-        yield ending.error("E0538", message, "has no effect", help="add `solution = 1K tokens`")
+        yield ending.error("E0538", message, "has no effect", help=f"add `solution = {_write_half(most)}`")
     if solution.slot is None:
         return
     mark = (model.data("think.close") if model is not None else None) or THINK_CLOSE
@@ -404,11 +443,10 @@ def _check_phases(rule: View, place: str, model: Record | None) -> Iterator[Diag
             help=f"write `{mark}` at its end",
         )
     if most.slot is not None and solution.number >= most.number:
-        half = write_quantity(Quantity(max(1, int(most.number) // 2), TOKENS))
         yield solution.error(
             "E0538",
             f"a solution of {solution.number} tokens leaves none of {most.number} for thinking",
             "as long as the response",
             *most.set_here,
-            help=f"write `solution = {half}`, or raise `max_tokens`: it counts thinking and solution together",
+            help=f"write `solution = {_write_half(most)}`, or raise `max_tokens`: it counts thinking and solution together",
         )
