@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, error
+from reodsl.diagnostics import Diagnostic, Problem, error
 
 _LINES, _WIDTH, _TAIL = 12, 200, 1 << 16
 """The lines of a log that are shown, the characters of each, and the bytes that they are looked for in."""
@@ -54,6 +54,10 @@ def python_path() -> str:
 
 class ProcessDied(Problem):
     """The end of a process that a task needs. The task is begun again, from what it has saved."""
+
+    def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
+        """Let it stay what it is between processes."""
+        return ProcessDied, self.diagnostics
 
 
 def explain_death(what: str, why: str, log: Path | None = None, notes: Sequence[str] = ()) -> ProcessDied:

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 Severity = Literal["error", "warning", "note"]
 
@@ -112,9 +112,9 @@ class Problem(Exception):
         super().__init__("; ".join(d.message for d in diagnostics))
         self.diagnostics = diagnostics
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Diagnostic, ...]]:
+    def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
         # Exceptions pickle by their message; ours cross process borders whole.
-        return (type(self), self.diagnostics)
+        return (Problem, self.diagnostics)
 
 
 def problem(

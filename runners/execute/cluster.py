@@ -107,10 +107,12 @@ class RayCluster:
 
     def _refuse_without_nodes(self) -> list[tuple[str, Outcome]]:
         """End orders that nodes which went away leave no room for: Ray itself would let them wait for ever."""
-        refused, there, now = [], nodes() if self.groups else (), time.monotonic()
+        refused, there, now = [], nodes(), time.monotonic()
         for ref, order in list(self.flying.items()):
             wanted = bundles(order.task.kind, order.resources)
-            lack = lacking(wanted, there, order.task.id) if order.key in self.groups else None
+            # One process on a processor finds room on whatever node comes.
+            several = len(wanted) > 1 or wanted[0].gpus
+            lack = lacking(wanted, there, order.task.id) if several else None
             if lack is None:
                 self.lacking.pop(order.key, None)
             elif now - self.lacking.setdefault(order.key, now) > _ABSENCE:
