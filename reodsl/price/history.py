@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -128,42 +129,21 @@ def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection
         return PastResults(rehearsed=read_rehearsals(store.root))
     results: dict[str, Past] = {}
     light: dict[str, float] = {}
+    questions: dict[str, int] = {}
     last = {task: key for record in records for task, key in record.tasks.items() if task in tasks}
     for task, key in last.items():
         material, manifest = store.material(key), store.get(key)
         # What was accepted for other settings tells nothing of their price.
         if material is None or manifest is None or acceptances(manifest):
             continue
+        if material.get("kind") == "data" and questions_in(material["payload"]["data"]) is None:
+            with suppress(OSError, ValueError):
+                questions[task] = _table(store.path(key) / "questions.parquet", ["id"]).height
         if material.get("kind") not in COMPUTES:
             light[task] = _seconds(manifest.provenance)
         elif (past := _past(store, task, manifest, material)) is not None:
             results[task] = past
-    return PastResults(results, _questions(store, records), light, read_rehearsals(store.root))
-
-
-def _questions(store: Store, records: tuple[RunRecord, ...]) -> dict[str, int]:
-    """Count the rows of data whose payload has no number of questions."""
-    rows_by_task: dict[str, int] = {}
-    for record in reversed(records[-8:]):
-        for task, key in record.tasks.items():
-            if not task.endswith(".data") or task in rows_by_task or store.get(key) is None:
-                continue
-            material = store.material(key)
-            if material is None or questions_in(material["payload"]["data"]) is not None:
-                continue
-            import polars as pl
-
-            try:
-                rows = (
-                    pl.scan_parquet(store.path(key) / "questions.parquet", glob=False)
-                    .select(pl.len())
-                    .collect()
-                    .item()
-                )
-            except (OSError, pl.exceptions.PolarsError):
-                continue
-            rows_by_task[task] = int(rows)
-    return rows_by_task
+    return PastResults(results, questions, light, read_rehearsals(store.root))
 
 
 def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,10 +166,13 @@ class _Pricer:
                 return price_task(task.kind, payload, sizes, facts, chosen, words, taught)
 
             estimate = replace(ask(task.payload, facts), devices=devices.name, capacity=devices.memory)
-            if past is not None:
-                before = ask(past.payload, replace(past.facts, prompt=facts.prompt))
-                ran = task.id in self.history.results
-                estimate = replace(_correct(estimate, past, before), basis="result" if ran else "rehearsal")
+            # A result of another version of reodsl may have settings that nobody reads any more.
+            with suppress(ValueError, KeyError):
+                if past is not None:
+                    before = ask(past.payload, replace(past.facts, prompt=facts.prompt))
+                    ran = task.id in self.history.results
+                    corrected = _correct(estimate, past, before)
+                    estimate = replace(corrected, basis="result" if ran else "rehearsal")
             self.estimates[key] = estimate
         return self.estimates[key]
 

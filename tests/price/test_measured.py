@@ -154,6 +154,13 @@ def test_what_another_device_or_model_took_is_left_out(change: dict[str, Any]) -
     assert quickstart({task: other})[task].basis == "formula"
 
 
+def test_a_result_with_settings_of_another_version_is_left_out() -> None:
+    task = "vanilla.train.s1"
+    kept = last(task, quickstart({})[task])
+    old = replace(kept, payload=kept.payload | {"stage": kept.payload["stage"] | {"dropped": 3}})
+    assert quickstart({task: old})[task].basis == "formula"
+
+
 @pytest.mark.parametrize(
     ("gpu", "ran_on", "counts"),
     [
