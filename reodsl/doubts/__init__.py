@@ -390,11 +390,11 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
 
 
 def doubtful(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return warnings of references that no parser reads (W0716) and of those that disagree (W0717)."""
+    """Return warnings of references that no parser reads (W0716)."""
 
     def read(task: Task, folder: Path) -> list[Diagnostic]:
         facts = json.loads((folder / "references.json").read_text("utf-8"))
-        return [*_unread(facts["unread"], facts["rows"]), *_disagreeing(facts["disagree"], task)]
+        return _unread(facts["unread"], facts["rows"])
 
     return findings_of(graph, folders, "data", read)
 
@@ -410,29 +410,6 @@ def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
             where=_place(first[0]),
             notes=_list_lines([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
             help="mend them in the data, or mark their answers by a box or `#### `",
-        )
-    ]
-
-
-def _disagreeing(facts: Mapping[str, Any], task: Task) -> list[Diagnostic]:
-    if not facts["count"]:
-        return []
-    dropped = task.payload["data"].get("duplicates") == "drop"
-    pairs = [
-        f"{_place(second)}: `{_answer(second)}`, and {_place(one)}: `{_answer(one)}`, "
-        f"to: {shorten_text(one['question'])}"
-        for one, second in facts["first"]
-    ]
-    count = facts["count"]
-    kept = "the first of each is kept" if dropped else "each row is graded by its own"
-    return [
-        warning(
-            "W0717",
-            f"{count} row{'s' if count > 1 else ''} disagree{'' if count > 1 else 's'} with an earlier one "
-            f"on the answer to the same question; {kept}",
-            where=_place(facts["first"][0][1]),
-            notes=_list_lines(pairs, count),
-            help="find out which answer is right, and take the other row out of the data",
         )
     ]
 

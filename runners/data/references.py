@@ -1,12 +1,11 @@
-"""Read references out of worked solutions, and find doubtful ones: unread by any parser, or at odds with each other."""
+"""Read references out of worked solutions, and find those that no parser reads."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.chat import question_key
 from reodsl.ir.data import (
     After,
     AnswerReader,
@@ -23,13 +21,11 @@ from reodsl.ir.data import (
     Columns,
     Comparison,
     Data,
-    Python,
-    Tests,
     reader_words,
 )
 from runners.data.files import read_head
 from runners.data.table import SHOWN, field_paths, from_records, questions_table
-from runners.verify import SEPARATOR, Claim, make_verifier, read_answer
+from runners.verify import SEPARATOR, read_answer
 from runners.verify.checks import unread
 
 KEPT = 20
@@ -46,16 +42,6 @@ _LIKELY = re.compile("answer|truth|gold|solution|final|target|result|expected|re
 _WORDS = re.compile(r"[\u3040-\u9fff]|(?<![\\\w])(?:[0-9]+|[^\W\d_]{2,})")
 _MARKS = (After(marker="####"), Boxed())
 """The marks that worked solutions of published sets put before or around their answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """A row of a source, counted from 1."""
-
-    source: str
-    row: int
-    question: str
-    answer: str
 
 
 def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
@@ -165,67 +151,16 @@ def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Itera
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:
     """Return the content of `references.json`, or None if no reference is doubtful.
 
-    `tables` are those of the sources by name.
-
-    `unread`: references that the mathematical verifier reads as nothing but text though they are no words.
-    `disagree`: pairs of rows of one question whose references are not each other's right answers. What a package scores
-    or the user's own code is left to it, and so are tests of programs.
+    `tables` are those of the sources by name. `unread` are references that the mathematical verifier reads as nothing but
+    text though they are no words.
     """
-    if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Tests)):
+    if data.verifier != "math":
         return None
-    rows = list(_rows(tables))
-    silent: list[SourceRow] = []
-    if data.verifier == "math":
-        marks = unread([each.answer for each in rows])
-        silent = [row for row, mark in zip(rows, marks, strict=True) if mark]
-    apart = _disagreeing(rows, data.verifier, data.tolerance)
-    if not silent and not apart:
-        return None
-    return {
-        "rows": len(rows),
-        "unread": _written(len(silent), map(asdict, silent)),
-        "disagree": _written(len(apart), ([asdict(each) for each in pair] for pair in apart)),
-    }
-
-
-def _rows(tables: Sequence[tuple[str, pl.DataFrame]]) -> Iterator[SourceRow]:
-    for source, table in tables:
-        for number, (question, answer) in enumerate(table.select("question", "answer").iter_rows(), 1):
-            if answer:
-                yield SourceRow(source, number, question, answer)
-
-
-def _disagreeing(
-    rows: Sequence[SourceRow], verifier: str, tolerance: float
-) -> list[tuple[SourceRow, SourceRow]]:
-    """Return the first row of a question with each later one that has no right answer in common with it."""
-    firsts: dict[str, SourceRow] = {}
-    pairs = []
-    for row in rows:
-        first = firsts.setdefault(question_key(row.question), row)
-        if first.answer != row.answer:
-            pairs.append((first, row))
-    if not pairs:
-        return []
-    asked = [list(_both_ways(*pair)) for pair in pairs]
-    grader = make_verifier(verifier, tolerance=tolerance)
-    try:
-        verdicts = iter(grader.grade([answer for answers in asked for answer in answers]))
-        graded = [[next(verdicts) for _ in answers] for answers in asked]
-    finally:
-        grader.close()
-    return [
-        pair
-        for pair, answers in zip(pairs, graded, strict=True)
-        if not any(verdict.correct or verdict.unsettled for verdict in answers)
+    rows = [
+        {"source": source, "row": number, "question": question, "answer": answer}
+        for source, table in tables
+        for number, (question, answer) in enumerate(table.select("question", "answer").iter_rows(), 1)
+        if answer
     ]
-
-
-def _both_ways(first: SourceRow, second: SourceRow) -> Iterator[Claim]:
-    for gold, other in ((first, second), (second, first)):
-        for text in other.answer.split(SEPARATOR):
-            yield Claim(text, gold.answer)
-
-
-def _written(count: int, rows: Iterable[Any]) -> dict[str, Any]:
-    return {"count": count, "first": [row for row, _ in zip(rows, range(KEPT), strict=False)]}
+    silent = list(compress(rows, unread([row["answer"] for row in rows])))
+    return {"rows": len(rows), "unread": {"count": len(silent), "first": silent[:KEPT]}} if silent else None

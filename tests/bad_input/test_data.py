@@ -238,7 +238,7 @@ def test_a_data_set_that_is_no_file_is_found_before_anything_starts(place: Place
     assert not (place.folder / ".reodsl").exists()
 
 
-def test_references_that_nothing_reads_and_that_disagree_are_told_at_their_line(place: Place) -> None:
+def test_references_that_nothing_reads_are_told_at_their_line(place: Place) -> None:
     rows = [
         ("<q> 1 a +1 b +2 ? <think>", "4"),
         ("<q> 2 a +1 b +2 ? <think>", "1 +"),
@@ -249,18 +249,13 @@ def test_references_that_nothing_reads_and_that_disagree_are_told_at_their_line(
     place.write(asked)
     told = place.call("run", "tiny.reo", "--local")
     assert told.code == 0, told.err
-    assert [each for each in told.findings() if each in ("W0716", "W0717")] == ["W0716", "W0717"], told.err
-    for words in (
-        "1 of 3 references are read by no parser",
-        "d.jsonl, row 2: `1 +`",
-        "1 row disagrees with an earlier one",
-        "d.jsonl, row 3: `5`, and d.jsonl, row 1: `4`",
-    ):
+    assert told.findings().count("W0716") == 1, told.err
+    for words in ("1 of 3 references are read by no parser", "d.jsonl, row 2: `1 +`"):
         assert words in told.err
-    # The third one counts the row that is dropped.
-    assert len(re.findall(r"--> .*tiny\.reo:8:", told.err)) == 3, told.err
+    # The other one counts the row that is dropped.
+    assert len(re.findall(r"--> .*tiny\.reo:8:", told.err)) == 2, told.err
     # Before anything is trained, and again where nothing is left to do.
-    assert told.err.index("W0717") < told.err.index("start    tiny.train")
+    assert told.err.index("W0716") < told.err.index("start    tiny.train")
     assert place.call("run", "tiny.reo", "--local").findings().count("W0716") == 1
 
 
