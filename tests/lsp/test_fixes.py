@@ -38,6 +38,17 @@ def test_an_import_that_is_missing(tmp_path: Path) -> None:
     assert "from std.rewards import reo, outcome" in beside["Import it: from std.rewards import outcome"]
 
 
+def test_an_import_of_several_names_that_is_missing(tmp_path: Path) -> None:
+    """One error for names of one module has one fix, which imports all of them."""
+    text = "from std.recipes import ppo\nfrom std.rewards import outcome\n" + BODY
+    clause = "from std.miniature import overthinker, chain_train, chain_suite"
+    found = mended(text, "base ", tmp_path)
+    assert found[f"Import it: {clause}"].split("\n")[2] == clause
+    path = tmp_path / "spec.reo"
+    whole = analyse(path, {path: found[f"Import it: {clause}"]})
+    assert [each for each in whole.findings if each.code == "E0201"] == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
