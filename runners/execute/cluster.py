@@ -24,7 +24,7 @@ _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
 _AWAY = "a node went away, or Ray ended on it: its log says why"
 # Seconds between two looks at a cluster's head, and of silence until it is gone. Ray itself gives it 60.
 _PULSE, _SILENCE = 5.0, 40.0
-# Seconds until an order ends for which there is no room: a node that went away may be replaced.
+# Seconds that an order may wait for nodes with room: one that went away may be replaced.
 _ABSENCE = 60.0
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
@@ -41,9 +41,9 @@ class RayCluster:
         self.emit, self.store = emit, store
         self.flying: dict[Any, Order] = {}
         self.groups: dict[str, Any] = {}
-        self.looked = 0.0
-        # Since when there was no room for an order.
-        self.lacking: dict[str, float] = {}
+        self.looked = self.asked = 0.0
+        # When each order was handed to Ray.
+        self.sent: dict[str, float] = {}
         ray = import_ray()
         self.session = start_ray(address)
         # Where the cluster's head listens, and when it was last there.
@@ -70,6 +70,7 @@ class RayCluster:
             options["scheduling_strategy"] = self._room(order, wanted)
         given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
         remote = self.remotes[options["num_gpus"]].options(**options)
+        self.sent[order.key] = time.monotonic()
         self.flying[remote.remote(replace(order, resources=given))] = order
 
     def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
@@ -106,16 +107,24 @@ class RayCluster:
         return outcomes + self._refuse_without_nodes()
 
     def _refuse_without_nodes(self) -> list[tuple[str, Outcome]]:
-        """End orders that nodes which went away leave no room for: Ray itself would let them wait for ever."""
-        refused, there, now = [], nodes(), time.monotonic()
-        for ref, order in list(self.flying.items()):
+        """End orders that have not begun for long and that nodes have no room for: Ray would let them wait for ever."""
+        now, refused = time.monotonic(), []
+        waiting = [
+            (ref, order)
+            for ref, order in self.flying.items()
+            if now - self.sent[order.key] > _ABSENCE and not live_place(self.store, order.key).exists()
+        ]
+        if not waiting or now - self.asked < _PULSE:
+            return []
+        self.asked = now
+        self._require_ray(call=True)
+        there = nodes()
+        for ref, order in waiting:
             wanted = bundles(order.task.kind, order.resources)
-            # One process on a processor finds room on whatever node comes.
-            several = len(wanted) > 1 or wanted[0].gpus
-            lack = lacking(wanted, there, order.task.id) if several else None
-            if lack is None:
-                self.lacking.pop(order.key, None)
-            elif now - self.lacking.setdefault(order.key, now) > _ABSENCE:
+            # One process on a processor may wait for whatever node comes.
+            alone = len(wanted) == 1 and not wanted[0].gpus
+            lack = None if alone else lacking(wanted, there, order.task.id)
+            if lack is not None:
                 import_ray().cancel(ref, force=True)
                 del self.flying[ref]
                 self._give_room_back(order)

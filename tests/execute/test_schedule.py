@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Resources
 from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, RunResults
-from reodsl.store.live import mark_kept, read_kept
+from reodsl.store.live import live_place, mark_kept, read_kept
 from runners import execute as module
 from runners.execute import Local, cluster
 from runners.execute.cluster import RayCluster
@@ -96,7 +97,7 @@ def test_a_rehearsal_notes_where_tasks_with_a_gpu_are_too(
     assert place.remotes == [(perform_and_note, 0), (perform_and_note, 1)]
 
 
-def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     there, cancelled = [RayNode("left", 1, 0), RayNode("right", 1, 0)], list[object]()
     ray = SimpleNamespace(
         wait=lambda refs, **_: ([], refs), cancel=lambda ref, force: cancelled.append((ref, force))
@@ -106,18 +107,23 @@ def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPat
         "toys:toy", "0", {}, {}, Path("."), Path("."), Resources(trainers=2),
     )  # fmt: skip
     place = RayCluster.__new__(RayCluster)
-    place.store, place.head, place.looked, place.lacking = Path("."), None, 0.0, {}
-    place.flying, place.groups = {"ref": order}, {"0": None}
+    place.store, place.head, place.looked, place.asked = tmp_path, None, 0.0, 0.0
+    place.flying, place.groups, place.sent = {"ref": order}, {}, {"0": time.monotonic()}
     monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     monkeypatch.setattr(cluster, "nodes", lambda: there)
-    assert place.wait(0.0) == []
+    monkeypatch.setattr(cluster, "_PULSE", 0.0)
     there.pop()
     assert place.wait(0.0) == []
+    monkeypatch.setattr(cluster, "_ABSENCE", -1.0)
     there.append(RayNode("another", 1, 0))
     assert place.wait(0.0) == []
-    # One that nobody brings back.
-    monkeypatch.setattr(cluster, "_ABSENCE", -1.0)
     there.pop()
+    # What has begun is told of by its processes.
+    live = live_place(tmp_path, "0")
+    live.parent.mkdir()
+    live.touch()
+    assert place.wait(0.0) == []
+    live.unlink()
     ((name, outcome),) = place.wait(0.0)
     assert (name, outcome.status, outcome.diagnostics[0].code) == ("a.train.s1", "failed", "E0971")
     assert (cancelled, place.flying) == ([("ref", True)], {})
