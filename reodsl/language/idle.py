@@ -87,6 +87,16 @@ class Surroundings:
         return not (moved or wrong) and all(self.record.data(name) == 1 for name in ("minibatches", "epochs"))
 
     @property
+    def blames(self) -> bool:
+        """Return whether an advantage may be negative."""
+        reward = self.reward
+        scored = self.record.data("advantage.normalise") != "none"
+        mine = any(map(self.is_set, ("advantage.batch", "advantage.own")))
+        if scored or mine or reward is None or not reward.sound or reward.parts:
+            return True
+        return any(value.low < 0 for value, _ in reward.values)
+
+    @property
     def draws(self) -> bool:
         """Return whether anything of a suite is drawn: a response, a forced answer, or the wording of a question."""
         forcing = self.record.sub("forcing") if self.record.data("grid") else None
@@ -169,6 +179,13 @@ STAGE = (
         _has("loss.clip", "dual"),
         "loss { clip = dual }",
         "bounds the ratio of negative advantages where the clip is `dual` alone",
+    ),
+    Need(
+        "loss.cap",
+        "advantage.normalise reward",
+        lambda around: around.blames,
+        "advantage { normalise = group }",
+        "bounds the ratio of negative advantages, and here they are rewards of at least 0",
     ),
     Need(
         "loss.gate_up loss.gate_down",

@@ -43,6 +43,7 @@ recipe small = ppo {
         ("monitor { questions = 4, samples = 2, every = 1 step }", "reward = outcome"),
         ("reference_samples = 4", "reward = outcome"),
         ("loss { cap = 2 }", "loss { clip = dual }\n  minibatches = 1\n  epochs = 1"),
+        ("loss { cap = 2 }", "loss { clip = dual }\n  advantage { normalise = none }"),
     ],
 )
 def test_an_idle_setting_is_refused_where_it_is_written_and_changes_no_work_where_it_is_inherited(
@@ -85,6 +86,8 @@ def test_a_warning_is_at_what_makes_an_inherited_setting_idle(compiled: Callable
         "advantage { std = sample }",
         "rollout { top_p = 0.9, top_k = 5 }",
         "loss { clip = dual, cap = 2 }",
+        "loss { clip = dual, cap = 2 }\n  advantage { normalise = none, batch = true }",
+        "loss { clip = dual, cap = 2 }\n  advantage { normalise = none }\n  reward = std.rewards.kimi_length(weight: 1)",
     ],
 )
 def test_a_setting_that_is_read_or_has_its_default_is_not_told(

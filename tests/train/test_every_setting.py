@@ -190,6 +190,26 @@ def test_a_setting_changes_what_is_trained(bench: Bench, path: str) -> None:
     assert weights(bench, stage) != weights(bench, put(stage, path, value))
 
 
+CANCELLED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"ppo.kl": 0.0}, "teacher_follows.decay"),
+    ({"advantage.normalise": "leave_one_out"}, "advantage.std"),
+    ({"advantage.normalise": "none"}, "loss.cap"),
+)
+"""Settings that others cancel, as a scan over pairs found; `check` tells each (tests/language/test_idle.py)."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("beside", "path"), CANCELLED)
+def test_a_setting_that_another_cancels_changes_nothing(
+    bench: Bench, beside: dict[str, Any], path: str
+) -> None:
+    value, more = POINTS[path]
+    stage = base()
+    for place, other in {**more, **beside}.items():
+        stage = put(stage, place, other)
+    assert weights(bench, stage) == weights(bench, put(stage, path, value))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", [{}, {"ppo.importance_cap": 1.0}, {"ppo.lag": 1, "loss.decoupled": True}])
 def test_bounds_of_ratios_change_nothing_where_a_step_has_one_update(
