@@ -1,8 +1,4 @@
-"""Carry values between an answer's process and the one that judges it: plain data as JSON, and nothing that runs.
-
-What is plain arrives as an equal value of Python's own types, so that no comparison runs code of the other side. What is
-not, such as an instance of the answer's class, stays where it is and is named by a number.
-"""
+"""Keep entries of reasoning-gym as JSON with their tuples, sets and numbers, which their scorers read again as they were."""
 
 from __future__ import annotations
 
@@ -134,13 +130,6 @@ def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) 
         kind = import_module("reasoning_gym.composite").DatasetSpec
         given["datasets"] = [kind(**{"weight": 1.0, "config": {}, **each}) for each in given["datasets"]]
     return gym.create_dataset(task, size=size, seed=seed, **given)
-
-
-def parts_of(dataset: Any) -> list[Any]:
-    """Return a data set with all that it is made of."""
-    inside = getattr(dataset, "datasets", None)
-    parts = inside.values() if isinstance(inside, dict) else ()
-    return [dataset, *(deeper for part in parts for deeper in parts_of(part))]
 
 
 def entry_of(facts: Mapping[str, Any]) -> Any:
