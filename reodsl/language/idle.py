@@ -253,6 +253,13 @@ STAGE = (
         "is of what ends thinking by force, and nothing ends it",
     ),
     Need(
+        "loss.decoupled",
+        "lag importance_cap",
+        lambda around: around.is_set("lag") or cap_importance(around.record, around.on_gpus) is None,
+        "lag = 1 step",
+        "weighs tokens by the trainer over the engine, which `importance_cap` does already where nothing lags",
+    ),
+    Need(
         "loss.importance",
         "importance_cap",
         lambda around: around.is_weighed,

@@ -44,6 +44,7 @@ recipe small = ppo {
         ("reference_samples = 4", "reward = outcome"),
         ("loss { cap = 2 }", "loss { clip = dual }\n  minibatches = 1\n  epochs = 1"),
         ("loss { cap = 2 }", "loss { clip = dual }\n  advantage { normalise = none }"),
+        ("loss { decoupled = true }", "importance_cap = 2"),
     ],
 )
 def test_an_idle_setting_is_refused_where_it_is_written_and_changes_no_work_where_it_is_inherited(
@@ -86,6 +87,8 @@ def test_a_warning_is_at_what_makes_an_inherited_setting_idle(compiled: Callable
         "advantage { std = sample }",
         "rollout { top_p = 0.9, top_k = 5 }",
         "loss { clip = dual, cap = 2 }",
+        "loss { decoupled = true }",
+        "loss { decoupled = true }\n  lag = 1 step\n  importance_cap = 2",
         "loss { clip = dual, cap = 2 }\n  advantage { normalise = none, batch = true }",
         "loss { clip = dual, cap = 2 }\n  advantage { normalise = none }\n  reward = std.rewards.kimi_length(weight: 1)",
     ],
@@ -180,7 +183,7 @@ USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcin
         ("suite", "chain_suite", "seed = 4", "top_k = 1", ""),
         ("suite", "chain_suite", "top_p = 0.5", "temperature = 0", ""),
         ("forcing", "chain_forcing", "top_p = 0.5", "temperature = 0", "temperature = 1"),
-        ("forcing", "chain_forcing", 'close = "."', r'text = "answer \\fbox{ "', 'text = "answer"'),
+        ("forcing", "chain_forcing", 'close = "."', r'text = "answer \\boxed{ "', 'text = "answer"'),
         ("cluster", "h800_8x8", "rollout_share = 50%", "placement = colocated", "placement = apart"),
         ("traces", "chain_traces", "max_passes = 2", "another_pass = 0", ""),
         ("traces", "chain_traces", "another_pass = 30%", "max_passes = 1", ""),

@@ -194,6 +194,7 @@ CANCELLED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"ppo.kl": 0.0}, "teacher_follows.decay"),
     ({"advantage.normalise": "leave_one_out"}, "advantage.std"),
     ({"advantage.normalise": "none"}, "loss.cap"),
+    (WEIGHED, "loss.decoupled"),
 )
 """Settings that others cancel, as a scan over pairs found; `check` tells each (tests/language/test_idle.py)."""
 
