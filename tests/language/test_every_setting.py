@@ -316,6 +316,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "model.base": ("qwen3_4b",),
     "model.context": ("512 tokens",),
     "prompt.template": ('"Q: {question}"',),
+    "forcing.text": ('"so"',),
     "wording.question": ('"Q: {question}"',),
     "wording.budget": ("8 tokens..16 tokens",),
     "wording.when": ("mean(len(z) for z in ref) > 30 tokens",),
