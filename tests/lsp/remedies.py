@@ -6,13 +6,15 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType, GeneratorType
 
 from reodsl.diagnostics.model import Diagnostic, Edit
+from reodsl.language import fitting, hints
 from reodsl.language.fitting import Misfit
 from reodsl.lsp.analysis import analyse
 from tests.lsp.advice import apply_edits, ways_out_of
@@ -21,11 +23,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PATH = ROOT / "spec.reo"
 PACKAGES = ("language", "syntax")
 CODE = re.compile(r"`[^`]+`")
+BY_PLACE = {"fail": 4, "finding_at": 4, "Misfit": 4, "_refuse_pick": 3, "describe_duplicate": 3}
+"""Calls that take a help by its place among their values, and that place."""
+CHOOSERS = (hints, fitting)
+"""Modules that choose a help among rows of conditions and helps."""
 
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """A call with `help=` in the compiler: its file, and its first and last line."""
+    """A call with a help in the compiler, or a row that such a call chooses: its file, and its first and last line."""
 
     file: str
     first: int
@@ -39,16 +45,49 @@ def list_sites() -> Mapping[str, tuple[tuple[Site, bool], ...]]:
     for package in PACKAGES:
         for path in sorted((ROOT / "reodsl" / package).rglob("*.py")):
             calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-            name = str(path.relative_to(ROOT))
             found = [
-                (Site(name, call.lineno, call.end_lineno or call.lineno), _has_code(call))
+                (_site(path, call), _has_code(call, helps))
                 for call in calls
-                if any(
-                    keyword.arg == "help" and not _is_passed_on(keyword.value) for keyword in call.keywords
-                )
+                if (helps := [each for each in _list_helps(call) if not _is_passed_on(each)])
             ]
             sites[str(path)] = tuple(sorted(found, key=lambda pair: pair[0].last - pair[0].first))
     return sites
+
+
+@lru_cache
+def list_rows() -> Mapping[Site, re.Pattern[str]]:
+    """Return the rows of which one is chosen for a help, each with a pattern of what it prints, if it can print code."""
+    rows = {}
+    for module in CHOOSERS:
+        path = Path(module.__file__ or "")
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Tuple(elts=[_, ast.JoinedStr() | ast.Constant(value=str()) as help_]):
+                    pattern = _match_text(help_)
+                    if "`" in pattern:
+                        rows[_site(path, node)] = re.compile(pattern)
+    return rows
+
+
+def _site(path: Path, node: ast.expr) -> Site:
+    return Site(str(path.relative_to(ROOT)), node.lineno, node.end_lineno or node.lineno)
+
+
+def _match_text(text: ast.expr) -> str:
+    """Return a pattern for a text with values in it."""
+    match text:
+        case ast.JoinedStr():
+            return "".join(map(_match_text, text.values))
+        case ast.Constant():
+            return re.escape(str(text.value))
+    return ".+"
+
+
+def _list_helps(call: ast.Call) -> list[ast.expr]:
+    """Return the helps that a call is given, by name or by place."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "help"]
+    return named or call.args[BY_PLACE[name] :][:2] if name in BY_PLACE else named
 
 
 def _is_passed_on(help_: ast.expr) -> bool:
@@ -56,17 +95,20 @@ def _is_passed_on(help_: ast.expr) -> bool:
     return (isinstance(help_, ast.Name) and help_.id == "help") or isinstance(help_, ast.Attribute)
 
 
-def _has_code(call: ast.Call) -> bool:
+def _has_code(call: ast.Call, helps: list[ast.expr]) -> bool:
     """Return whether a help may have code: a backtick in its words, words made elsewhere, or edits beside it."""
-    (help_,) = (keyword.value for keyword in call.keywords if keyword.arg == "help")
+    if all(isinstance(each, ast.Constant) and each.value is None for each in helps):
+        return False
     words = [
-        node.value
-        for node in ast.walk(help_)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        [
+            node.value
+            for node in ast.walk(each)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        for each in helps
     ]
     edits = any(keyword.arg == "edits" for keyword in call.keywords)
-    constant = isinstance(help_, ast.Constant) and help_.value is None
-    return not constant and (edits or not words or any("`" in word for word in words))
+    return edits or any(not each or any("`" in word for word in each) for each in words)
 
 
 def find_site() -> Site | None:
@@ -78,6 +120,19 @@ def find_site() -> Site | None:
                 return site
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def _find_row(code: CodeType, help_: str) -> set[Site]:
+    """Return the row of a function that printed a help: that with the most words of its own, of those that can."""
+    last = max(line or 0 for *_, line in code.co_lines())
+    fitting_rows = [
+        row
+        for row, pattern in list_rows().items()
+        if str(ROOT / row.file) == code.co_filename
+        and code.co_firstlineno <= row.first <= last
+        and pattern.fullmatch(help_)
+    ]
+    return {*sorted(fitting_rows, key=lambda row: len(list_rows()[row].pattern))[-1:]}
 
 
 @dataclass
@@ -95,6 +150,7 @@ def noting_sites() -> Iterator[Mapping[str, set[Site]]]:
     """Note for each help the sites that it came from while this is open."""
     made: dict[str, set[Site]] = defaultdict(set)
     originals = {kind: kind.__init__ for kind in (Diagnostic, Misfit)}
+    choose = hints.first_help
 
     def noting(kind: type) -> None:
         original = originals[kind]
@@ -108,13 +164,24 @@ def noting_sites() -> Iterator[Mapping[str, set[Site]]]:
 
         kind.__init__ = init  # type: ignore[misc]
 
+    def noting_rows(rows: Iterable[tuple[bool, str]]) -> str | None:
+        code = rows.gi_code if isinstance(rows, GeneratorType) else sys._getframe(1).f_code
+        help_ = choose(rows)
+        if help_ is not None:
+            made[help_] |= _find_row(code, help_)
+        return help_
+
     for kind in originals:
         noting(kind)
+    for module in CHOOSERS:
+        module.first_help = noting_rows  # type: ignore[attr-defined]
     try:
         yield made
     finally:
         for kind, original in originals.items():
             kind.__init__ = original  # type: ignore[method-assign]
+        for module in CHOOSERS:
+            module.first_help = choose  # type: ignore[attr-defined]
 
 
 def _leads_on(text: str, finding: Diagnostic, edit: Edit, depth: int = 5) -> bool:
