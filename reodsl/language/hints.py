@@ -439,7 +439,14 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
                     (True, f"`{word}` is a setting of `{each}`: write `{each} {{ {word} = … }}`")
                     for each in inside
                 ),
-                *((True, f"`{word}` is a setting of the {each.name} around this block") for each in around),
+                (
+                    bool(around) and beside is not None and word not in BLOCK_NAMES,
+                    f"write `{beside} {{ {word} = … }}` beside this block, or `{word} = …` around it, as its method has it",
+                ),
+                (
+                    bool(around),
+                    f"`{word}` is a setting of what is around this block: write `{_begin_setting(word)}` there",
+                ),
                 (
                     beside is not None,
                     f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block",
@@ -478,6 +485,11 @@ def _suggest_setting(kind: Kind, word: str) -> str:
     return first_help(rows) or suggest(word, [*kind.fields, *kind.children], "its settings are")
 
 
+def _begin_setting(word: str) -> str:
+    """Return how a setting begins."""
+    return f"{word} {{ … }}" if word in BLOCK_NAMES else f"{word} = …"
+
+
 def _begin_child(child: str) -> str:
     """Return how a declaration inside another begins."""
     return f"{child} NAME = …" if child == "arm" else f"{child} NAME {{ … }}"
@@ -489,9 +501,7 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
     field = KINDS["study"].fields.get(named)
     if kind.name not in TRAINED or named in kind.fields or field is None:
         return None
-    setting = f"{named} {{ … }}" if isinstance(field.type, Block) else f"{named} = …"
-    if named == "replicate":
-        setting = "replicate = [1, 2, 3]"
+    setting = "replicate = [1, 2, 3]" if named == "replicate" else _begin_setting(named)
     return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
 
 

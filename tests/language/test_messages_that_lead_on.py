@@ -353,7 +353,8 @@ def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
     errors: Callable[[str], list[Diagnostic]], setting: str
 ) -> None:
     (found,) = errors(amended(f"loss {{ {setting} }}"))
-    assert found.help == f"`{setting.split()[0]}` is a setting of the recipe around this block"
+    name = setting.split()[0]
+    assert found.help == f"`{name}` is a setting of what is around this block: write `{name} = …` there"
 
 
 def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], list[Diagnostic]]) -> None:

@@ -379,7 +379,9 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
         return type_expression(body, written), None
     at = starts[0]
     if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
-        fail(body, "E0310", "a track has one start", starts[-1], "write `start: 0`")
+        last = body.ctx.written(starts[-1].span)
+        helps = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
+        fail(body, "E0310", "a track has one start", starts[-1], helps)
     start = type_expression(body, at.value)
     moved = replace(written, args=tuple(arg for arg in written.args if arg is not at))
 

@@ -179,10 +179,11 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
     )
     over = expr.args[0].value if isinstance(expr, tree.Call) and len(expr.args) == 1 else None
     fn = next((each for each in CHOICES if each == name), None)
+    example = f"write `{EXAMPLE.replace('trace', role)}`"
     if fn is None or not isinstance(over, tree.Comprehension):
-        fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, f"write `{EXAMPLE}`")
+        fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, example)
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
-        fail(body, "E0301", f"`{name}` runs over `group`", over, f"write `{EXAMPLE}`")
+        fail(body, "E0301", f"`{name}` runs over `group`", over, example)
     if name == "each" and (role != "trace" or over.expr != tree.Name(over.var.name, over.expr.span)):
         why = (
             "`each` takes responses as they are"

@@ -172,7 +172,7 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
                 "E0301",
                 "a cut response has no value of its own",
                 expr,
-                "write `correct(answer(y[:L]))`",
+                f"write `correct(answer({body.ctx.written(expr.span)}))`",
             )
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
 
@@ -434,6 +434,11 @@ def _take_only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Exp
     raise Failed
 
 
+def _name_response(body: Body) -> str:
+    """Return the name of the response at hand, for an example: of the innermost."""
+    return next((each for each in reversed(body.env.responses) if not each.startswith("?")), "z")
+
+
 def _find_response(body: Body, expr: tree.Expr) -> str:
     """Return the response that a name is of. Raises `Failed` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
@@ -445,7 +450,7 @@ def _find_response(body: Body, expr: tree.Expr) -> str:
 
 def _type_own_code(body: Body, expr: tree.Call) -> Typed:
     """Return the number that a function of the user's gives a response."""
-    example = 'python("style.py:score", y)'
+    example = f'python("style.py:score", {_name_response(body)})'
     nameless = [arg for arg in expr.args if not arg.name]
     first, second = nameless if len(nameless) == 2 else (None, None)
     if (
@@ -473,7 +478,7 @@ def _type_own_code(body: Body, expr: tree.Call) -> Typed:
             "E0301",
             f"{what} are given to no Python",
             expr,
-            f"call it on those of a reward: `{example}`",
+            'call it on those of a reward: `python("style.py:score", y)`',
         )
     term = _limit(body, expr, second, Own(function=function, of=of))
     known, place = body.terms.setdefault(function, (term, expr.span))
@@ -509,7 +514,7 @@ def _place(body: Body) -> str:
 def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
     """Return a number of a response that a word of `READINGS` reads."""
     reading, place = READINGS[name], "a reward" if body.track is None and not body.selects else _place(body)
-    example = f"{name}({'z, 4' if reading.votes else 'z' if body.track is not None else 'y'})"
+    example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
     if place not in reading.known:
         knows = listed(sorted(each for each in reading.known if each != "`batch`"), 4)
         helps = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
@@ -543,9 +548,10 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         return _type_own_code(body, expr)
     if name in READINGS:
         return _type_reading(body, expr, name)
-    argument = _take_only(body, expr, name, "len(y)" if name == "len" else "correct(answer(y[:L]))")
+    argument = _take_only(body, expr, name, f"{name}({_name_response(body)})")
     if name == "answer":
-        fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
+        helps = f"grade it: `correct({body.ctx.written(expr.span)})`"
+        fail(body, "E0301", "an answer is not a number", expr, helps)
     if name == "len":
         return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
@@ -553,7 +559,7 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         and isinstance(argument.function, tree.Name)
         and argument.function.name == "answer"
     ):
-        argument = _take_only(body, argument, "answer", "answer(y[:L])")
+        argument = _take_only(body, argument, "answer", f"answer({_name_response(body)})")
         if isinstance(argument, tree.Slice):
             return _type_cut(body, argument, "forced")
     if isinstance(argument, tree.Slice):
@@ -574,7 +580,7 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
     source, answers, cut = over.over, "", None
     if isinstance(source, tree.Call) and isinstance(source.function, tree.Name):
         answers = source.function.name
-        source = _take_only(body, source, answers, "truth(y[:L])" if answers == "truth" else "answer(y)")
+        source = _take_only(body, source, answers, f"{answers}({_name_response(body)})")
     truth = answers == "truth"
     if isinstance(source, tree.Slice):
         if answers == "answer":
@@ -628,9 +634,10 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
 
 def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
     """Return what a model thinks of the token at hand: the one that sampled, or the frozen one."""
-    example = f"mean({name}(t) for t in y)" if name != "truth" else "mean(prob(t) for t in truth(y[:L]))"
     if name == "truth":
-        fail(body, "E0301", "the reference answer is no number", expr, f"run over its tokens: `{example}`")
+        helps = f"run over its tokens: `mean(prob(t) for t in {body.ctx.written(expr.span)})`"
+        fail(body, "E0301", "the reference answer is no number", expr, helps)
+    example = f"mean({name}(t) for t in {_name_response(body)})"
     token, *more = expr.args or (None,)
     if token is None or not body.env.token or token.value != tree.Name(body.env.token, token.value.span):
         fail(body, "E0301", f"`{name}` is of a token", expr, f"run over tokens: `{example}`")
@@ -684,7 +691,10 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
 def _read_cut(body: Body, expr: tree.Slice) -> tuple[str, Typed, tree.Expr]:
     """Return the response that is cut, and where, as it is written too. Raises `Failed`."""
     if expr.lower is not None or expr.upper is None:
-        fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
+        end = expr.upper or expr.lower
+        place = body.ctx.written(end.span) if end is not None else "1K tokens"
+        helps = f"write `{body.ctx.written(expr.value.span)}[:{place}]`"
+        fail(body, "E0301", "a response is cut at its end only", expr, helps)
     of = _find_response(body, expr.value)
     at = type_expression(body, expr.upper)
     if at.unit != TOKENS:
