@@ -21,6 +21,7 @@ from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo
 from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, TokenSampling
+from runners.grade import Claim, Verdict
 from runners.models.folder import load
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import AskedQuestion
@@ -29,7 +30,6 @@ from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.rollouts import RolloutSampler, sample_step
 from runners.train.update import Learner
-from runners.verify import Claim, Verdict
 
 
 class Coin:

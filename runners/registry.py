@@ -17,11 +17,11 @@ def load_later(reference: str) -> Callable[..., Any]:
 
 REGISTRY = Registry(
     runners={
-        "model": "runners.prepare:model",
-        "data": "runners.prepare:data",
+        "model": "runners.models.prepare:model",
+        "data": "runners.data.prepare:data",
         "train": "runners.train.run:train",
         "sample": "runners.evaluate.run:sample",
-        "select": "runners.select:select",
+        "select": "runners.data.select:select",
         "evaluate": "runners.evaluate.run:evaluate",
         "results": "runners.results.arm:results",
         "frontier": "runners.evaluate.frontier:frontier",
@@ -35,7 +35,7 @@ REGISTRY = Registry(
     survey=load_later("runners.execute.survey:survey"),
     probe=load_later("runners.execute.probes:probe_nodes"),
     try_reward=load_later("runners.train.advantages:try_reward"),
-    stand_ins=load_later("runners.stand_ins:stand_ins"),
+    stand_ins=load_later("runners.execute.stand_ins:stand_ins"),
     count_questions=load_later("runners.execute.questions:counts"),
     import_results=load_later("runners.results.table:import_results"),
 )

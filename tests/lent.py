@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from runners.grade.checks import Checks
 from runners.sandbox.workers import Worker
-from runners.verify.checks import Checks
 
 Take = Callable[[Checks], Worker]
 Close = Callable[[Checks], None]

@@ -14,8 +14,8 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.task import FoldTask
+from runners.data.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 from runners.data.table import question_id
-from runners.draws import HELD_OUT_ONE_IN, Split, Stream, split_of
 
 _EXPRESSION = re.compile(r"-?[0-9]{1,100}( [+-] -?[0-9]{1,100}){1,1000}")
 

@@ -23,6 +23,7 @@ from reodsl.ir.data import (
     Tests,
     normal_question,
 )
+from runners.data.draws import HELD_OUT_ONE_IN, split_of
 from runners.data.files import (
     count_rows,
     file_problem,
@@ -38,7 +39,6 @@ from runners.data.programs import require_tests
 from runners.data.references import doubtful_references, require_read, solutions_read
 from runners.data.table import question_id, require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
-from runners.draws import HELD_OUT_ONE_IN, split_of
 from runners.own.function import open_function
 
 _DRAWS_PER_QUESTION = 40

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from reodsl.diagnostics import problem
-from runners.programs.tests import Unreadable, read_tests
-from runners.verify import SEPARATOR
+from runners.grade import SEPARATOR
+from runners.grade.programs.tests import Unreadable, read_tests
 
 _SHOWN = 5
 

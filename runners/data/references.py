@@ -25,8 +25,8 @@ from reodsl.ir.data import (
 )
 from runners.data.files import read_head
 from runners.data.table import SHOWN, field_paths, from_records, questions_table
-from runners.verify import SEPARATOR, read_answer
-from runners.verify.checks import unread
+from runners.grade import SEPARATOR, read_answer
+from runners.grade.checks import unread
 
 KEPT = 20
 """Rows of a kind that are named; the others are only counted."""

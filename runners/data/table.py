@@ -21,8 +21,8 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import Columns
-from runners.untrusted import SPELLINGS, is_missing
-from runners.verify import SEPARATOR
+from runners.grade import SEPARATOR
+from runners.sandbox.untrusted import SPELLINGS, is_missing
 
 SHOWN = 5
 """The most rows or columns that a message names before it only counts them."""

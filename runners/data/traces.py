@@ -8,6 +8,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from runners.data.draws import Split, Stream, split_of
 from runners.data.fold import (
     Chain,
     bare_question,
@@ -20,7 +21,6 @@ from runners.data.fold import (
     too_few,
 )
 from runners.data.table import question_id
-from runners.draws import Split, Stream, split_of
 
 _DRAWS_PER_ROW = 200
 

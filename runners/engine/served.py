@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.model import Served
 from reodsl.store.manifest import INEXACT, record
-from runners.draws import derive, forced_seed
+from runners.data.draws import derive, forced_seed
 from runners.engine.protocol import (
     NO_NUMBERS,
     Ahead,
@@ -26,8 +26,8 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.remote import LARGEST_REPLY, RefusedReply, Remote, ask_together, read_key, try_again
-from runners.untrusted import Undecodable, decoded
+from runners.engine.remote import LARGEST_REPLY, RefusedReply, Remote, ask_together, read_key, try_again
+from runners.sandbox.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
 """It gave texts, whose tokens are those of the tokenizer here."""

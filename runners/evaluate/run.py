@@ -24,17 +24,17 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from reodsl.ir.wording import Wording
 from reodsl.store.manifest import INEXACT, PLACE, read_record, record
-from runners.answers import marks_of, thinking_of
-from runners.draws import met, purpose
+from runners.data.draws import met, purpose
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, ForcedTokens, Generation, Limits, Request
 from runners.engine.served import RETOKENISED, ServedEngine
 from runners.evaluate.given import Texts, read_texts, require_own_tokens, respond_again
 from runners.evaluate.tables import UNSETTLED, Chunks, Tables, Text, curves, forced_rows, sample_rows, summary
+from runners.grade import Verifier, open_verifier
 from runners.models.folder import load_config, load_tokenizer
 from runners.models.marks import encode_traces, reads_alike
 from runners.models.tokenizer import require_written
-from runners.prompts import render_prompt, stop_tokens
+from runners.rollout.answers import marks_of, thinking_of
 from runners.rollout.grader import (
     Generator,
     GradeAhead,
@@ -47,6 +47,7 @@ from runners.rollout.grader import (
     sampling_of,
 )
 from runners.rollout.phases import Phases, count_thinking
+from runners.rollout.prompts import render_prompt, stop_tokens
 from runners.rollout.questions import (
     AskedQuestion,
     place_wordings,
@@ -55,7 +56,6 @@ from runners.rollout.questions import (
     read_table,
     render_questions,
 )
-from runners.verify import Verifier, open_verifier
 
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result

@@ -16,8 +16,8 @@ from typing import Any
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
 from runners.execute.placement import RayNode
-from runners.scratch import Scratch
-from runners.seats import nccl_settings
+from runners.machine.placement import nccl_settings
+from runners.machine.scratch import Scratch
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",

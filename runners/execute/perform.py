@@ -26,9 +26,9 @@ from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
-from runners.clock import mark_peak, now, peak_memory, spent
+from runners.machine.clock import mark_peak, now, peak_memory, spent
+from runners.machine.process import ProcessDied
 from runners.models.bounds import AGAIN
-from runners.process import ProcessDied
 from runners.sandbox import lacking
 
 Status = Literal["done", "busy", "damaged", "failed", "died"]

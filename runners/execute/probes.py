@@ -486,7 +486,7 @@ def add_up(
     import torch
     from torch import distributed as dist
 
-    from runners.meeting import LOOPBACK, SharedFile
+    from runners.machine.rendezvous import LOOPBACK, SharedFile
     from runners.train.launch import cluster_address
     from runners.train.ranks import joined
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
-from runners.process import explain_death
+from runners.machine.process import explain_death
+from runners.sandbox.untrusted import Undecodable
 from runners.sandbox.workers import START_SECONDS, Gone, Worker, wall_seconds
-from runners.untrusted import Undecodable
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST = 1 << 24

@@ -17,8 +17,8 @@ from reodsl.ir.data import Python
 from reodsl.store.consent import LARGEST_CODE, FunctionCode, read_code
 from reodsl.store.files import read_plain
 from runners.own.worker import ROWS
+from runners.sandbox.untrusted import Undecodable, encoded, shown
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
-from runners.untrusted import Undecodable, encoded, shown
 
 
 def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:

@@ -31,7 +31,7 @@ from typing import Any
 from reodsl.own import Answer, Group, Question, Response, Tokens
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
-from runners.untrusted import Undecodable, decoded
+from runners.sandbox.untrusted import Undecodable, decoded
 
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""

@@ -20,7 +20,7 @@ import zstandard
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.files import stat_plain
-from runners.untrusted import Undecodable, decoded, shown
+from runners.sandbox.untrusted import Undecodable, decoded, shown
 
 
 @dataclass(frozen=True, slots=True)

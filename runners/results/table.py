@@ -19,9 +19,9 @@ from reodsl.diagnostics import first_line, problem
 from reodsl.numbers.responses import COLUMNS, KEYS, Found, ResultFiles, find_faults
 from reodsl.store.files import stat_plain
 from reodsl.tokenizer import open_tokenizer
+from runners.grade import SEPARATOR, Claim, Verifier, final_answer, make_verifier
 from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
-from runners.untrusted import is_missing, shown
-from runners.verify import SEPARATOR, Claim, Verifier, final_answer, make_verifier
+from runners.sandbox.untrusted import is_missing, shown
 
 MOST_ROWS = 5_000_000
 PART_ROWS, PART_CHARACTERS = 5_000, 1 << 25

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.expression import TokenRun
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Steps
-from runners.offsets import Decode, Offsets
+from runners.rewards.offsets import Decode, Offsets
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -12,13 +12,13 @@ from reodsl.diagnostics import Problem
 from reodsl.ir import training
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
-from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text, thinking_after
 from runners.engine.protocol import Ahead, Ended, Engine, ForcedTokens, Generation, Request, TokenSampling
+from runners.grade import Claim, Thinking, Verdict, Verifier, read_answer
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens
+from runners.rollout.answers import BOXED, answer_after_forcing, bare_answers, response_text, thinking_after
 from runners.rollout.phases import Phases, draw_phases, force
+from runners.rollout.prompts import continuation_tokens
 from runners.rollout.questions import AskedQuestion
-from runners.verify import Claim, Thinking, Verdict, Verifier, read_answer
 
 Graded = tuple[Claim, Verdict]
 

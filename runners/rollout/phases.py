@@ -14,7 +14,6 @@ from typing import Any
 
 from reodsl.ir import training
 from reodsl.ir.model import Model
-from runners.answers import marks_of, tokens_of_thinking
 from runners.engine.protocol import (
     NO_NUMBERS,
     NOTHING,
@@ -25,9 +24,10 @@ from runners.engine.protocol import (
     Request,
     TokenSampling,
 )
+from runners.grade import Thinking
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens
-from runners.verify import Thinking
+from runners.rollout.answers import marks_of, tokens_of_thinking
+from runners.rollout.prompts import continuation_tokens
 
 
 @dataclass(frozen=True, slots=True)

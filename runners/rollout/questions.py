@@ -20,11 +20,11 @@ from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import ANSWER, Wording
 from reodsl.language.suggest import suggest
-from runners.draws import purpose
+from runners.data.draws import purpose
+from runners.grade import SEPARATOR
 from runners.models.marks import marks_of
-from runners.prompts import continuation_tokens, prompt_tokens, render_prompt
 from runners.rewards.interpret import measure
-from runners.verify import SEPARATOR
+from runners.rollout.prompts import continuation_tokens, prompt_tokens, render_prompt
 
 
 @dataclass(frozen=True, slots=True)

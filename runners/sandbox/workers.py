@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reodsl.diagnostics import Problem, problem
-from runners.process import Child, python_path
+from runners.machine.process import Child, python_path
 from runners.sandbox.confine import empty_environment
-from runners.untrusted import Undecodable, decoded, encoded
+from runners.sandbox.untrusted import Undecodable, decoded, encoded
 
 PROGRAMS = "verifier `tests`"
 """The part that runs programs of models: never without a sandbox."""

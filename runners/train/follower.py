@@ -20,8 +20,8 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Progress
-from runners.meeting import SharedFile
-from runners.process import ProcessDied, explain_death
+from runners.machine.process import ProcessDied, explain_death
+from runners.machine.rendezvous import SharedFile
 from runners.train.ranks import COMPUTE, Ranks, joined
 
 

@@ -25,9 +25,9 @@ from torch._C._distributed_c10d import Store
 from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Job
 from runners.engine.protocol import looking
-from runners.meeting import SharedFile, this_machine
-from runners.process import Child, ProcessDied, explain_death, python_path
-from runners.seats import on_ray, seat, seat_of_trainer, shared_devices
+from runners.machine.placement import on_ray, seat, seat_of_trainer, shared_devices
+from runners.machine.process import Child, ProcessDied, explain_death, python_path
+from runners.machine.rendezvous import SharedFile, this_machine
 from runners.train.follower import FollowerJob, explain_end, follow, function, ignore_progress
 from runners.train.ranks import COMPUTE, joined
 

@@ -15,15 +15,15 @@ from reodsl.diagnostics import problem
 from reodsl.ir.expression import UNDER, AnswerRun, TokenRun
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import ANSWER
-from runners.answers import find_answer
+from runners.grade import SEPARATOR
 from runners.models.marks import encode_prompts, veil
-from runners.prompts import continuation_tokens
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs
 from runners.rewards.vectorise import measure_tokens
+from runners.rollout.answers import find_answer
 from runners.rollout.grader import GradedRollout, Grader
+from runners.rollout.prompts import continuation_tokens
 from runners.rollout.questions import AskedQuestion
 from runners.train.batch import TrainBatch
-from runners.verify import SEPARATOR
 
 Ask = Callable[[bool, bool, TrainBatch], Tensor]
 """A call that asks the teacher or the policy, with entropies or without, about rows. It gives [1 or 2, trained tokens]."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
-from runners.draws import permutation, purpose
+from runners.data.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, policy_loss, token_weights

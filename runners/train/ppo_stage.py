@@ -22,17 +22,18 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from reodsl.store.manifest import PLACE
-from runners.answers import marks_of, thinking_of
-from runners.clock import Moment, now, spent
-from runners.draws import drawn, met
+from runners.data.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine
+from runners.grade import open_verifier
+from runners.machine.clock import Moment, now, spent
 from runners.models.folder import load_config
 from runners.own.function import OwnFunction, open_function
-from runners.prompts import stop_tokens
 from runners.rewards.inputs import budget_places, question_places
+from runners.rollout.answers import marks_of, thinking_of
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
 from runners.rollout.phases import Phases
+from runners.rollout.prompts import stop_tokens
 from runners.rollout.questions import (
     AskedQuestion,
     Reference,
@@ -57,7 +58,6 @@ from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
 from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
-from runners.verify import open_verifier
 
 
 @dataclass(frozen=True, slots=True)

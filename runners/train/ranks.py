@@ -15,8 +15,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from runners.meeting import gloo_at
-from runners.seats import set_nccl
+from runners.machine.placement import set_nccl
+from runners.machine.rendezvous import gloo_at
 
 T = TypeVar("T")
 

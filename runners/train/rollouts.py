@@ -21,13 +21,14 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
-from runners.answers import response_text
-from runners.clock import Moment, now, spent
-from runners.draws import exit_places, purpose
+from runners.data.draws import exit_places, purpose
 from runners.engine.protocol import ForcedTokens, Generation, Request
+from runners.grade import Thinking, answer_row
+from runners.machine.clock import Moment, now, spent
 from runners.own.function import FailedRow, OwnFunction
 from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
+from runners.rollout.answers import response_text
 from runners.rollout.grader import (
     Generator,
     GradeAhead,
@@ -40,7 +41,6 @@ from runners.rollout.grader import (
 from runners.rollout.phases import count_thinking, draw_cut
 from runners.rollout.questions import AskedQuestion, Reference, Wordings, shared_numbers
 from runners.train.likelihood import Ask, ask_models
-from runners.verify import Thinking, answer_row
 
 READ: Mapping[str, Callable[[Generation, Callable[[], str]], float]] = {
     "ended": lambda response, text: float(response.finish == "stop"),

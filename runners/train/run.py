@@ -24,9 +24,9 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Lora, Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe, from_config
 from reodsl.store.live import add_step, begin_steps
-from runners.clock import peak_memory
-from runners.draws import purpose
-from runners.exhaustion import explain_training_oom
+from runners.data.draws import purpose
+from runners.machine.clock import peak_memory
+from runners.machine.memory import explain_training_oom
 from runners.models.bounds import require_same_tokens
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
 from runners.models.tensors import Stored

@@ -17,11 +17,11 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.training import Preference, Sft, Stage
-from runners.clock import now, spent
-from runners.draws import drawn, permutation, purpose
+from runners.data.draws import drawn, permutation, purpose
+from runners.machine.clock import now, spent
 from runners.models.folder import LoadedModel
 from runners.models.marks import encode_traces
-from runners.prompts import continuation_tokens, prompt_tokens
+from runners.rollout.prompts import continuation_tokens, prompt_tokens
 from runners.rollout.questions import read_table, repeated_rows
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import Row

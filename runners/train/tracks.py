@@ -17,8 +17,8 @@ from reodsl.ir.expression import MEMORY, METRIC, Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
-from runners.clock import now, spent
-from runners.draws import permutation, purpose
+from runners.data.draws import permutation, purpose
+from runners.machine.clock import now, spent
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import AskedQuestion
 from runners.train.gather import METRIC as COLUMN

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from reodsl.diagnostics import problem
 from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
-from runners.exhaustion import explain_training_oom
+from runners.machine.memory import explain_training_oom
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import activate_flash, fuse, pack, packs
 from runners.train.batch import (

@@ -28,7 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small checkpoint that loads, as `transformers` has it."""
     from reodsl.language import compile_file
     from runners.models.folder import save
-    from runners.prepare import fresh
+    from runners.models.prepare import fresh
 
     folder = tmp_path_factory.mktemp("checkpoint")
     (folder / "tiny.reo").write_text(SPEC)

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.own_trainer import Coin, Trainer
 from benchmarks.tiny import write
-from runners.verify import Claim
+from runners.grade import Claim
 
 
 def test_steps_are_whole(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.ir.data import Columns
 from runners.data import files
 from runners.data.files import file_problem, read_questions
-from runners.verify import SEPARATOR
+from runners.grade import SEPARATOR
 
 ROWS = [
     {"problem": "1 + 1, and then?", "solution": "2"},

@@ -11,9 +11,9 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask
+from runners.data.draws import Stream, split_of
 from runners.data.fold import distinct_questions, generate_questions
 from runners.data.table import question_id
-from runners.draws import Stream, split_of
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
 TASK = FoldTask.model_validate(MINIATURE["task"])

@@ -10,8 +10,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Data, Generated, Python
 from reodsl.store.consent import read_code
+from runners.data.draws import split_of
 from runners.data.load import load_data, read_sources
-from runners.draws import split_of
 from runners.sandbox import lacking
 
 TASK = """from reodsl.own import Question

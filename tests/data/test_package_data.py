@@ -15,7 +15,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Data, PackageData
 from runners.data.load import load_data
 from runners.data.package import package_problem, read_package
-from runners.verify import Claim, PooledVerifier
+from runners.grade import Claim, PooledVerifier
 
 GYM = '''
 """A stand-in for reasoning-gym with two tasks: a sum, and one whose entries need tuples."""

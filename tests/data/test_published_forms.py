@@ -16,7 +16,7 @@ from reodsl.ir.data import After, Boxed, Columns, Data, File
 from reodsl.language import compile_file
 from runners.data.load import doubts, file_problems, load_data, read_sources
 from runners.data.references import solutions_read
-from runners.verify import SEPARATOR
+from runners.grade import SEPARATOR
 
 COOKBOOK = Path(__file__).resolve().parents[2] / "docs" / "COOKBOOK.md"
 GSM8K = [

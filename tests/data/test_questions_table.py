@@ -14,7 +14,7 @@ from runners.data.table import (
     require_names,
     settle_duplicates,
 )
-from runners.verify import SEPARATOR
+from runners.grade import SEPARATOR
 
 MAPPED = Columns(question="problem", answer="solution")
 

@@ -14,10 +14,10 @@ import pytest
 
 from reodsl.ir.data import PackageData
 from reodsl.ir.task import FoldTask, FoldTraces
+from runners.data.draws import split_of
 from runners.data.fold import generate_questions
 from runners.data.package import bare_question, read_package
 from runners.data.traces import generate_traces
-from runners.draws import split_of
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
 TASK = FoldTask.model_validate(MINIATURE["task"])

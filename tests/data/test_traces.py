@@ -10,8 +10,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask, FoldTraces
+from runners.data.draws import split_of
 from runners.data.traces import generate_traces
-from runners.draws import split_of
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
 TASK = FoldTask.model_validate(MINIATURE["task"])

@@ -18,12 +18,12 @@ from reodsl.ir.reward import OracleBudgets, ResponseGroup, Reward, RewardedRespo
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
+from runners.grade import make_verifier
 from runners.models.bounds import check_architecture
 from runners.models.tokenizer import encode, require_written, word_tokenizer
 from runners.rewards.inputs import budget_places
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import needed_cuts, vectorise
-from runners.verify import make_verifier
 from tests.rewards.expressions import correct, forced, given, length, op, stat
 from tests.rewards.reward_groups import arrays
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from runners.draws import hash_seeds, uniforms, wrap_seeds
+from runners.data.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, TokenSampling
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runners.draws import derive, forced_seed, forced_seeds, hash_seeds, uniforms, wrap_seeds
+from runners.data.draws import derive, forced_seed, forced_seeds, hash_seeds, uniforms, wrap_seeds
 
 MASK = (1 << 64) - 1
 

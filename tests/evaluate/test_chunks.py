@@ -17,7 +17,7 @@ from runners.engine.open import open_engine
 from runners.evaluate import run
 from runners.evaluate.tables import Chunks
 from runners.models.folder import load_tokenizer
-from runners.prompts import stop_tokens
+from runners.rollout.prompts import stop_tokens
 from tests.evaluate.conftest import MakeJob, payload
 
 

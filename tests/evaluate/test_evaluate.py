@@ -23,11 +23,11 @@ from reodsl.ir.model import Forcing, Model, Prompt
 from reodsl.ir.wording import Wording
 from runners.evaluate import run
 from runners.evaluate.tables import Chunks
+from runners.grade import Verdict
 from runners.models.folder import load, load_tokenizer
-from runners.prompts import render_prompt
 from runners.rollout.grader import forced_length
+from runners.rollout.prompts import render_prompt
 from runners.rollout.questions import AskedQuestion
-from runners.verify import Verdict
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits
 from tests.evaluate.conftest import FORCING, MakeJob, payload

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.answers import bare_answers
-from runners.draws import drawn, purpose
+from runners.data.draws import drawn, purpose
 from runners.evaluate import run
+from runners.grade import final_answer
+from runners.rollout.answers import bare_answers
 from runners.rollout.questions import read_references
-from runners.verify import final_answer
 from tests.evaluate.conftest import MakeJob, payload
 
 WORDS = ["a", "1", "2", "\\boxed{", "}", "{", "\\boxed{3}", "\\boxed{4} \\boxed{5}", "\\frac{1}{2}"]

@@ -15,7 +15,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.cluster import Cluster as Declared
 from runners.engine.sglang.hosts import _seeing
 from runners.execute.placement import bundles, resources_of
-from runners.seats import seat, seat_of_engine, seat_of_trainer, shared_devices
+from runners.machine.placement import seat, seat_of_engine, seat_of_trainer, shared_devices
 
 
 class Sitting:

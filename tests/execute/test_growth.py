@@ -47,7 +47,7 @@ def growth(calls: Calls, tmp_path: Path, root: str) -> tuple[int, int]:
 @pytest.fixture(autouse=True)
 def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps processes that other tests left behind out of the counts: a task asks each of them for its time."""
-    monkeypatch.setattr("runners.clock._has_children", lambda: False)
+    monkeypatch.setattr("runners.machine.clock._has_children", lambda: False)
 
 
 @pytest.mark.slow

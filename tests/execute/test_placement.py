@@ -23,7 +23,7 @@ from runners.execute.placement import (
     resources_of,
     threads_beside,
 )
-from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
+from runners.machine.placement import seat_of_engine, seat_of_trainer, shared_devices
 
 
 def cluster(nodes: int = 2, gpus: int = 8, **change: object) -> Cluster:

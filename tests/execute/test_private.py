@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners.scratch import Scratch
+from runners.machine.scratch import Scratch
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
 from runners.execute.cluster import RayCluster
 from runners.execute.perform import Order, Outcome
-from runners.meeting import this_machine
+from runners.machine.rendezvous import this_machine
 from runners.train import launch
 from runners.train.follower import FollowerJob, follow
 from runners.train.launch import train_together

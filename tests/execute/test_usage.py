@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reodsl.price.machine import processor
-from runners import clock
 from runners.execute import perform
+from runners.machine import clock
 from tests.execute.bench import Bench
 from tests.graph import studies as make
 

@@ -20,7 +20,7 @@ from runners.engine.served import ServedEngine
 from runners.evaluate.given import respond_again
 from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, reads_alike, veil
 from runners.models.tokenizer import word_tokenizer
-from runners.prompts import prompt_tokens, render_prompt
+from runners.rollout.prompts import prompt_tokens, render_prompt
 from runners.rollout.questions import AskedQuestion, rendered, told
 from runners.train.likelihood import find_context
 from tests.serving import Says, served

@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING
 
 from reodsl.ir.model import Folder
 from runners.models.folder import drop_code, load, load_config
-from tests.prepare.test_prepare import SOURCE, make
+from tests.models.test_prepare import SOURCE, make
 
 CHOOSING: dict[str, Any] = {
     "attn_implementation": "evil-org/kernel",

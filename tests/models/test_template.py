@@ -8,11 +8,11 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
+from runners.machine.process import ProcessDied
 from runners.models import template
 from runners.models.template import FailedTemplate, render_template
 from runners.models.tokenizer import word_tokenizer
-from runners.process import ProcessDied
-from runners.prompts import prompt_tokens
+from runners.rollout.prompts import prompt_tokens
 
 TURNS: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief.\n"},

@@ -27,11 +27,11 @@ from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse, Selection
 from reodsl.ir.training import Advantage, FromTraining
 from reodsl.language import check_file, compile_file
 from reodsl.language.chosen_reward import choose_reward
+from runners.data.select import choose
 from runners.rewards.inputs import Earlier
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import evaluate, vectorise_metrics
-from runners.select import choose
 from runners.train.advantages import try_reward
 from tests.called import call
 from tests.rewards.reward_groups import arrays

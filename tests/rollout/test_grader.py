@@ -10,13 +10,13 @@ import pytest
 
 from reodsl.ir.data import Grading, LastNumber
 from reodsl.ir.model import Folder, Forcing, Model
-from runners.answers import thinking_of
 from runners.engine.protocol import ForcedTokens, Generation, Inserted, Request
 from runners.evaluate.tables import sample_rows
+from runners.grade import Claim, Verdict
 from runners.models.tokenizer import word_tokenizer
+from runners.rollout.answers import thinking_of
 from runners.rollout.grader import Grader, Rollout, grade
 from runners.rollout.questions import AskedQuestion
-from runners.verify import Claim, Verdict
 
 RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90, 91)),))
 QUESTION = AskedQuestion("q", "asked", "7", benchmark="b")

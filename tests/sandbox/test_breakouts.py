@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 import pytest
 
+from runners.grade import Claim, PooledVerifier, Verdict, worker
+from runners.grade import checks as process_module
 from runners.sandbox import lacking
-from runners.verify import Claim, PooledVerifier, Verdict, worker
-from runners.verify import checks as process_module
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ GRADED = (
     REFUSE
     + """
 from reodsl.diagnostics import Problem
-from runners.verify import Claim, PooledVerifier
+from runners.grade import Claim, PooledVerifier
 for kind, confined in ((sys.argv[3], True), ("math", False)):
     verifier = PooledVerifier(kind, workers=1, seconds=5.0, memory_mib=1024, fast=False, confined=confined)
     try:

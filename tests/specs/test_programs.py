@@ -15,9 +15,9 @@ from reodsl.ir.data import Tests as ByTests
 from reodsl.language import check_file, compile_file
 from reodsl.price import price
 from runners.data.load import load_data
+from runners.grade import Claim, Verifier
+from runners.grade.verifier import open_verifier
 from runners.sandbox import lacking
-from runners.verify import Claim, Verifier
-from runners.verify.verifier import open_verifier
 
 SPEC = Path(__file__).resolve().parents[2] / "specs" / "code" / "tasks.reo"
 PROGRAMS = {

@@ -15,7 +15,7 @@ from reodsl.ir.chat import find_turn
 from reodsl.ir.data import Data
 from reodsl.language import compile_file
 from runners.data.load import doubts, file_problems, load_data, read_sources
-from runners.verify import SEPARATOR, Claim, make_verifier
+from runners.grade import SEPARATOR, Claim, make_verifier
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 

@@ -12,8 +12,8 @@ from reodsl.graph.job import Job
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.store.external import package_version
-from runners import prepare
-from runners.verify import SEPARATOR
+from runners.data import prepare
+from runners.grade import SEPARATOR
 
 SPEC = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 # As AReaL-boba's file is: DeepSeek's marks in the prompt, several right answers.

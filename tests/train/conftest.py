@@ -19,7 +19,8 @@ from reodsl.ir.data import Data, Generated
 from reodsl.ir.model import Architecture, Forcing, Model, Prompt, WordTokenizer
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Optimizer, Sft, Stage
-from runners import prepare
+from runners.data.prepare import data as prepare_data
+from runners.models.prepare import model as prepare_model
 from runners.train.run import train
 from tests.devices.fixture import device as device
 from tests.devices.fixture import other as other
@@ -130,11 +131,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """Artifacts `init` (fresh weights), `traces`, `questions`, and `base`, which solves some of the questions."""
     with one_thread():
         made = Bench(tmp_path_factory.mktemp("bench"))
-        made.run("model", prepare.model, {"model": dump(MODEL), "seed": 1}, {}, "init")
+        made.run("model", prepare_model, {"model": dump(MODEL), "seed": 1}, {}, "init")
         for name, traces, count in (("traces", TRACES, 64), ("questions", None, 40)):
             source = Generated(task=TASK, count=count, seed=2, traces=traces)
             declared = Data(name=name, sources=(source,), verifier="exact")
-            made.run("data", prepare.data, {"data": dump(declared)}, {}, name)
+            made.run("data", prepare_data, {"data": dump(declared)}, {}, name)
         optim = Optimizer(algorithm="muon", lr=1e-2, decay="linear")
         method = Sft(batch=8, max_tokens=60)
         unnamed = Data(name="", sources=(), verifier="exact")

@@ -15,7 +15,7 @@ from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from reodsl.store.consent import read_code
 from runners.engine.protocol import Generation, Inserted
-from runners.exhaustion import explain_training_oom
+from runners.machine.memory import explain_training_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
 from runners.train.gather import batch_of, score

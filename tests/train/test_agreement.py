@@ -18,7 +18,7 @@ from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import count_scorings
-from runners.draws import permutation, purpose
+from runners.data.draws import permutation, purpose
 from runners.engine.embedded import engine as embedded
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch

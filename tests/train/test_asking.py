@@ -20,6 +20,7 @@ from reodsl.ir.training import Advantage, Loss, Optimizer
 from reodsl.ir.wording import Wording
 from reodsl.language import compile_file
 from runners.engine.protocol import Request
+from runners.grade import SEPARATOR
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.questions import (
     AskedQuestion,
@@ -35,7 +36,6 @@ from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.update import Learner
-from runners.verify import SEPARATOR
 from tests.train.models import small_model
 from tests.train.test_update import (
     QUESTIONS,

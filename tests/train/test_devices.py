@@ -9,7 +9,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
-from runners.exhaustion import explain_training_oom
+from runners.machine.memory import explain_training_oom
 from runners.train import ppo_stage as module
 from runners.train.batch import GPU_TOKENS, token_bound
 from runners.train.follower import FollowerJob

@@ -11,7 +11,7 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.price.memory import Recipe
-from runners.exhaustion import exhausted, explain_training_oom, lines_that_save, there_is
+from runners.machine.memory import exhausted, explain_training_oom, lines_that_save, there_is
 from runners.train import run
 from tests.train.models import small_model
 from tests.train.test_train import sft

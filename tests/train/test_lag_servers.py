@@ -16,7 +16,7 @@ from runners.engine.sglang.control import lost
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
 from runners.train import ppo_stage
 from tests.engine.sglang.test_fleet import Told
 from tests.train.conftest import Stopped

@@ -16,6 +16,7 @@ from reodsl.ir.reward import Metric, Reward
 from reodsl.ir.training import Lora
 from reodsl.ir.wording import Wording
 from runners.engine.protocol import Generation, Inserted
+from runners.grade import Claim, Verdict
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import GradedRollout, Rollout
 from runners.rollout.questions import AskedQuestion
@@ -24,7 +25,6 @@ from runners.train.batch import TrainBatch
 from runners.train.likelihood import ask_models
 from runners.train.rollouts import reward_inputs
 from runners.train.update import Learner
-from runners.verify import Claim, Verdict
 from tests.train.conftest import FORCING, Stopped
 from tests.train.models import small_model
 from tests.train.test_rollouts import STOP, TOKENIZER, ScriptedEngine, ids, sampler

@@ -16,18 +16,18 @@ from reodsl.ir.reward import Part, Reward, Track
 from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
-from runners.draws import purpose
+from runners.data.draws import purpose
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
 from runners.evaluate.run import sample
+from runners.grade import Thinking, make_verifier, read_answer
 from runners.models.folder import load
-from runners.prompts import continuation_tokens
 from runners.rollout.grader import Grader, Rollout
 from runners.rollout.phases import Phases, count_thinking, draw_phases, force
+from runners.rollout.prompts import continuation_tokens
 from runners.rollout.questions import AskedQuestion, place_wordings, questions_of, read_references, read_table
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
-from runners.verify import Thinking, make_verifier, read_answer
 from tests.train.conftest import FORCING, MODEL, Stopped, dump
 from tests.train.test_lag import lagging
 from tests.train.test_train import OUTCOME, REO, ppo, same

@@ -27,17 +27,17 @@ from reodsl.ir.reward import (
     RewardedResponse,
     Steps,
 )
-from runners.answers import answer_after_forcing
 from runners.engine.protocol import ForcedTokens, Generation, TokenSampling
+from runners.grade import Thinking, Verdict, make_verifier
 from runners.models.tokenizer import word_tokenizer
 from runners.own.function import FailedRow
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
+from runners.rollout.answers import answer_after_forcing
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import AskedQuestion, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
 from runners.train.rollouts import RolloutSampler, sample_step
-from runners.verify import Thinking, Verdict, make_verifier
 from tests.train.test_update import method
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))

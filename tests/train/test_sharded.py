@@ -17,7 +17,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo, Stage
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
 from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps

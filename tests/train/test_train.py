@@ -22,11 +22,11 @@ from reodsl.language import compile_file
 from runners import prepare
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.open import open_engine
+from runners.grade import Claim, ExactVerifier, final_answer, make_verifier
 from runners.models.folder import load
 from runners.train import ppo_stage
 from runners.train import run as module
 from runners.train.rollouts import sample_step
-from runners.verify import Claim, ExactVerifier, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, TASK, Stopped, dump
 

@@ -13,7 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Lora, Loss, Optimizer, Ppo, Sampling
-from runners.draws import permutation, purpose
+from runners.data.draws import permutation, purpose
 from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout

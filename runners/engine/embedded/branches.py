@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from runners.draws import uniforms
+from runners.data.draws import uniforms
 from runners.engine.embedded.cohort import Cache
 from runners.engine.embedded.generation import draw, not_finite
 from runners.engine.embedded.model import Decoder

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runners.draws import forced_seeds, hash_seeds, wrap_seeds
+from runners.data.draws import forced_seeds, hash_seeds, wrap_seeds
 from runners.engine.embedded.branches import Branches, answer
 from runners.engine.embedded.cohort import Cohort, prefill
 from runners.engine.embedded.generation import generate
@@ -27,7 +27,7 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.exhaustion import explain_generation_oom
+from runners.machine.memory import explain_generation_oom
 from runners.models.tensors import read_state
 
 Key = tuple[Request, tuple[int, ...]]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
-from runners.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
+from runners.data.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import NO_NUMBERS, Generation, Request, TokenSampling, look

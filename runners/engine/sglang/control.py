@@ -17,7 +17,7 @@ import orjson
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import look
 from runners.engine.sglang.server import Address
-from runners.process import ProcessDied, explain_death
+from runners.machine.process import ProcessDied, explain_death
 
 LOOK = 1.0
 """Seconds between two looks at whether there is still a reason to wait."""

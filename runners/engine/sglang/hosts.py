@@ -26,9 +26,9 @@ from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
 from runners.engine.sglang.server import Address, Host, Server
 from runners.engine.sglang.settings import Settings, fraction_beside, interpreter, saves_memory
-from runners.meeting import LOOPBACK
-from runners.process import explain_death
-from runners.seats import on_ray, seat, seat_of_engine
+from runners.machine.placement import on_ray, seat, seat_of_engine
+from runners.machine.process import explain_death
+from runners.machine.rendezvous import LOOPBACK
 
 _LOG = logging.getLogger("reodsl.engine")
 _KEPT_SHARE = 0.5

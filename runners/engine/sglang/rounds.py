@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from runners.draws import forced_seed
+from runners.data.draws import forced_seed
 from runners.engine.protocol import Ahead, Ended, Generation, Request, TokenSampling
 from runners.engine.sglang.control import ask, connect
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens

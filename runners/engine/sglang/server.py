@@ -21,9 +21,9 @@ from humanize import naturalsize
 from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
 from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings
-from runners.meeting import GLOO, LOOPBACK, interface
-from runners.process import Child, ProcessDied, end_of, last_lines
-from runners.scratch import Scratch
+from runners.machine.process import Child, ProcessDied, end_of, last_lines
+from runners.machine.rendezvous import GLOO, LOOPBACK, interface
+from runners.machine.scratch import Scratch
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
 _MEMORY = re.compile(
@@ -43,7 +43,7 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
     E0801, E0821, E0823.
     """
-    from runners.exhaustion import SAID
+    from runners.machine.memory import SAID
 
     lines, whole = last_lines(log, begin), end_of(log, begin)
     if _MEMORY.search(whole) or any(said in whole for said in SAID):
@@ -73,7 +73,7 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
     """Return E0823, with what happened in words, the sizes that can be changed, and the memory that there is."""
     import torch
 
-    from runners.exhaustion import there_is
+    from runners.machine.memory import there_is
 
     sequence = settings.context * settings.token_bytes
     weights = sum(path.stat().st_size for path in settings.model.glob("*.safetensors"))

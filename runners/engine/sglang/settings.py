@@ -14,7 +14,7 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.job import Determinism
 from reodsl.price.machine import USABLE
-from runners.seats import nccl_settings
+from runners.machine.placement import nccl_settings
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
 

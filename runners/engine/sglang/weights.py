@@ -33,8 +33,8 @@ from runners.engine.protocol import SharedWeights
 from runners.engine.sglang.control import Lines, call_all, lost, update_session
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import EXPANDABLE
-from runners.meeting import SharedFile, gloo_at
-from runners.seats import set_nccl
+from runners.machine.placement import set_nccl
+from runners.machine.rendezvous import SharedFile, gloo_at
 
 _WHOLE = "load the weights of the same model, whole"
 State = Mapping[str, torch.Tensor]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.draws import forced_seed
+from runners.data.draws import forced_seed
 from runners.engine.protocol import ForcedTokens, Request, TokenSampling
 from tests.engine.engine_reference import STOP, engine_of, make_requests, prefilled, reference_continue
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from runners.draws import hash_seeds, uniforms, wrap_seeds
+from runners.data.draws import hash_seeds, uniforms, wrap_seeds
 from runners.engine.embedded.generation import draw
 from runners.engine.protocol import TokenSampling
 from tests.engine.engine_reference import reference_draw

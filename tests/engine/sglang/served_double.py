@@ -28,7 +28,7 @@ from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.control import call_all
 from runners.engine.sglang.server import FORCED
 from runners.engine.sglang.settings import KEY
-from runners.meeting import SharedFile
+from runners.machine.rendezvous import SharedFile
 from runners.models.folder import load_config
 
 _PATIENCE = timedelta(seconds=60)

@@ -15,7 +15,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import TokenSampling
 from runners.engine.sglang.hosts import Actor
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]

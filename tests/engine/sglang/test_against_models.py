@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runners.draws import forced_seed
+from runners.data.draws import forced_seed
 from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.rounds import Read

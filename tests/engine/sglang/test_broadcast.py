@@ -24,8 +24,8 @@ from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address, add_settings
 from runners.engine.sglang.settings import CHANNELS, Settings, find_interpreter
 from runners.engine.sglang.weights import _group, _Own, send
-from runners.meeting import SharedFile
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
+from runners.machine.rendezvous import SharedFile
 from tests.engine.sglang.many_servers import Servers, serving
 from tests.listening import heard
 

@@ -10,7 +10,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from runners.engine.sglang.control import Lines, call_all, lost
 from runners.engine.sglang.server import Address
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
 from tests.engine.sglang.many_servers import Servers, serving
 
 

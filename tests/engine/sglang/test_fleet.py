@@ -14,9 +14,9 @@ from runners.engine.sglang import control
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
+from runners.machine.process import ProcessDied
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.process import ProcessDied
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.many_servers import Servers, serving
 

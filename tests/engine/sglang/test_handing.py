@@ -21,9 +21,9 @@ from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.weights import by_identity, hand
+from runners.machine.process import ProcessDied
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.process import ProcessDied
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.many_servers import Servers, serving
 

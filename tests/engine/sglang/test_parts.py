@@ -32,9 +32,9 @@ from runners.engine.sglang.messages import Draft, drawing, forced_message
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.server import diagnose, port_taken
 from runners.engine.sglang.settings import KEY, Settings, fraction_beside, patience
+from runners.machine.process import last_lines
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.process import last_lines
 from runners.train.ranks import joined
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.environments import python_with

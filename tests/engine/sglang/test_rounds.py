@@ -17,7 +17,7 @@ from runners.engine.sglang.control import Loop, lost
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
-from runners.process import ProcessDied
+from runners.machine.process import ProcessDied
 
 ONE = TokenSampling(1)
 Answer = Callable[[int, int], Any]

@@ -17,7 +17,7 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.weights import _group
-from runners.meeting import GLOO, interface
+from runners.machine.rendezvous import GLOO, interface
 from tests.listening import LOOPBACK, heard
 
 CHOSEN = ("SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE", "NCCL_SOCKET_IFNAME", GLOO)

@@ -25,8 +25,8 @@ from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
-from runners.process import ProcessDied
-from runners.scratch import sweep
+from runners.machine.process import ProcessDied
+from runners.machine.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = pytest.mark.sglang

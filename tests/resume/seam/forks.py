@@ -15,11 +15,12 @@ import sharded
 import torch
 import transformers  # noqa: F401
 
+import runners.data.prepare
+import runners.data.select
 import runners.evaluate.frontier
 import runners.evaluate.run
 import runners.execute.perform
-import runners.prepare
-import runners.select
+import runners.models.prepare
 import runners.train.run  # noqa: F401
 from reodsl.cli import main, run  # noqa: F401
 from tests.undrawn import undraw

@@ -1,0 +1,1 @@
+"""Compare two answers by their text: what they are, and whether they are the same."""

