@@ -206,7 +206,7 @@ def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: s
     if not isinstance(field.type, Block):
         helps = f"write `{field.example or name + ' = …'}`"
         if item.span.path.startswith("--amend"):
-            named, setting = record.sub(name), item.span.path.rpartition(".")[2]
+            named, setting = record.sub(name), item.span.path.partition(f"{name}.")[2]
             helps = "write the setting whole"
             if named is not None and named.name and named.kind in KINDS:
                 helps += f", or amend what it names: `--amend {named.name}.{setting}=…`"

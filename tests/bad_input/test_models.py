@@ -230,7 +230,6 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "E0818",
         "quantized (awq)",
     ),
-    "a template without end": (endless_template, "E0819", "does not end within 2 seconds"),
     "a pipe for weights": (pipe_for_weights, "E0803", "it is a pipe"),
     "shards outside": (index_out, "E0805", "names `../outside.safetensors`"),
 }
@@ -249,8 +248,8 @@ def test_a_folder_that_holds_no_model(
     told = place.run()
     # What a tokenizer cannot do is seen where it is used, which no file is to blame for alone.
     refused(told, code, "mite.model" if "the unknown" in kind else "weights", words)
-    if code in ("E0818", "E0819") or kind == "a billion labels":
-        refusal(f"models/{code}.txt", told.err, ("within 2 seconds", "within 10 seconds"))
+    if code == "E0818" or kind == "a billion labels":
+        refusal(f"models/{code}.txt", told.err)
     if kind in ("shards outside", "other shapes"):  # in words of our own alone
         refusal(f"models/{code}.txt", told.err)
     assert not (place.folder / "unpickled").exists()
@@ -314,23 +313,18 @@ def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_template_that_hangs_on_the_spec_s_questions_ends_the_run(
-    place: Place, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_template_without_end_ends_the_run_that_renders_it(
+    place: Place, checkpoint: Path, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It passes the trial, which asks another question."""
     monkeypatch.setattr(template, "SECONDS", 2)
     folder = place.folder / "weights"
     shutil.copytree(checkpoint, folder)
     endless_template(folder)
-    loop = (folder / "chat_template.jinja").read_text()
-    (folder / "chat_template.jinja").write_text(
-        "{% if '1 + 1' not in messages[-1].content %}" + loop + "{% endif %}"
-    )
     place.write(FROM_FOLDER.replace('folder("weights")', 'folder("weights")\n  prompt { kind = chat }'))
     told = place.run()
     assert told.code == 1
     assert set(told.findings()) == {"E0819"}, told.err
-    assert "does not end within 2 seconds of a processor" in told.err
+    refusal("models/E0819.txt", told.err, ("within 2 seconds", "within 10 seconds"))
 
 
 def test_what_lies_beside_good_weights_stays_behind(place: Place, checkpoint: Path) -> None:

@@ -287,6 +287,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "loss.own": (PYTHON,),
     "rollout.wordings": ("[brief, long]",),
     "rollout.ending": ('"so </think>"',),
+    "think.open": ('"so"',),
+    "think.close": ('"so"',),
     "experiment.base": ("chain_model",),
     "experiment.method": ("simpo, gamma = 1",),
     "experiment.data": ("chain_train { source = generated(chain, count: 64, seed: 3) }",),
