@@ -18,7 +18,7 @@ def load_later(reference: str) -> Callable[..., Any]:
 REGISTRY = Registry(
     runners={
         "model": "runners.models.prepare:model",
-        "data": "runners.data.prepare:data",
+        "data": "runners.data.load:data",
         "train": "runners.train.run:train",
         "sample": "runners.evaluate.run:sample",
         "select": "runners.data.select:select",

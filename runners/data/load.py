@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, problem, warning
-from reodsl.graph.job import Resources
+from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import (
     Chance,
     Data,
@@ -311,3 +312,24 @@ def _where(source: DataSource) -> str:
     if isinstance(source, HubData):
         return source.repo
     return "generated data" if isinstance(source, Generated) else source.task
+
+
+def data(job: Job) -> None:
+    """Write `questions.parquet`, `references.json` where references are doubtful, `left_out.json` where rows were dropped.
+
+    Raises a Problem (E07xx) that says what is wrong with a source.
+    """
+    declared: Data = job.task.work["data"]
+    read = read_sources(declared, job.folder, job.resources)
+    joined = join_sources(declared, read)
+    take_rows(joined, declared.take).write_parquet(job.out / "questions.parquet")
+    repeated = sum(table.height for table in read) - joined.height
+    if repeated:
+        facts = {"rows": joined.height, "left_out_repeated": repeated}
+        (job.out / "left_out.json").write_text(json.dumps(facts) + "\n", "utf-8")
+        job.progress(Progress(1, 1, facts))
+    doubtful = doubts(declared, read)
+    if doubtful is not None:
+        (job.out / "references.json").write_text(
+            json.dumps(doubtful, indent=1, ensure_ascii=False) + "\n", "utf-8"
+        )

@@ -17,7 +17,7 @@ from runners.data.draws import HELD_OUT_ONE_IN, Stream, split_of
 from runners.data.fold import chain_of_expression
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
-from runners.grade.programs.values import Uncarried, create_dataset, entry_of, packed
+from runners.programs.values import Uncarried, create_dataset, entry_of, packed
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""

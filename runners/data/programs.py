@@ -6,7 +6,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from runners.grade import SEPARATOR
-from runners.grade.programs.tests import Unreadable, read_tests
+from runners.programs.tests import Unreadable, read_tests
 
 _SHOWN = 5
 

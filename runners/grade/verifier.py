@@ -18,9 +18,9 @@ from runners.grade.checks import Checks
 from runners.grade.compare.judge import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.grade.compare.notation import plain, spelt, tidy
 from runners.grade.compare.quantity import quantity, same_quantity
-from runners.grade.programs.judge import ProgramJudge, ProgramLimits
-from runners.grade.programs.tests import TestCases, Unreadable, read_tests
 from runners.own.function import FailedRow, OwnFunction, open_function
+from runners.programs.judge import ProgramJudge, ProgramLimits
+from runners.programs.tests import TestCases, Unreadable, read_tests
 
 LONGEST_PROGRAM = 100_000
 """Characters of a program beyond which it is not run."""

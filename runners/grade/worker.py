@@ -26,7 +26,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from runners.grade.programs.values import create_dataset, entry_of
+from runners.programs.values import create_dataset, entry_of
 from runners.sandbox import CallReply, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.sandbox.expressions import guard_sympy

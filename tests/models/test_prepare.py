@@ -11,7 +11,7 @@ from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, WordTokenizer
-from runners.data.prepare import data as prepare_data
+from runners.data.load import data as prepare_data
 from runners.models import prepare
 from runners.models.folder import load
 from tests.worked import work_of

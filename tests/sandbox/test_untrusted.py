@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runners.grade.programs.judge import same_value
-from runners.grade.programs.values import Uncarried, unpacked
+from runners.programs.judge import same_value
+from runners.programs.values import Uncarried, unpacked
 from runners.sandbox.untrusted import DEEPEST, MOST_DIGITS, Undecodable, decoded, encoded
 
 PIECES = [

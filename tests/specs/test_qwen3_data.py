@@ -12,7 +12,7 @@ from reodsl.graph.job import Job
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.store.external import package_version
-from runners.data import prepare
+from runners.data import load
 from runners.grade import SEPARATOR
 
 SPEC = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
@@ -53,7 +53,7 @@ def questions(folder: Path, source: str | None) -> pl.DataFrame:
     task = lower(compiled.spec)[train.inputs["data"]]
     out = folder / "out"
     out.mkdir()
-    prepare.data(Job(task, {}, out, folder / "work", folder, lambda _: None))
+    load.data(Job(task, {}, out, folder / "work", folder, lambda _: None))
     return pl.read_parquet(out / "questions.parquet")
 
 

@@ -19,7 +19,7 @@ from reodsl.ir.data import Data, Generated
 from reodsl.ir.model import Architecture, Forcing, Model, Prompt, WordTokenizer
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Optimizer, Sft, Stage
-from runners.data.prepare import data as prepare_data
+from runners.data.load import data as prepare_data
 from runners.models.prepare import model as prepare_model
 from runners.train.run import train
 from tests.devices.fixture import device as device

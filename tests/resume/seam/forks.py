@@ -15,7 +15,7 @@ import sharded
 import torch
 import transformers  # noqa: F401
 
-import runners.data.prepare
+import runners.data.load
 import runners.data.select
 import runners.evaluate.frontier
 import runners.evaluate.run

@@ -16,10 +16,10 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from runners.grade import SEPARATOR, Claim, Verdict
-from runners.grade.programs import judge as judge_module
-from runners.grade.programs.judge import ProgramJudge, ProgramLimits, same_output, same_value
-from runners.grade.programs.tests import read_tests
 from runners.grade.verifier import verify_programs
+from runners.programs import judge as judge_module
+from runners.programs.judge import ProgramJudge, ProgramLimits, same_output, same_value
+from runners.programs.tests import read_tests
 from runners.sandbox import lacking
 from tests.sandbox.test_breakouts import BREAKOUTS, Scene
 

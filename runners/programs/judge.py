@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runners.grade.programs.tests import Calls, Inputs, TestCases
+from runners.programs.tests import Calls, Inputs, TestCases
 from runners.sandbox import LONGEST_REPLY
 from runners.sandbox.untrusted import Undecodable, decoded
 from runners.sandbox.workers import PROGRAMS, Gone, Worker, WorkerPool, wall_seconds

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runners.grade.programs.tests import Calls, Inputs, Script, TestCases, Unreadable, read_tests
+from runners.programs.tests import Calls, Inputs, Script, TestCases, Unreadable, read_tests
 
 PAIRS = {"inputs": ["1 2\n", ["3", "4"]], "outputs": ["3\n", "7"]}
 LIVE = [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]
