@@ -105,7 +105,8 @@ class Context:
 
     `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
     nothing to change at one place. `parents` are what records come from at first, by their places, `lacking` the settings
-    that were reported as missing from all of one origin, and `lost` are the names of declarations of no kind.
+    that were reported as missing from all of one origin, and `lost` are the names of declarations of no kind. `refused` are
+    types that calls gave parameters of other ones, by the places of the parameters.
     """
 
     modules: Modules
@@ -127,6 +128,7 @@ class Context:
     parents: dict[Span, Span] = field(default_factory=dict)
     lacking: set[tuple[Span, tuple[str, ...]]] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    refused: dict[Span, str] = field(default_factory=dict)
     _reported: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def report(self, finding: Diagnostic) -> None:

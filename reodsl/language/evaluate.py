@@ -32,7 +32,7 @@ from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
 from reodsl.language.reward.names import NUMERIC, STATISTICS
 from reodsl.language.suggest import list_names, nearest, suggest
-from reodsl.language.units import UNITS, Quantity, format_quantity, read_dimension, scale
+from reodsl.language.units import UNITS, Quantity, format_quantity, name_unit, read_dimension, scale
 from reodsl.language.values import (
     Bounds,
     DeclaredArm,
@@ -738,7 +738,20 @@ def bind_argument(
     name = param.name.name
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
-    value = fit_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name)
+    given = evaluate(ctx, expr, scope, type_)
+    splits = (isinstance(given.data, Items) and len(given.data.values) > 1) or (
+        isinstance(given.data, Record) and given.data.kind in list_kinds(SPLITS)
+    )
+    if isinstance(type_, Num) and splits:
+        ctx.refused[param.span] = "budgets"
+        message = f"`{name}` is {describe_type(type_)}, not {describe(given)}"
+        helps = f"write {describe_type(type_)}, or declare it as `{name}: budgets`"
+        ctx.fail("E0301", message, given.span, describe(given), help=helps)
+    value = attempt(partial(fit_setting, ctx, given, type_, name))
+    if value is None:
+        if isinstance(given.data, Quantity):
+            ctx.refused[param.span] = name_unit(given.data.unit) or "number"
+        raise Failed
     if param.range is not None:
         check_range(ctx, value, param.range, type_, name, Scope(definition.module))
     return value

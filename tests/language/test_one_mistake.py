@@ -241,3 +241,27 @@ def test_the_spec_with_more_arms_has_no_mistake(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(THREE)
     assert [each for each in compile_file(path).diagnostics if each.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "body", "given", "codes"),
+    [
+        ("number in 1..1000", "correct(y) - len(y) / a", "100 tokens", ["E0302"]),
+        ("tokens in 1..1000", "correct(y) - 0.01 * a", "3 steps", ["E0302", "E0302"]),
+        ("number", "dense L in a: trapezoid(L) * correct(answer(y[:L]))", "few", ["E0301"]),
+        ("tokens", "dense L in a: trapezoid(L) * correct(answer(y[:L]))", "few", ["E0301"]),
+        ("number", "correct(y) - len(y)", "3 tokens", ["E0302", "E0302"]),
+    ],
+)
+def test_a_parameter_of_a_wrong_type_is_one_error_unless_the_body_has_its_own(
+    declared: str, body: str, given: str, codes: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.reo"
+    text = SPEC.replace(
+        "earlier = small { reward = early(at: few)", f"earlier = small {{ reward = own(a: {given})"
+    )
+    path.write_text(f"{text}reward own(a: {declared}) {{ {body} }}\n")
+    found = [each for each in compile_file(path).diagnostics if each.severity == "error"]
+    assert [each.code for each in found] == codes, [(each.code, each.message) for each in found]
+    (label,) = {each.labels[0].span.line for each in found if "`a` is" in each.message}
+    assert f"own(a: {given})" in path.read_text().splitlines()[label - 1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from reodsl.diagnostics.model import Diagnostic, warning
 from reodsl.language.bounds import STAGE, Enough
@@ -22,6 +23,7 @@ from reodsl.language.checks.idle import check_idle_declarations
 from reodsl.language.checks.published import check_curves, check_published
 from reodsl.language.checks.rewards import check_wording
 from reodsl.language.checks.studies import check_runnable, check_score
+from reodsl.language.context import Context
 from reodsl.language.program import Program
 from reodsl.language.resolve import sort_grid
 from reodsl.language.reward.body import type_measure, type_reward
@@ -34,14 +36,25 @@ def check_program(program: Program) -> None:
     """Run every check; findings go into the program's context. A spec that passed a bound is not checked further."""
     if program.main is not None and not program.context.ended:
         with suppress(Enough):
-            for reward in program.list_type(Definition, "reward").values():
-                type_reward(program.context, reward, symbolic=True)
-            for measure in program.list_type(Definition, "measure").values():
-                type_measure(program.context, measure, symbolic=True)
-            for selection in program.list_type(Definition, "selection").values():
-                type_selection(program.context, selection, symbolic=True)
+            _type_all(program.context, type_reward, program.list_type(Definition, "reward"))
+            _type_all(program.context, type_measure, program.list_type(Definition, "measure"))
+            _type_all(program.context, type_selection, program.list_type(Definition, "selection"))
             for finding in _check(program):
                 program.context.report(finding)
+
+
+def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[str, Definition]) -> None:
+    """Type bodies for any arguments. One that is sound for those that a call was refused for is the call's mistake alone."""
+    for each in definitions.values():
+        params = [
+            replace(param, type=tree.TypeName(ctx.refused[param.span], param.type.span))
+            if param.span in ctx.refused
+            else param
+            for param in each.item.params or ()
+        ]
+        meant = replace(each, item=replace(each.item, params=tuple(params)))
+        if params == [*(each.item.params or ())] or type_(ctx.trial(), meant, symbolic=True) is None:
+            type_(ctx, each, symbolic=True)
 
 
 def _check(program: Program) -> Iterator[Diagnostic]:
