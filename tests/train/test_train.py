@@ -19,7 +19,7 @@ from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
-from runners import prepare
+from runners.data.load import data as prepare_data
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.open import open_engine
 from runners.grade import Claim, ExactVerifier, final_answer, make_verifier
@@ -93,7 +93,7 @@ def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
 def test_rollouts_tell_apart_a_question_that_a_step_draws_twice(bench):
     """A step draws four of three questions: `group` has the responses of one draw, and advantages are among those."""
     declared = Data(name="three", sources=(Generated(task=TASK, count=3, seed=2),), verifier="exact")
-    bench.run("data", prepare.data, {"data": dump(declared)}, {}, "three")
+    bench.run("data", prepare_data, {"data": dump(declared)}, {}, "three")
     out = bench.train(ppo(OUTCOME, steps=4), "drawn_twice", start="base", data="three")
     rows = pl.read_parquet(out / "rollouts.parquet")
     assert rows.select("step", "group", "rollout").rows() == [
