@@ -334,6 +334,10 @@ class Reader:
         valueless = last.code == "E0140" and last.labels[0].span.line == diagnostic.labels[0].span.line - 1
         if (self.brackets_broken or valueless) and diagnostic.code == "E0139":
             return
+        # An `else` goes with the `if` above it, which is no statement either.
+        words = {self.tokens[at].type for at in (self.marks[-1].start, index) if at < len(self.tokens)}
+        if "ELSE" in words and last.message == "there is no `if` statement":
+            return
         self.diagnostics.append(diagnostic)
 
     def _recover(self, index: int) -> int:

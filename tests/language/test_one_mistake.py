@@ -265,3 +265,24 @@ def test_a_parameter_of_a_wrong_type_is_one_error_unless_the_body_has_its_own(
     assert [each.code for each in found] == codes, [(each.code, each.message) for each in found]
     (label,) = {each.labels[0].span.line for each in found if "`a` is" in each.message}
     assert f"own(a: {given})" in path.read_text().splitlines()[label - 1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "if {} {{ 1 }} else {{ 0 }}",
+        "if {} {{\n1\n}} else {{\n0\n}}",
+        "if {}:\n1\nelse:\n0",
+        "if {}\n1\nelse\n0",
+    ],
+)
+def test_an_if_with_its_else_is_one_error_and_the_next_reward_has_its_own(
+    statement: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.reo"
+    written = f"reward r {{\n{statement.format('correct(y)')}\n}}\n"
+    for text, lines in ((written, [2]), (f"{written}reward s {{ for }}\nreward t {{ correct(y] }}\n", None)):
+        path.write_text(text)
+        found = [each for each in compile_file(path).diagnostics if each.severity == "error"]
+        at = [each.labels[0].span.line for each in found]
+        assert at == lines or (lines is None and len(at) == 3 and at[0] == 2), found

@@ -17,13 +17,14 @@ from reodsl.diagnostics.model import Diagnostic, Edit
 from reodsl.language import fitting, hints
 from reodsl.language.fitting import Misfit
 from reodsl.lsp.analysis import analyse
+from reodsl.syntax import mistakes
 from tests.lsp.advice import apply_edits, ways_out_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = ROOT / "spec.reo"
 PACKAGES = ("language", "syntax")
 CODE = re.compile(r"`[^`]+`")
-BY_PLACE = {"fail": 4, "finding_at": 4, "Misfit": 4, "_refuse_pick": 3, "describe_duplicate": 3}
+BY_PLACE = {"fail": 4, "finding_at": 4, "Misfit": 4, "_refuse_pick": 3, "describe_duplicate": 3, "row": 2}
 """Calls that take a help by its place among their values, and that place."""
 CHOOSERS = (hints, fitting)
 """Modules that choose a help among rows of conditions and helps."""
@@ -44,7 +45,15 @@ def list_sites() -> Mapping[str, tuple[tuple[Site, bool], ...]]:
     sites = {}
     for package in PACKAGES:
         for path in sorted((ROOT / "reodsl" / package).rglob("*.py")):
-            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+            nodes = [*ast.walk(ast.parse(path.read_text()))]
+            # A row of syntax errors is told by one call for all rows: the place is the row.
+            shared = {
+                id(inner)
+                for node in nodes
+                if isinstance(node, ast.FunctionDef) and node.name == "row"
+                for inner in ast.walk(node)
+            }
+            calls = [node for node in nodes if isinstance(node, ast.Call) and id(node) not in shared]
             found = [
                 (_site(path, call), _has_code(call, helps))
                 for call in calls
@@ -67,6 +76,17 @@ def list_rows() -> Mapping[Site, re.Pattern[str]]:
                     if "`" in pattern:
                         rows[_site(path, node)] = re.compile(pattern)
     return rows
+
+
+@lru_cache
+def list_slips() -> Mapping[Site, re.Pattern[str]]:
+    """Return the rows of syntax errors, each with a pattern of its message."""
+    path = Path(mistakes.__file__ or "")
+    return {
+        _site(path, node): re.compile(_match_text(node.args[1]))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "row"
+    }
 
 
 def _site(path: Path, node: ast.expr) -> Site:
@@ -115,6 +135,9 @@ def find_site() -> Site | None:
     """Return the innermost site among the callers."""
     frame = sys._getframe(2)
     while frame is not None:
+        if frame.f_code.co_qualname == "row.<locals>.say":
+            message = frame.f_locals["message"]
+            return next(site for site, pattern in list_slips().items() if pattern.fullmatch(message))
         for site, _ in list_sites().get(frame.f_code.co_filename, ()):
             if site.first <= frame.f_lineno <= site.last:
                 return site
