@@ -195,10 +195,11 @@ def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
         place = Span(span.path, span.line, span.column, span.line, span.column + width)
         diagnostics.append(error("E0135", "`//` does not start a comment", place, help="write `# …`"))
         return False
-    if text.startswith("'") and len(text) > 1:
+    if token.type == "FOREIGN" and text[0] in ("'", *_QUOTES):
+        kind = "double" if text[0] == "'" else "straight double"
         inner = text[1:-1].replace('"', '\\"')
         diagnostics.append(
-            error("E0135", "a text is written in double quotes", span, help=f'write `"{clip_text(inner)}"`')
+            error("E0135", f"a text is written in {kind} quotes", span, help=f'write `"{clip_text(inner)}"`')
         )
         token.type, token.payload = "STRING", text[1:-1]
         return True
