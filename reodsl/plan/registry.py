@@ -33,9 +33,8 @@ class Machine:
     With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
     `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
     checksums of what may run. With `allow_served`, served models that are new to this machine are asked
-    and remembered. `notes` is the folder of a rehearsal's notes:
-    GPUs of a cluster may be declared alone, processors compute and stand-ins serve; without an address as many GPUs are
-    declared here as the tasks' clusters have.
+    and remembered. `notes` is the folder of a rehearsal's notes: GPUs of a cluster may be declared alone, and processors
+    compute; without an address as many GPUs are declared here as the tasks' clusters have.
     """
 
     local: bool = False
