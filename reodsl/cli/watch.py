@@ -223,14 +223,12 @@ class Display:
 
 def display(total: int, title: str, quiet: bool, terminal: bool) -> Display | None:
     """Return the display that suits: none, a live table on a terminal, or plain lines."""
+    if quiet:
+        return None
     from rich.console import Console
 
     board = Board(title, total, began=time.monotonic())
-    return (
-        None
-        if quiet
-        else Display(board, Console(stderr=True, highlight=False, force_jupyter=False), terminal)
-    )
+    return Display(board, Console(stderr=True, highlight=False, force_jupyter=False), terminal)
 
 
 @click.command(

@@ -123,11 +123,11 @@ class Record:
 
     def at(self, path: str) -> Slot | None:
         """Return the slot at a dotted path, such as `optim.lr`."""
-        head, inside, rest = path.partition(".")
+        if "." not in path:
+            return self.fields.get(path)
+        head, _, rest = path.partition(".")
         slot = self.fields.get(head)
-        if slot is None or not inside:
-            return slot
-        inner = slot.value.data
+        inner = slot.value.data if slot is not None else None
         return inner.at(rest) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:

@@ -55,6 +55,8 @@ BUT = {
             "Regex.pattern",
         )
     },
+    # What reads a file's texts looks for the marks as well.
+    "held After.marker": "data sample evaluate",
     "data Chance.of": "train",
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},
