@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     python = folder / "bin" / "python"
     python.parent.mkdir()
     (folder / "lib").symlink_to(real / "lib")
+    (folder / "bin" / "ninja").symlink_to(real / "bin" / "ninja")
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{lacking}" exec "{real}/bin/python" "$@"\n')
     python.chmod(0o755)
     os.environ[named] = str(python)

@@ -137,7 +137,7 @@ def meet_in_file() -> None:
     from sglang.srt.model_executor.model_runner_components import weight_updater
     from torch._C._distributed_c10d import PrefixStore
 
-    meeting, patience = _beside("../../meeting"), timedelta(seconds=60)
+    meeting, patience = _beside("../../machine/rendezvous"), timedelta(seconds=60)
     original = weight_updater.init_custom_process_group
     # A group keeps only torch's half of a store, and there is one group at a time.
     held: list[Any] = []
