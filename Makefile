@@ -76,7 +76,7 @@ slow: $(DEV)
 older: $(DEV)
 	@if $(BIN)/python -P -c 'import torch; raise SystemExit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
 	  ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -n 3 --dist worksteal \
-	    tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not slow and not heavy and not sglang'; \
+	    tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/data tests/specs -m 'not slow and not heavy and not sglang'; \
 	else echo "This processor has AVX2 alone, as an older one has: \`make test\` computes the same."; fi
 
 lint: $(DEV)
