@@ -265,7 +265,7 @@ SLOW = r"(?:a+)(?:a+)$\b\B"
 def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
     folder: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    word_tokenizer(("What", "is", "1", "a" * 500)).save_pretrained(folder)
+    word_tokenizer(("What", "is", "1", "a" * 1000)).save_pretrained(folder)
     step = {"decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, _replace(SLOW, "", "Regex")]}}
     splits = [{"type": "WhitespaceSplit"}, _split(SLOW)["pre_tokenizer"]]
     if part == "encode":
@@ -275,20 +275,20 @@ def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
     assert decode(tokenizer, [5, 6, 7]).split()
     monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
     with pytest.raises(Problem, match=r"it was at a text of .* for more than 0\.1 s") as caught:
-        encode(tokenizer, "a" * 500) if part == "encode" else decode(tokenizer, [8])
+        encode(tokenizer, "a" * 1000) if part == "encode" else decode(tokenizer, [8])
     (refusal,) = caught.value.diagnostics
     assert (refusal.code, refusal.where) == ("E0805", str(folder))
 
 
 def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a tokenizer that hangs at one of many short texts ends as soon as at one alone: with 101 times it would be done."""
-    word_tokenizer(("What", "a" * 500)).save_pretrained(folder)
+    word_tokenizer(("What", "a" * 1000)).save_pretrained(folder)
     splits = [{"type": "WhitespaceSplit"}, _split(SLOW)["pre_tokenizer"]]
     step = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}}
     tokenizer = load_tokenizer(changed(folder, step))
     monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
-    with pytest.raises(Problem, match=r"it was at a text of 500 for more than 0\.1 s") as caught:
-        encode_all(tokenizer, [*["What"] * 100, "a" * 500])
+    with pytest.raises(Problem, match=r"it was at a text of 1,000 for more than 0\.1 s") as caught:
+        encode_all(tokenizer, [*["What"] * 100, "a" * 1000])
     assert caught.value.diagnostics[0].code == "E0805"
 
 
