@@ -1,4 +1,4 @@
-"""Start and end processes of ours, and tell of one that a task needs and that ended: the end of its log."""
+"""Start and end child processes, and report the death of one that a task needs, with the end of its log."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _LINES, _WIDTH, _TAIL = 12, 200, 1 << 16
 
 
 _FAREWELL = 10.0
-"""Seconds that the system gets to end a process: one that is slow to give its memory back ends later."""
+"""Seconds to wait for a killed process. The system may take longer to free its memory."""
 
 
 class Child(subprocess.Popen[bytes]):
-    """A process of ours. The open pipe to its standard input tells it that this one lives.
+    """A child process. The open pipe to its standard input tells it that its parent lives.
 
     In a session of its own it does not hear a Ctrl-C at the terminal, and ends with all that it started.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], **given: Any) -> None:
-        """Start it; what is `given` are other arguments of `Popen`."""
+        """Start the command. `given` are further arguments of `Popen`."""
         super().__init__(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **given)
 
     def end(self, patience: float = 0.0) -> int:
-        """End it, by force after `patience` seconds, and return its status; one that has ended keeps its own."""
+        """End the process, by force after `patience` seconds, and return its exit status."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(patience)
         if self.returncode is None:
@@ -53,7 +53,7 @@ def python_path() -> str:
 
 
 class ProcessDied(Problem):
-    """The end of a process that a task needs. The task is begun again, from what it has saved."""
+    """The death of a process that a task needs. The scheduler starts the task again from its last saved state."""
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
         """Let it stay what it is between processes."""
