@@ -1,4 +1,4 @@
-"""Print how much code each package of `reodsl/` and `runners/` has: files, lines, statements, docstrings."""
+"""Print how much code each package of `reodsl/` and `runners/` has, and how much a user and a reader have to know."""
 
 from __future__ import annotations
 
@@ -36,12 +36,26 @@ def add_columns(rows: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*rows, strict=True)))
 
 
+def count_parts() -> dict[str, int]:
+    """Return the number of diagnostic codes, of settings that a spec may write, and of lines of tests."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.glob("reodsl/ir/**/*.py"))
+    calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    tests = ROOT.joinpath("tests").rglob("*.py")
+    return {
+        "codes": sum(1 for _ in ROOT.glob("reodsl/diagnostics/pages/*.md")),
+        "settings": sum(isinstance(call, ast.Name) and call.id == "setting" for call in calls),
+        "lines of tests": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests),
+    }
+
+
 def main() -> None:
-    """Print the table, and the total last."""
+    """Print the table, its total, and the parts that are counted besides."""
     packages = measure_packages()
     print(f"{'package':28}" + "".join(f"{column:>12}" for column in COLUMNS))
     for name, row in [*packages.items(), ("total", add_columns(list(packages.values())))]:
         print(f"{name:28}" + "".join(f"{number:>12,}" for number in row))
+    for name, number in count_parts().items():
+        print(f"{name:28}{number:>12,}")
 
 
 if __name__ == "__main__":
