@@ -21,7 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES.append(ROOT / "docs" / "site" / "landing.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
-LINK = re.compile(r"\]\(([^)#\s]+)\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+MOVES = runpy.run_path(str(ROOT / "docs" / "site" / "moved.py"))
+WORDS = {
+    "README.md": 1150,
+    "EVALUATE.md": 1500,
+}
+"""The most words that a page may have, as `wc -w` counts them: these only go down."""
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
@@ -47,11 +53,33 @@ def test_a_spec_in_a_document_has_no_error(where: str, text: str, tmp_path: Path
     assert not errors, (where, errors[0].message)
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    return set(MOVES["slugs"](BLOCK.sub("", page.read_text())))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(BLOCK.sub("", page.read_text())):
+    for target, anchor in LINK.findall(BLOCK.sub("", page.read_text())):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            found = (page.parent / target).resolve() if target else page
+            assert found.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(found), f"{page.name} links to {target}#{anchor}"
+            assert found.name not in MOVES["GONE"], f"{page.name} links to {target}, which moved"
+
+
+@pytest.mark.parametrize(("old", "new"), MOVES["MOVED"].items())
+def test_an_address_that_moved_leads_on(old: str, new: str) -> None:
+    (page, _, before), (target, _, anchor) = old.partition("#"), new.partition("#")
+    assert not anchor or anchor in anchors(ROOT / "docs" / target)
+    assert before not in anchors(ROOT / "docs" / page), "an address of a heading is not one that moved"
+    assert page not in MOVES["GONE"] or f"]({MOVES['MOVED'][page]})" in (ROOT / "docs" / page).read_text()
+
+
+@pytest.mark.parametrize(("name", "most"), WORDS.items())
+def test_a_page_stays_within_its_words(name: str, most: int) -> None:
+    (page,) = (page for page in PAGES if page.name == name)
+    assert len(page.read_text().split()) <= most
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -141,7 +169,7 @@ def test_a_spec_in_a_document_is_laid_out_as_fmt_does(where: str, text: str) -> 
 def test_every_document_is_in_the_navigation_of_the_site() -> None:
     navigation = (ROOT / "docs" / "site" / "zensical.toml").read_text()
     for page in (ROOT / "docs").glob("*.md"):
-        assert page.stem == "REFERENCE" or f'"{page.name}"' in navigation, (
+        assert page.name in {"REFERENCE.md", *MOVES["GONE"]} or f'"{page.name}"' in navigation, (
             f"add {page.name} to `nav` in docs/site/zensical.toml"
         )
 

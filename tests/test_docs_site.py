@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,20 @@ def test_nothing_is_loaded_from_another_machine(site: Path) -> None:
             r'<(?:script|link|img|iframe)[^>]+(?:src|href)="?(https?:[^" >]+)', page.read_text()
         )
         assert loaded == [], page.name
+
+
+@pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+def test_an_address_that_moved_leads_on(site: Path, tmp_path: Path) -> None:
+    path = find()
+    assert path is not None
+    with running(path, tmp_path / "profile") as browser:
+        browser.visit((site / "IMPORT.html").as_uri() + "#in-a-spec")
+        for _ in range(50):
+            if "EVALUATE" in (now := browser.value("location.href")):
+                break
+            time.sleep(0.1)
+    assert now.endswith("/EVALUATE.html#imported-results-in-a-study")
+    assert 'content="0; url=EVALUATE.html"' in (site / "IMPORT.html").read_text()
 
 
 @pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")

@@ -21,6 +21,7 @@ import latex2mathml.converter
 from reodsl.cli.main import cli
 
 sys.path.insert(0, str(Path(__file__).parent))
+from moved import GONE, redirects, slug, slugs, write_moved_pages
 from picture import split_schemes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,9 @@ class Site:
     def __init__(self) -> None:
         self.places: dict[Path, str] = {ROOT / name: name for name in WHOLE}
         self.places[LANDING] = "index.md"
-        self.places |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
+        self.places |= {
+            path: path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GONE
+        }
         self.places |= {path: f"diagnostics/{path.name}" for path in sorted(DIAGNOSTICS.glob("*.md"))}
         self.places |= {
             path: f"benchmarks/{path.name}" for path in sorted((ROOT / "benchmarks").glob("*.md"))
@@ -170,16 +173,6 @@ def split_reference(text: str) -> dict[str, ReferencePage]:
     return {"index.md": ReferencePage("Reference", f"{first.strip()}\n\n", tuple(tops)), **pages}
 
 
-def slug(title: str) -> str:
-    """Return the anchor that a heading has."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower())).strip("-")
-
-
-def slugs(text: str) -> list[str]:
-    """Return the anchors of a text's headings."""
-    return [slug(each) for each in re.findall(r"^#+ (.*)$", text, flags=re.M)]
-
-
 def outside_fences(text: str, change: object) -> str:
     """Change the text between fenced blocks."""
     assert callable(change)
@@ -276,6 +269,7 @@ def main() -> None:
     (OUT / "pages" / "diagnostics" / "index.md").write_text(diagnostics_page())
     for name in ("site.css", "labels.js", "iframe-worker.js"):
         shutil.copyfile(CONFIG.with_name(name), OUT / "pages" / name)
+    (OUT / "pages" / "moved.js").write_text(redirects())
     (OUT / "zensical.toml").write_text(with_navigation(CONFIG.read_text(), site.reference))
     command = [
         sys.executable,
@@ -288,7 +282,10 @@ def main() -> None:
         "-f",
         str(OUT / "zensical.toml"),
     ]
-    sys.exit(subprocess.run(command).returncode)
+    status = subprocess.run(command).returncode
+    if status == 0:
+        write_moved_pages(OUT / "html")
+    sys.exit(status)
 
 
 if __name__ == "__main__":
