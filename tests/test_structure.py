@@ -180,7 +180,6 @@ HEAVY_LIBRARIES = {
     "altair",
     "httpx",
     "io",
-    "latex2mathml",
     "numpy",
     "polars",
     "pydantic",

@@ -194,7 +194,7 @@ EXTRAS = {
         "tensorboard",
         "zstandard",
     ),
-    "report": ("numpy", "polars", "altair", "vl_convert", "rich", "latex2mathml"),
+    "report": ("numpy", "polars", "altair", "vl_convert", "rich"),
     "hub": ("huggingface_hub", "datasets"),
     "gym": ("reasoning_gym",),
 }

@@ -53,14 +53,17 @@ def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
     wording = material.study.arm(arm).name_wording(row.get("mode"))
     verdict = "right" if row["correct"] else "wrong"
     head = (arm, row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
-    text = row["response"] or ""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
     answer = "no answer" if row["answer"] is None else f"answer: {row['answer']}"
     return tag(
         "details",
         tag("summary", " · ".join(part for part in head if part)),
         tag("div", row["text"], class_="question"),
-        tag("div", text, class_="trace"),
+        tag("div", shorten(row["response"] or ""), class_="trace"),
         tag("div", tag("p", answer), class_="inside"),
     )
+
+
+def shorten(text: str) -> str:
+    """Return a text without its middle if it is long."""
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"

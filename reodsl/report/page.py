@@ -105,7 +105,7 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     """
     charts, rows = gallery.blocks()
     # In a scope of their own: Vega's names are those of the whole page.
-    script = "{" + (_HERE / "page.js").read_text("utf-8") + "}"
+    script = "{" + "".join((_HERE / each).read_text("utf-8") for each in ("elements.js", "page.js")) + "}"
     scripts = (drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -35,7 +35,7 @@ from reodsl.view.responses import (
     response,
     row_of,
 )
-from reodsl.view.trainings import Training, count_rollouts, list_rollouts
+from reodsl.view.trainings import Training, list_rollouts
 from reodsl.watch import read_state, to_json
 
 Query = Mapping[str, str]
@@ -63,7 +63,6 @@ class Api:
             "run": self.run,
             "responses": self.responses,
             "response": self.response,
-            "training": self.training,
             "rollouts": self.rollouts,
         }
 
@@ -187,12 +186,8 @@ class Api:
             )
         return {**details, "wording": there.spec.study.arm(each.arm).name_wording(details.get("mode"))}
 
-    def training(self, query: Query) -> dict[str, Any]:
-        """Return how the rollouts of a training are spread over its steps."""
-        return count_rollouts(self._training(query))
-
     def rollouts(self, query: Query) -> dict[str, Any]:
-        """Return a page of the rollouts of a step, or of a question over the steps."""
+        """Return a page of the rollouts of a step, the last unless asked for another, or of a question over the steps."""
         limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
         step, offset = _whole(query, "step"), _whole(query, "offset", 0) or 0
         return list_rollouts(self._training(query), step, query.get("question") or None, offset, limit)

@@ -1,16 +1,5 @@
 "use strict";
-// Elements, and a list of responses with one or two of them beside each other. Every text goes into the page as text.
-const el = (name, attributes, ...children) => {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "colour") made.style.setProperty("--own", value);
-    else made.setAttribute(key, value === true ? "" : String(value));
-  }
-  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
-};
+// A list of responses with one or two of them beside each other.
 // What had the focus has it again, by its id, name or key; where that is gone, what is marked as the first to read.
 const clear = (element, ...children) => {
   const had = element.contains(document.activeElement) ? document.activeElement : null;
@@ -20,25 +9,6 @@ const clear = (element, ...children) => {
   ([...element.querySelectorAll("[id], [name], [data-key]")].find(same) ?? element.querySelector("[data-first]"))?.focus();
 };
 
-// A formula as its source was converted: a name, attributes and children.
-const mathml = ([name, attributes, children], source) => {
-  const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (source) made.setAttribute("title", source);
-  made.append(...children.map((child) => (typeof child === "string" ? child : mathml(child))));
-  return made;
-};
-// A part of a text with its formulas drawn; one that reaches beyond the part stays as it is written.
-const written = (text, from, to, formulas) => {
-  const parts = [];
-  let at = from;
-  for (const [begin, end, tree] of formulas) {
-    if (begin < at || end > to) continue;
-    parts.push(text.slice(at, begin), mathml(tree, text.slice(begin, end)));
-    at = end;
-  }
-  return [...parts, text.slice(at, to)];
-};
 // Places count characters. Here a character beyond U+FFFF counts twice.
 const inUnits = (text, places) => {
   if (!/[\ud800-\udfff]/.test(text)) return places;
@@ -51,15 +21,9 @@ const inUnits = (text, places) => {
   }
   return units;
 };
-const formulasOf = (each, name, source) => {
-  const found = source ? [] : each.formulas?.[name] ?? [];
-  const units = inUnits(each[name], found.flatMap(([begin, end]) => [begin, end]));
-  return found.map(([, , tree], index) => [units[2 * index], units[2 * index + 1], tree]);
-};
-
 // `info` names the evaluations (name, arm, whole), benchmarks, budgets and colours; `ask` answers "responses" and "response";
-// `query` is the state, `go` changes it and draws again, `soft` changes it alone; `links` says that an address has the state.
-const responseReader = ({ root, info, ask, query, go, soft, links }) => {
+// `query` is the state in the address, `go` changes it and draws again, `soft` changes it alone.
+const responseReader = ({ root, info, ask, query, go, soft }) => {
   const PAGE = 50;
   const FILTERS = ["evaluation", "benchmark", "words", "correct", "shortest", "longest", "right_at", "wrong_at", "other", "others", "order"];
   let drawn = 0;
@@ -111,8 +75,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
       return el("tr", { role: "row" },
         el("td", { role: "cell" }, dot(named(each.evaluation)?.arm), each.evaluation),
         el("td", { role: "cell" }, each.benchmark),
-        el("td", { role: "cell", class: "asked" }, el("a", { href: "#" + (links ? link : ""), "data-key": "at-" + at, "data-first": state.get("at") === String(at),
-          onclick: (event) => { if (!links) { event.preventDefault(); go(open); } } }, each.asked || each.question)),
+        el("td", { role: "cell", class: "asked" }, el("a", { href: "#" + link, "data-key": "at-" + at, "data-first": state.get("at") === String(at) }, each.asked || each.question)),
         el("td", { role: "cell", class: "number" }, el("span", { class: "unit" }, "sample "), each.sample),
         el("td", { role: "cell", class: "number" }, each.tokens.toLocaleString("en-US"), el("span", { class: "unit" }, " tokens"), each.finish === "length" ? " cut" : ""),
         el("td", { role: "cell", class: each.correct ? "good" : "bad" }, verdict(each)));
@@ -136,8 +99,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const found = at < 0 ? { responses: [] } : await ask("responses", { ...wanted(), offset: at, limit: 1 });
     for (const each of found.responses) go({ of: each.evaluation, row: each.row, at, offset: Math.floor(at / PAGE) * PAGE || null, whole: null });
   };
-  // Keys work on a page of responses alone, and elsewhere while the focus is among them.
-  (links ? document : root).onkeydown = (event) => {
+  document.onkeydown = (event) => {
     const by = { j: 1, k: -1 }[event.key];
     const typing = event.target.matches?.("select, textarea, input:not([type=range], [type=checkbox])");
     if (by && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && query().get("of") && query().get("at") !== null) step(by);
@@ -160,9 +122,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     const grid = [...new Set(both.flatMap((each) => each.cuts.map((cut) => cut.budget)))].sort((a, b) => a - b);
     const asked = state.get("cut");
     let place = asked === null ? grid.length : Math.max(0, grid.findIndex((each) => each >= Number(asked)));
-    const source = Boolean(state.get("source"));
-    const drawable = both.some((each) => each.formulas && (each.formulas.text.length || each.formulas.response.length));
-    const panes = both.map((each) => pane(each, source));
+    const panes = both.map(pane);
     const label = el("output", { for: "cut" });
     const move = () => {
       const budget = place < grid.length ? grid[place] : null;
@@ -184,10 +144,9 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
           el("button", { type: "button", name: "next", disabled: Number(at) + 1 >= total, onclick: () => step(1) }, "next ", el("kbd", {}, "j")),
           el("span", {}, `${(Number(at) + 1).toLocaleString("en-US")} of ${total.toLocaleString("en-US")}`)],
         choice("beside", "beside", [["", "nothing"], ...others.map((each) => [each.name, each.name])], state.get("beside")),
-        drawable && el("button", { type: "button", name: "source", "aria-pressed": String(source), onclick: () => go({ source: source ? null : 1 }) }, "LaTeX as written"),
-        links ? el("button", { type: "button", onclick: copy }, "copy link") : null, copied),
-      el(links ? "h2" : "h3", { tabindex: -1, "data-first": true }, `${first.benchmark}, sample ${first.sample}`),
-      el("div", { class: "question", tabindex: 0 }, written(first.text, 0, first.text.length, formulasOf(first, "text", source))),
+        el("button", { type: "button", onclick: copy }, "copy link"), copied),
+      el("h2", { tabindex: -1, "data-first": true }, `${first.benchmark}, sample ${first.sample}`),
+      el("div", { class: "question", tabindex: 0 }, first.text),
       el("p", { class: "about" }, first.gold.length > 1 ? "Reference answers: " : "Reference answer: ",
         el("b", {}, first.gold.slice(0, 8).join(" or ") || "none"), first.gold.length > 8 ? ` or one of ${first.gold.length - 8} more` : null,
         "   question ", el("code", {}, first.question)),
@@ -197,8 +156,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
     move();
   };
 
-  const pane = (each, source) => {
-    const formulas = formulasOf(each, "response", source);
+  const pane = (each) => {
     const places = inUnits(each.response, each.cuts.map((cut) => cut.characters));
     const kept = el("span", { class: "kept" }), after = el("span", { class: "after" });
     const chip = el("span", { class: "chip" });
@@ -213,8 +171,8 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
       const at = each.cuts.findIndex((one) => one.budget === budget);
       const found = each.cuts[at];
       const end = found ? places[at] : each.response.length;
-      kept.replaceChildren(...written(each.response, 0, end, formulas));
-      after.replaceChildren(...written(each.response, end, each.response.length, formulas));
+      kept.textContent = each.response.slice(0, end);
+      after.textContent = each.response.slice(end);
       chip.hidden = !found;
       if (found) {
         chip.className = "chip " + (found.correct ? "good" : "bad");
@@ -224,7 +182,7 @@ const responseReader = ({ root, info, ask, query, go, soft, links }) => {
       [...strip.children].forEach((mark, index) => mark.classList.toggle("here", index === at));
     };
     const more = each.left_out ? el("p", { class: "about" }, `${each.left_out.toLocaleString("en-US")} characters in the middle are left out. `,
-      links ? el("button", { type: "button", onclick: () => go({ whole: 1 }) }, "show all") : null) : null;
+      el("button", { type: "button", onclick: () => go({ whole: 1 }) }, "show all")) : null;
     const lost = (parts) => parts.filter((part) => part.tokens >= 0.05).map((part) =>
       `${part.tokens.toLocaleString("en-US", { maximumFractionDigits: 1 })} ${part.cause}`).join(", ") || "none";
     const losses = each.lost ? el("p", { class: "about lost" },

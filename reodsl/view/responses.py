@@ -6,15 +6,11 @@ of a page leave the disk.
 
 from __future__ import annotations
 
-import html
-import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree.ElementTree import Element
 
 import numpy as np
 import polars as pl
@@ -356,8 +352,7 @@ def response(
     """One response with its text, and a cut for each budget: the answer forced there, and at which character that is.
 
     `lost` has the tokens up to `to` that it loses by cause, and `lost_mean` those of the question's responses. `exact` says
-    that a cut's place is known; else it is in proportion to the tokens. `formulas` are those of the question's text and of
-    the response. A text of more than `MOST_TEXT` characters comes
+    that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT` characters comes
     without its middle, unless `whole`.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
@@ -389,7 +384,6 @@ def response(
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
-        "formulas": {"text": find_formulas(head["text"] or ""), "response": find_formulas(text)},
         **_losses(evaluation, head, to),
     }
 
@@ -478,73 +472,3 @@ def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
 
 
 _tokenizer = lru_cache(maxsize=4)(open_tokenizer)
-
-
-MOST = 400
-"""Formulas of a text that are converted."""
-LONGEST = 1_000
-"""Characters of a formula."""
-SECONDS = 0.5
-"""The time for the formulas of a text; those after it stay as they are written."""
-_DEEPEST = 60
-_OPENS = re.compile(r"\$\$?|\\[\[(]")
-_CLOSES = {"$$": "$$", "$": "$", r"\[": r"\]", r"\(": r"\)"}
-_TAG = re.compile(
-    "math|mrow|m[inos]|mtext|mspace|msu[bp]|msubsup|mfrac|msqrt|mroot|mover|munder|munderover|mtable|mt[rd]|mstyle|mpadded|"
-    "mphantom|menclose|mmultiscripts|mprescripts|none|merror"
-)
-_ATTRIBUTE = re.compile(
-    "display|displaystyle|scriptlevel|stretchy|fence|form|separator|accent|accentunder|movablelimits|[lr]space|(?:min|max)size|"
-    "linethickness|mathvariant|width|height|depth|notation|columnalign|(?:column|row)spacing|linebreak"
-)
-Tree = list[Any]
-"""An element: its name, its attributes, and its children, each a text or a tree."""
-
-
-def find_formulas(text: str) -> list[tuple[int, int, Tree]]:
-    """Return each formula of a text that can be drawn: where it begins and ends, in characters, and its tree."""
-    found: list[tuple[int, int, Tree]] = []
-    end, until = 0, time.monotonic() + SECONDS
-    while len(found) < MOST and time.monotonic() < until and (begin := _OPENS.search(text, end)):
-        close = _CLOSES[begin[0]]
-        at = text.find(close, begin.end(), begin.end() + LONGEST)
-        end = begin.end()
-        inside, after = text[end : max(at, end)], at + len(close)
-        if at > 0 and _is_formula(inside, begin[0], text[after : after + 1]):
-            tree = _convert(inside, begin[0])
-            if tree is not None:
-                end = after
-                found.append((begin.start(), end, tree))
-    return found
-
-
-def _is_formula(inside: str, opened: str, after: str) -> bool:
-    """Return whether a text between two marks is a formula: between single dollars it may be two prices."""
-    if opened != "$":
-        return bool(inside.strip())
-    tight = bool(inside) and not inside[0].isspace() and not inside[-1].isspace()
-    return tight and "\n" not in inside and inside[-1] != "\\" and not after.isdigit()
-
-
-def _convert(formula: str, opened: str) -> Tree | None:
-    """Return a formula's tree; None where it cannot be read or drawn."""
-    try:
-        from latex2mathml.converter import convert_to_element
-
-        # It does not know `aligned`, which is `split` with a place of its own.
-        known = re.sub(r"(\\(?:begin|end)\{)(?:aligned|gathered)\}", r"\1split}", formula)
-        return _tree(convert_to_element(known, display="block" if opened in ("$$", r"\[") else "inline"))
-    except Exception:
-        # A package's parser, over what a model wrote.
-        return None
-
-
-def _tree(element: Element, depth: int = 0) -> Tree:
-    """Return an element as data. Raises ValueError for what no formula needs, such as a link."""
-    if not _TAG.fullmatch(element.tag) or depth > _DEEPEST:
-        raise ValueError(element.tag)
-    children: list[Any] = [html.unescape(element.text)] if element.text else []
-    for child in element:
-        children.append(_tree(child, depth + 1))
-    attributes = {name: value for name, value in element.attrib.items() if _ATTRIBUTE.fullmatch(name)}
-    return [element.tag, attributes, children]

@@ -21,12 +21,12 @@ PORT = 8377
 _HERE = Path(__file__).parent
 _REPORT = _HERE.parent / "report"
 _HTML = "text/html; charset=utf-8"
+_SCRIPT = "text/javascript; charset=utf-8"
 _FILES = {
     "": (_HERE / "page.html", _HTML),
-    "view.js": (_HERE / "view.js", "text/javascript; charset=utf-8"),
-    "training.js": (_HERE / "training.js", "text/javascript; charset=utf-8"),
-    "responses.js": (_HERE / "responses.js", "text/javascript; charset=utf-8"),
     "page.css": (_REPORT / "page.css", "text/css; charset=utf-8"),
+    "elements.js": (_REPORT / "elements.js", _SCRIPT),
+    **{name: (_HERE / name, _SCRIPT) for name in ("view.js", "training.js", "responses.js")},
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "

@@ -1,39 +1,10 @@
 "use strict";
-// What a model wrote while it was trained: rollouts counted over the steps, those of one step, and a question over the steps.
+// What a model wrote while it was trained: the rollouts of one step, or those of a question over the steps.
 const trainingReader = ({ root, info, ask, query, go }) => {
   const PAGE = 64;
   const number = (value) => value === null || value === undefined ? "–"
     : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3))).replace("-", "−");
   const signed = (value) => (value > 0 ? "+" : "") + number(value);
-  const shape = (name, attributes) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-    return made;
-  };
-
-  // Rollouts by step (across) and level (up); a column's darkness is their share. A press goes to a step.
-  const spread = (title, found, { steps, stretch }, step) => {
-    if (!found) return null;
-    const across = found.counts.length, up = found.counts[0].length;
-    const svg = shape("svg", { viewBox: `0 0 ${across} ${up}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": `${title} of rollouts, from ${number(found.low)} to ${number(found.high)}, at steps 1 to ${steps}` });
-    found.counts.forEach((levels, at) => {
-      const most = Math.max(1, levels.reduce((sum, count) => sum + count, 0));
-      levels.forEach((count, level) => {
-        if (count) svg.append(shape("rect", { x: at, y: up - 1 - level, width: 1, height: 1, "fill-opacity": Math.min(1, 0.12 + 1.6 * count / most) }));
-      });
-    });
-    if (step) svg.append(shape("rect", { x: Math.floor((step - 1) / stretch), y: 0, width: 1, height: up, class: "here" }));
-    svg.addEventListener("click", (event) => {
-      const box = svg.getBoundingClientRect();
-      const at = Math.floor((event.clientX - box.left) / box.width * across);
-      go({ step: Math.min(steps, Math.max(1, at * stretch + 1)), question: null, offset: null });
-    });
-    return el("figure", { class: "spread" }, el("figcaption", {}, title),
-      el("div", {}, el("span", {}, number(found.high)), el("span", {}, number(found.low))), svg,
-      el("p", {}, el("span", {}, "step 1"), el("span", {}, String(steps))));
-  };
-
   const rollout = (each) => {
     const parts = (each.parts?.length ?? 0) > 1 ? ` = ${each.parts.map((part, at) => (at ? signed(part) : number(part))).join(" ")}` : "";
     const cuts = (each.cuts ?? []).map((cut, at) => el("span", { class: each.forced[at] ? "good" : "bad" }, `${cut} ${each.forced[at] ? "✓" : "✗"}`));
@@ -51,10 +22,8 @@ const trainingReader = ({ root, info, ask, query, go }) => {
   return async () => {
     const state = query();
     const training = state.get("training") || info.trainings[0].name;
-    const counts = await ask("training", { training });
     const question = state.get("question");
-    const step = question ? null : Math.min(counts.steps, Number(state.get("step") || counts.steps));
-    const found = await ask("rollouts", { training, ...(question ? { question } : { step }), offset: state.get("offset") || 0, limit: PAGE });
+    const found = await ask("rollouts", { training, question: question || "", step: state.get("step") || "", offset: state.get("offset") || 0, limit: PAGE });
     const groups = new Map();
     for (const each of found.rollouts) {
       const key = question ? each.step : each.question;
@@ -73,11 +42,10 @@ const trainingReader = ({ root, info, ask, query, go }) => {
       el("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
         el("label", {}, "training ", el("select", { name: "training", onchange: choose("training") },
           info.trainings.map((each) => el("option", { value: each.name, selected: each.name === training }, each.name)))),
-        el("label", { class: "steps" }, "step ", el("input", { type: "range", name: "step", min: 1, max: counts.steps, value: step ?? 1, onchange: choose("step") }),
-          el("input", { type: "number", name: "number", min: 1, max: counts.steps, value: step ?? "", "aria-label": "step", onchange: choose("step") })),
+        el("label", { class: "steps" }, "step ", el("input", { type: "range", name: "step", min: 1, max: found.steps, value: found.step, onchange: choose("step") }),
+          el("input", { type: "number", name: "number", min: 1, max: found.steps, value: question ? "" : found.step, "aria-label": "step", onchange: choose("step") })),
         question ? el("button", { type: "button", name: "all", onclick: () => go({ question: null, offset: null }) }, "← all questions") : null),
-      el("div", { class: "charts two" }, spread("length in tokens", counts.tokens, counts, step), spread("reward", counts.reward, counts, step)),
-      el("h2", { tabindex: -1, "data-first": true }, question ? "A question over the steps" : `Step ${step} of ${counts.steps}`),
+      el("h2", { tabindex: -1, "data-first": true }, question ? "A question over the steps" : `Step ${found.step} of ${found.steps}`),
       question && el("div", { class: "question", tabindex: 0 }, found.questions[question] ?? question),
       el("p", { class: "about", role: "status" }, found.total ? `${found.total.toLocaleString("en-US")} rollouts: mean reward ${number(means.reward)}, `
         + `${(100 * means.correct).toFixed(1)}% right, ${Math.round(means.tokens)} tokens.` : "No rollouts here."),

@@ -1,4 +1,4 @@
-"""Read the rollouts of a training: those of a step or a question, and how lengths and rewards are spread at every step."""
+"""Read the rollouts of a training: those of a step, or those of a question over the steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.selectors import by_name
 
+from reodsl.report.examples import LONGEST, shorten
 from reodsl.store.store import Store
 
-STEPS, LEVELS = 60, 24
-"""Stretches of steps, and of lengths or rewards, in which rollouts are counted."""
-LONGEST = 20_000
-"""Characters of a response that are shown; a longer one loses its middle."""
 _SHOWN = [
     "step",
     "question",
@@ -31,6 +29,7 @@ _SHOWN = [
     "thinking_ended",
     "mode",
     "budget",
+    "text",
 ]
 
 
@@ -67,57 +66,39 @@ def find_training(
     return Training(arm, task, key, files, data if known else None, whole, wordings) if files else None
 
 
-def count_rollouts(training: Training) -> dict[str, Any]:
-    """Return how many rollouts of each stretch of steps have each length and reward: `counts[stretch][level]`."""
-    table = training.scan()
-    last = int(table.select(pl.col("step").max()).collect().item() or 0)
-    stretch = max(1, -(-last // STEPS))
-    found: dict[str, Any] = {"steps": last, "stretch": stretch}
-    for name in ("tokens", "reward"):
-        value = pl.col(name).cast(pl.Float64)
-        finite = table.filter(value.is_finite())
-        low, high = finite.select(value.min().alias("low"), value.max().alias("high")).collect().row(0)
-        if low is None:
-            continue
-        low = min(low, 0.0)
-        level = ((value - low) / (high - low or 1.0) * LEVELS).floor().clip(0, LEVELS - 1).cast(pl.Int64)
-        places = ((pl.col("step") - 1) // stretch).alias("at"), level.alias("level")
-        counts = [[0] * LEVELS for _ in range(-(-last // stretch))]
-        for at, place, count in finite.group_by(places).len().collect(engine="streaming").iter_rows():
-            counts[at][place] = count
-        found[name] = {"low": low, "high": high, "counts": counts}
-    return found
-
-
 def list_rollouts(
     training: Training, step: int | None, question: str | None, offset: int, limit: int
 ) -> dict[str, Any]:
-    """Return the rollouts of a step, or of a question over the steps: how many, and `limit` of them from `offset` on."""
+    """Return `limit` rollouts from `offset` on, and the number and means of all: of a question, else of a step.
+
+    Without a step they are of the last of the `steps`.
+    """
     table = training.scan()
-    if step is not None:
-        table = table.filter(pl.col("step") == step)
-    if question is not None:
-        table = table.filter(pl.col("question") == question)
-    there = table.collect_schema().names()
-    rows = table.select([name for name in _SHOWN if name in there]).collect()
-    means = rows.select(pl.col("reward", "tokens", "correct").cast(pl.Float64).mean()).row(0, named=True)
-    page = rows.slice(offset, limit).to_dicts()
-    texts = table.slice(offset, limit).select("text").collect()["text"] if "text" in there else [None] * limit
-    for row, text in zip(page, texts, strict=False):
-        over = len(text or "") - LONGEST
-        row["text"] = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}" if over > 0 else text
-        row["left_out"] = max(0, over)
-        mode = row.pop("mode", None)
-        if mode is not None and 0 <= mode < len(training.wordings):
-            row["wording"] = training.wordings[mode]
-    asked = {row["question"] for row in page}
+    steps = int(table.select(pl.col("step").max()).collect().item() or 0)
+    step = min(step or steps, steps)
+    table = table.filter(step=step) if question is None else table.filter(question=question)
+    numbers = pl.col("reward", "tokens", "correct").cast(pl.Float64)
+    means = table.select(numbers.mean(), pl.len().alias("total")).collect().row(0, named=True)
+    shown = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))
+    page = [_show(training, row) for row in shown.collect().to_dicts()]
+    texts = _texts(training.data, {row["question"] for row in page})
     return {
-        "total": rows.height,
+        "steps": steps,
+        "step": step,
+        "total": means.pop("total"),
         "offset": offset,
         "means": means,
         "rollouts": page,
-        "questions": _texts(training.data, asked),
+        "questions": texts,
     }
+
+
+def _show(training: Training, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the beginning and the end of its text, and the name of its wording."""
+    mode = row.pop("mode", None)
+    named = mode is not None and 0 <= mode < len(training.wordings)
+    wording = {"wording": training.wordings[mode]} if named else {}
+    return row | wording | {"text": shorten(row["text"]) if row.get("text") else None}
 
 
 def _texts(data: Path | None, questions: set[str]) -> dict[str, str]:

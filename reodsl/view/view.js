@@ -101,7 +101,7 @@
         document.title = info.study + " · reodsl view";
         label.textContent = `${info.study}: ${info.status}, ${info.done} of ${info.total ?? info.done} tasks`;
         label.className = info.status;
-        const reads = { root: main, info, query: state, go, soft, links: true, ask: (name, query) => ask(name, { run, ...query }) };
+        const reads = { root: main, info, query: state, go, soft, ask: (name, query) => ask(name, { run, ...query }) };
         goes = info.status === "running" && !["responses", "training"].includes(tab);
         if (tab === "training" && info.trainings.length) await trainingReader(reads)();
         else if (tab === "responses" && info.evaluations.length) await responseReader(reads)();

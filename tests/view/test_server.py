@@ -25,7 +25,7 @@ from reodsl.store.store import Store
 from reodsl.view import server
 from reodsl.view.api import Api
 from reodsl.view.server import HOST, Viewer, read_key
-from reodsl.view.trainings import count_rollouts, find_training, list_rollouts
+from reodsl.view.trainings import find_training, list_rollouts
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.undrawn import undraw
@@ -82,7 +82,7 @@ def test_nothing_is_there_without_the_key(viewer: Viewer, path: str) -> None:
 
 
 def test_the_page_is_under_the_key_with_a_strict_policy(viewer: Viewer) -> None:
-    files = {"": "html", "view.js": "javascript", "training.js": "javascript", "page.css": "css"}
+    files = {"": "html", "view.js": "javascript", "elements.js": "javascript", "page.css": "css"}
     for path, kind in files.items():
         status, headers, _ = ask(viewer, f"/{KEY}/{path}")
         assert (status, headers["content-type"].split(";")[0]) == (200, f"text/{kind}")
@@ -158,14 +158,11 @@ def test_rollouts_of_a_step_and_of_a_question_are_given(viewer: Viewer, hostile_
     assert "<think>" in found["questions"][found["rollouts"][0]["question"]]
     _, over = api(viewer, "rollouts", **asked, question=question)
     assert [each["step"] for each in over["rollouts"]] == rows.filter(question=question)["step"].to_list()
-    _, counts = api(viewer, "training", **asked)
-    assert (counts["steps"], counts["stretch"]) == (2, 1)
-    for name in ("tokens", "reward"):
-        assert [sum(levels) for levels in counts[name]["counts"]] == [4, 4]
-        low, high = counts[name]["low"], counts[name]["high"]
-        levels = [min(23, int((each - low) / (high - low or 1) * 24)) for each in rows.filter(step=1)[name]]
-        assert counts[name]["counts"][0] == [levels.count(level) for level in range(24)]
-    assert "no such training" in api(viewer, "training", run=record.name, training="base")[1]["error"]
+    assert [found[name] for name in ("steps", "step")] == [2, 2]
+    for step, shown in (("", 2), (1, 1), (9, 2)):
+        _, found = api(viewer, "rollouts", **asked, step=step)
+        assert {each["step"] for each in found["rollouts"]} == {shown} == {found["step"]}
+    assert "no such training" in api(viewer, "rollouts", run=record.name, training="base")[1]["error"]
 
 
 def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: Path) -> None:
@@ -186,10 +183,11 @@ def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: 
         frame.write_parquet(folder / f"{step:08d}.parquet")
     training = find_training(store, "arm", "arm.train", "key", {"data": "gone"})
     assert training is not None
-    assert (training.whole, count_rollouts(training)["steps"]) == (False, 2)
+    assert not training.whole
     found = list_rollouts(training, None, "q", 0, 9)
+    assert found["steps"] == 2
     assert [each["step"] for each in found["rollouts"]] == [1, 2]
-    assert found["rollouts"][1]["left_out"] == 30_000
+    assert found["rollouts"][1]["text"] == f"{'a' * 10_000} … {'a' * 10_000}"
     assert found["questions"] == {}
     assert find_training(store, "arm", "arm.train", "none", {}) is None
 
