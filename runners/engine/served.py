@@ -5,8 +5,8 @@ Nothing is known of the server but what it replies, which is untrusted. It never
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -26,7 +26,7 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.engine.remote import LARGEST_REPLY, RefusedReply, Remote, ask_together, read_key, try_again
+from runners.engine.remote import LARGEST_REPLY, Loop, RefusedReply, Remote, read_key
 from runners.sandbox.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
@@ -97,13 +97,10 @@ class ServedEngine:
         self._reads_alike = reads_alike
         self._aside, self._texts = aside, False
         try:
-            key = read_key(source.key)
+            self._remote = Remote(source, read_key(source.key))
         except RefusedReply as refused:
             raise self._cannot_ask(refused) from None
-        self._remote = Remote(
-            source.address, "/completions", source.model, key, source.seconds, source.at_once
-        )
-        self._ending = threading.Event()
+        self._loop = Loop()
         self._probed = False
         self._made: dict[tuple[Request, int], dict[int, tuple[int, ...]]] = {}
 
@@ -120,23 +117,23 @@ class ServedEngine:
         """
         self._limits.check(requests, sampling)
         self._made = {}
-        self._probe(requests)
+        self._loop.run(self._probe(requests))
         if self._texts and not all(self._reads_alike(each.prompt) for each in requests):
             raise self._unsound(
                 "it reads texts alone, and would take words of a question for a control token",
                 "take a server that reads token ids, as vLLM's and SGLang's do, or take such words out of the questions",
             )
 
-        def respond(at: int) -> tuple[Generation, int]:
+        async def respond(at: int) -> tuple[Generation, int]:
             request = requests[at]
             seed = derive(request.seed, request.drawn) if request.drawn else request.seed
-            made = self._complete(request.prompt, request.limited(sampling), seed)
+            made = await self._complete(request.prompt, request.limited(sampling), seed)
             finish: Literal["stop", "length"] = "stop" if made.ended else "length"
             response = Generation(made.tokens, NO_NUMBERS, NO_NUMBERS, finish, (0,))
             answers: dict[int, tuple[int, ...]] = {}
             if ahead is not None:
                 for cut in dict.fromkeys(ahead.cuts(at, response)):
-                    answers[cut] = self._force(request, response, cut, ahead.forcing, ahead.sampling)
+                    answers[cut] = await self._force(request, response, cut, ahead.forcing, ahead.sampling)
                 self._made[request, len(made.tokens)] = answers
             if ended is not None:
                 ended(at, response, answers)
@@ -162,15 +159,17 @@ class ServedEngine:
     ) -> list[list[ForcedTokens]]:
         """See `Engine.force`: what was answered as the responses ended is there. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
-        self._probe(requests)
+        self._loop.run(self._probe(requests))
 
-        def answer(at: int) -> list[ForcedTokens]:
+        async def answer(at: int) -> list[ForcedTokens]:
             request, response = requests[at], responses[at]
             known = self._made.get((request, len(response.tokens)), {})
             return [
                 ForcedTokens(
                     cut,
-                    known[cut] if cut in known else self._force(request, response, cut, forcing, sampling),
+                    known[cut]
+                    if cut in known
+                    else await self._force(request, response, cut, forcing, sampling),
                 )
                 for cut in cuts[at]
             ]
@@ -186,9 +185,10 @@ class ServedEngine:
 
     def close(self) -> None:
         """Let go of its connections."""
-        self._remote.close()
+        self._loop.run(self._remote.close())
+        self._loop.close()
 
-    def _force(
+    async def _force(
         self,
         request: Request,
         response: Generation,
@@ -200,21 +200,31 @@ class ServedEngine:
         if cut >= len(response.tokens):
             return ()
         prompt = (*request.prompt, *response.tokens[:cut], *forcing)
-        return self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut)).tokens
+        made = await self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut))
+        return made.tokens
 
-    def _ask_all(self, ask: Callable[[int], Value], count: int) -> list[Value]:
-        """Return what `ask` returns for each number below `count`. Nobody waits an hour for a run that was interrupted."""
-        return ask_together(
-            ask, range(count), self._source.at_once, self._ending.set, let_go=self._remote.close
-        )
+    def _ask_all(self, ask: Callable[[int], Coroutine[Any, Any, Value]], count: int) -> list[Value]:
+        """Return what `ask` returns for each number below `count`, so many at a time. A failure ends the others."""
+        turns = asyncio.Semaphore(self._source.at_once)
 
-    def _probe(self, requests: Sequence[Request]) -> None:
+        async def ask_one(at: int) -> Value:
+            async with turns:
+                return await ask(at)
+
+        async def ask_all() -> list[Value]:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(ask_one(at)) for at in range(count)]
+            return [each.result() for each in asked]
+
+        return self._loop.run(ask_all())
+
+    async def _probe(self, requests: Sequence[Request]) -> None:
         """See, before anything else is asked, whether the server is what it has to be. Raises E0833, E0834."""
         if self._probed or not requests:
             return
-        models, name = self._remote.models(), self._source.model
+        models, name = await self._remote.models(), self._source.model
         if models and name not in models:
-            names = ", ".join(f"`{self._remote.shown(each)}`" for each in list(models)[:4])
+            names = self._remote.shown(", ".join(f"`{each}`" for each in list(models)[:4]))
             words = f"it has no model `{name}`, and has {names}"
             raise self._cannot_ask(RefusedReply(words, "write the model's name as the server has it"))
         most = models.get(name, {}).get("max_model_len")
@@ -227,17 +237,17 @@ class ServedEngine:
         room = min(PROBED, self._limits.context - len(prompt))
         greedy = TokenSampling(room, 0.0, stop_ids=(), logprobs=False)
         try:
-            one = self._complete(prompt, greedy, 0)
+            one = await self._complete(prompt, greedy, 0)
         except _TakesNoTokens:
             self._texts = True
             record(self._aside, INEXACT, ASKED_AS_TEXT)
-            one = self._complete(prompt, greedy, 0)
-        other = self._complete(prompt, greedy, 0)
+            one = await self._complete(prompt, greedy, 0)
+        other = await self._complete(prompt, greedy, 0)
         if one.tokens != other.tokens:
             record(self._aside, INEXACT, UNREPEATABLE)
         self._probed = True
 
-    def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
+    async def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
         """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
         request: dict[str, Any] = {
             "model": self._source.model,
@@ -254,9 +264,7 @@ class ServedEngine:
         request |= {"add_special_tokens": False} if self._texts else {}
         largest = LARGEST_REPLY + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
         try:
-            body = try_again(
-                lambda: self._remote.post(request, largest), self._source.retries, self._ending.wait
-            )
+            body = await self._remote.post(request, largest)
         except RefusedReply as refused:
             if refused.request and not (self._probed or self._texts):
                 raise _TakesNoTokens from None
@@ -265,8 +273,6 @@ class ServedEngine:
                     "take a server whose completions read prompts, best of token ids, as vLLM's and SGLang's"
                 )
             raise self._cannot_ask(refused) from None
-        if body is None:
-            raise self._cannot_ask(RefusedReply("the run ends", "give the same command once more to go on"))
         return self._read(body, largest, prompt, sampling)
 
     def _read(

@@ -5,72 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
 import orjson
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import look
+from runners.engine.remote import Loop
 from runners.engine.sglang.server import Address
 from runners.machine.process import ProcessDied, explain_death
 
-LOOK = 1.0
-"""Seconds between two looks at whether there is still a reason to wait."""
 _JSON = {"content-type": "application/json"}
-
-Result = TypeVar("Result")
-
-
-class Loop:
-    """An event loop in a thread of its own: a notebook's or a caller's may be running already."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(
-        self,
-        coroutine: Coroutine[Any, Any, Result],
-        meanwhile: Callable[[], None] = lambda: None,
-        check: Callable[[], None] = lambda: None,
-    ) -> Result:
-        """Do `meanwhile` here and then wait for a coroutine.
-
-        An interruption, or what `look` or `check` raises, cancels it.
-        """
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            meanwhile()
-            while not wait([future], LOOK).done:
-                look()
-                check()
-            return future.result()
-        except ExceptionGroup as several:
-            raise _first(several) from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        """End the thread, and give the loop's files back."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5.0)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
-def _first(several: BaseException) -> BaseException:
-    while isinstance(several, BaseExceptionGroup):
-        several = several.exceptions[0]
-    return several
 
 
 def connect(address: Address, at_once: int = 1) -> httpx.AsyncClient:

@@ -17,7 +17,7 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.engine.sglang.control import Loop
+from runners.engine.remote import Loop
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from runners.engine.protocol import looking
-from runners.engine.sglang.control import Loop
+from runners.engine.remote import Loop
 
 
 def test_whoever_waits_for_servers_can_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is cancelled, and what the look raised comes out; without a look the wait is as long as the work."""
-    monkeypatch.setattr("runners.engine.sglang.control.LOOK", 0.01)
+    monkeypatch.setattr("runners.engine.remote.LOOK", 0.01)
     ended: list[str] = []
 
     async def answers() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Ended, Request, TokenSampling
+from runners.engine.remote import Loop
 from runners.engine.sglang import control, rounds
-from runners.engine.sglang.control import Loop, lost
+from runners.engine.sglang.control import lost
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
