@@ -190,7 +190,7 @@ def read_pages(stars: Mapping[str, float], verdict: StudyVerdict) -> list[str]:
     """What the README's block says that the report does not, and what EVIDENCE's table says of significance or order."""
     found = []
     block = readme.text()
-    if not block.startswith(" ".join(sentences(verdict))):
+    if not block.startswith(next(iter(sentences(verdict)))):
         found.append("the README has other sentences")
     if starred(block) != set(stars):
         found.append("the README has other stars")

@@ -18,7 +18,6 @@ import polars as pl
 from benchmarks import tables
 from benchmarks.pictures import draw_pictures
 from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
-from reodsl.numbers.shares import in_percent
 
 README = ROOT / "README.md"
 
@@ -32,40 +31,20 @@ def keep(run: Path) -> None:
 
 
 def text() -> str:
-    """Return the verdict, and a row for each arm: its paired difference, then each seed.
-
-    `±` is one standard deviation over seeds; brackets are intervals over seeds and questions.
-    """
-    seeds = read_rows("study_seeds")
-    rows = []
-    for row in read_rows("study"):
-        each = sorted((one for one in seeds if one["arm"] == row["arm"]), key=lambda one: int(one["seed"]))
-        rows.append(
-            (
-                row["arm"],
-                difference(row),
-                with_deviation(row, "reg"),
-                f"{float(row['reg_plain']):.1f}",
-                f"{with_deviation(row, 'accuracy', 100)}%",
-                f"{float(row['length']):.1f}",
-                ", ".join(in_percent(float(one["accuracy"]), 1) for one in each),
-                ", ".join(f"{float(one['reg']):.1f}" for one in each),
-            )
+    """Return what the study found, and a row for each arm; brackets are intervals over seeds and questions."""
+    rows = [
+        (
+            row["arm"],
+            difference(row),
+            f"{with_deviation(row, 'accuracy', 100)}%",
+            f"{float(row['length']):.1f}",
         )
-    several = len({one["seed"] for one in seeds})
-    head = [
-        f"mean of {several} seeds",
-        *(
-            ">REG vs. vanilla [95% interval]",
-            ">REG ± SD",
-            ">REG, plain frontier",
-            ">accuracy ± SD",
-            ">length",
-        ),
-        *("accuracy by seed", "REG by seed"),
+        for row in read_rows("study")
     ]
-    sentences = json.loads((tables.KEPT / "study_verdict.json").read_text())["sentences"]
-    return f"{' '.join(sentences)}\n\n" + markdown(head, rows)
+    seeds = len({row["seed"] for row in read_rows("study_seeds")})
+    head = [f"mean of {seeds} seeds", ">REG vs. vanilla [95% interval]", ">accuracy ± SD", ">tokens"]
+    found, *_, rests_on = json.loads((tables.KEPT / "study_verdict.json").read_text())["sentences"]
+    return f"{found} {rests_on}\n\n{markdown(head, rows)}"
 
 
 def with_deviation(row: Mapping[str, str], measure: str, scale: float = 1.0) -> str:

@@ -24,7 +24,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 MOVES = runpy.run_path(str(ROOT / "docs" / "site" / "moved.py"))
 WORDS = {
-    "README.md": 1150,
+    "README.md": 800,
+    "landing.md": 300,
     "EVALUATE.md": 1500,
 }
 """The most words that a page may have, as `wc -w` counts them: these only go down."""
@@ -144,21 +145,6 @@ def test_the_cookbook_shows_what_is_printed(
 @pytest.mark.parametrize(("where", "text"), blocks("python"))
 def test_python_in_a_document_is_python(where: str, text: str) -> None:
     compile(text, where, "exec")
-
-
-def test_the_diagnostic_of_the_readme_is_what_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from reodsl.diagnostics.render import render
-
-    text = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
-    place = tmp_path / "specs" / "qwen3_4b_reo_exp.reo"
-    place.parent.mkdir()
-    place.write_text(text.replace("to: 32K tokens, n: n)", "to: 64K tokens, n: n)"))
-    monkeypatch.chdir(tmp_path)
-    found = check_file("specs/qwen3_4b_reo_exp.reo")
-    wrong = tuple(each for each in found.diagnostics if each.code == "E0402")
-    assert render(wrong, found.sources).strip() in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("where", "text"), blocks("reo"))
