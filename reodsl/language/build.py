@@ -19,7 +19,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Boxed, Code, Data, File, Generated, HubData, LastNumber, PackageData, Whole
 from reodsl.ir.expression import Constant
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.model import Hub, Model, Package
+from reodsl.ir.model import Hub, Model
 from reodsl.ir.reward import (
     Budgets,
     DenseReward,
@@ -148,7 +148,7 @@ DATA_SOURCES: dict[str, type[IR]] = {
     "hub": HubData,
     "package": PackageData,
 }
-"""Sources of data by kind. A hub and a package hold models as well."""
+"""Sources of data by kind. A hub holds models as well."""
 
 
 def data(record: Record) -> Data:
@@ -210,7 +210,6 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
     "data": data,
     "hub": partial(build, Hub),
     "optim": optimizer,
-    "package": partial(build, Package),
     "traces": fold_traces,
     "wording": wording,
 }

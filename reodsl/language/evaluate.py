@@ -684,6 +684,8 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
         )
     name = arg.name.name
     if name not in kind.fields:
+        if gone := refuse_dropped(f"{kind.name}({name}: …)", arg.name.span):
+            ctx.refuse(gone)
         ctx.fail(
             "E0310",
             f"`{kind.name}` has no argument `{name}`",

@@ -6,7 +6,6 @@ revision in the local cache; a package is its installed version.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.model import Served
-from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
+from reodsl.ir.names import DATA_FILES, PART, REPO, REVISION
 from reodsl.store.consent import content_of, is_code
 from reodsl.store.files import (
     hash_plain,
@@ -214,7 +213,7 @@ def is_unread(payload: Mapping[str, Any]) -> bool:
         each
         for source in sources
         if isinstance(source, Mapping)
-        for name in ("path", "content", "copy")
+        for name in ("path", "copy")
         for each in (source[name] if isinstance(source.get(name), list) else [source.get(name)])
     )
     return any(map(_is_unread, marks))
@@ -281,9 +280,7 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
             trees = [prints.tree(copy) for copy in copies]
             return {**named, "copy": trees[0] if len(trees) == 1 else trees}
         case "package":
-            named = {**source, "version": package_version(source["package"])}
-            inside = package_file(source["package"], source["file"]) if "file" in source else None
-            return named if inside is None else {**named, "content": _sum(prints.file(inside))}
+            return {**source, "version": package_version(source["package"])}
         case "served":
             # Only its tokenizer is read here; tasks that ask it name the model.
             inner = source["tokenizer"]
@@ -324,8 +321,6 @@ def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
         case "hub":
             copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
             return bool(copies or hub_snapshot(hub_kind, source["repo"], source.get("revision")))
-        case "package" if "file" in source:
-            return package_file(source["package"], source["file"]) is not None
         case "package":
             return package_version(source["package"]) is not None
     return True
@@ -391,26 +386,6 @@ def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
     """Return the commit of a revision in the local cache; the revision itself if it is not there."""
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision
-
-
-def package_file(package: str, name: str) -> Path | None:
-    """Return a file inside an installed package, by its distribution or import name, without importing it.
-
-    None if it is missing, or the name leads out of the package.
-    """
-    module = package.replace("-", "_")
-    if not PACKAGE.holds(package) or not WEIGHTS.holds(name) or not module.isidentifier():
-        return None
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        # A module that says nothing of where it is from, or whose finder fails.
-        return None
-    for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
-        path = folder / name
-        if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
-            return path
-    return None
 
 
 def package_version(package: str) -> str | None:

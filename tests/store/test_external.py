@@ -134,20 +134,6 @@ def test_every_local_copy_of_a_data_set_counts(tmp_path: Path, monkeypatch: pyte
     assert seen(task, tmp_path) not in (alone, both)
 
 
-def test_weights_of_a_package_are_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "site" / "some_weights"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    source = {"kind": "package", "package": "some-weights", "file": "w.gguf"}
-    task = Task("m", "model", {"model": {"source": source}, "seed": 0}, {})
-    absent = seen(task, tmp_path)
-    (package / "w.gguf").write_text("1")
-    first = seen(task, tmp_path)
-    (package / "w.gguf").write_text("2")
-    assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3
-
-
 def test_what_no_run_reads_is_no_part_of_a_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("weights")
     source = {"kind": "folder", "path": "."}

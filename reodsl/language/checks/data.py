@@ -23,15 +23,8 @@ from reodsl.language.reward.selection import find_questions
 from reodsl.language.values import Record, Value, list_records
 
 SIGNED = re.compile(r"[+-][0-9]+$")
-PACKAGE_DATA = ("task", "count", "seed")
-FOREIGN: dict[str, dict[str, tuple[str, ...]]] = {
-    "model": {
-        "hub": ("name", "split", "columns"),
-        "package": (*PACKAGE_DATA, "options", "split", "traces"),
-    },
-    "data": {"package": ("file",)},
-}
-"""Settings of a source that are of another use than that of models, or of data."""
+_HUB_DATA = ("name", "split", "columns")
+"""Settings of `hub(…)` that are of data, and not of models."""
 _UNTRACED = {
     "python": (
         "Python's",
@@ -49,16 +42,11 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
         yield from _check_tokenizer(tokenizer)
     for model in program.list_kind("model").values():
         source = model.sub("source")
-        if source is not None and source.kind == "package" and source.get("file") is None:
-            yield _report_missing(source, "a model", ["file"])
-        yield from _check_foreign("model", source)
+        if source is not None and source.kind == "hub":
+            yield from _check_hub(source)
     for data in program.list_kind("data").values():
-        for package in list_records(data, "source"):
-            missing = [name for name in PACKAGE_DATA if package.get(name) is None]
-            if package.kind == "package" and missing:
-                yield _report_missing(package, "data", missing)
-            yield from _check_foreign("data", package)
-            drawn, view = package.sub("task"), View(package)
+        for source in list_records(data, "source"):
+            drawn, view = source.sub("task"), View(source)
             if drawn is not None and drawn.kind != "task" and "traces" in view:
                 asked, help = _UNTRACED[drawn.kind]
                 message = f"`traces` writes solutions of a `task`, and these questions are {asked}"
@@ -75,17 +63,13 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
         yield from _check_patterns(data)
 
 
-def _check_foreign(use: str, source: Record | None) -> Iterator[Diagnostic]:
-    """Report E0521: settings of a model's source that are of data, or the other way round."""
-    if source is None:
-        return
-    uses = {"model": "a model", "data": "data"}
-    other = uses["data" if use == "model" else "model"]
-    for setting in (View(source)[name] for name in FOREIGN[use].get(source.kind, ())):
+def _check_hub(source: Record) -> Iterator[Diagnostic]:
+    """Report E0521: settings of a model's source that are of data."""
+    for setting in (View(source)[name] for name in _HUB_DATA):
         if setting.given:
             yield setting.error(
                 "E0521",
-                f"`{setting.path}` of `{source.kind}(…)` is of {other}, and this is the source of {uses[use]}",
+                f"`{setting.path}` of `hub(…)` is of data, and this is the source of a model",
                 "has no effect",
                 help=f"take `{setting.path}` out",
             )
@@ -103,16 +87,6 @@ def _check_patterns(data: Record) -> Iterator[Diagnostic]:
                     help="write it in the dialect of Rust's `regex`, without look-around and back-references; "
                     'a text before the answer is simpler as `after("…")`',
                 )
-
-
-def _report_missing(source: Record, what: str, names: list[str]) -> Diagnostic:
-    return error(
-        "E0310",
-        f"`package` needs {', '.join(f'`{name}`' for name in names)} to be {what}",
-        source.span,
-        f"no `{names[0]}`",
-        help='write `package("…", ' + ", ".join(f"{name}: …" for name in names) + ")`",
-    )
 
 
 def _check_task(task: Record) -> Iterator[Diagnostic]:
