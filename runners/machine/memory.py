@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.machine import devices_of
-from reodsl.price.memory import WHOLE, Recipe, Sizes, activation_bytes, from_config, state_bytes
+from reodsl.price.memory import WHOLE, Recipe, Sizes, activation_bytes, state_bytes
 from reodsl.price.show import memory
 
 SAID = (
@@ -39,100 +37,66 @@ def there_is(device: torch.device) -> str:
     return f"the machine has {memory(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}"
 
 
-def _words(fault: BaseException) -> str:
-    return first_line(fault, "no more memory")
+Explanation = tuple[str, Sequence[str], str]
+"""Words for what was being done, notes on the memory it takes, and advice."""
 
 
 @contextmanager
-def explain_generation_oom(doing: str, device: str, cache_bytes: float) -> Iterator[None]:
-    """Run a piece of generation, `doing` in words. Raises E0816 when memory runs out."""
+def explain_oom(code: str, device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
+    """Run the block, and raise `code` with the explanation when memory runs out in it."""
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
         if not exhausted(fault):
             raise
-        notes = [_words(fault), f"caches of keys and values may have {memory(cache_bytes)}"]
+        doing, notes, help = explain()
         raise problem(
-            "E0816",
-            f"memory ran out while {doing}",
-            where=device,
-            notes=[*notes, there_is(torch.device(device))],
-            help="shorten the longest response, see what else uses the device, or write `engine = sglang`",
+            code,
+            f"memory ran out {doing}",
+            where=str(device),
+            notes=[first_line(fault, "no more memory"), there_is(device), *notes],
+            help=help,
         ) from fault
 
 
-@contextmanager
-def explain_training_oom(
-    config: Any,
+def explain_training(
+    sizes: Sizes | None,
     device: torch.device,
-    ids: Tensor | None,
-    bound: int,
-    doing: str = "in the optimizer's step",
-    lengths: Sequence[int] = (),
+    doing: str,
     recipe: Recipe = WHOLE,
-) -> Iterator[None]:
-    """Run the passes of a micro-batch, `ids` [rows, width], or without one what `doing` says; `config` is the model's.
-
-    Packed sequences are one row, and `lengths` theirs. `recipe` says what training keeps. Raises E0937 when memory runs
-    out; nothing has been changed by then.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as fault:
-        if not exhausted(fault):
-            raise
-        notes = [
-            _words(fault),
-            *_numbers(from_config(config.to_dict()), device, ids, recipe),
-            "the last saved step is kept, and nothing of this one",
-        ]
-        if ids is None:
-            message = f"memory ran out {doing}"
-            options = (*lines_that_save(device, recipe), "take more GPUs in `cluster`, or a smaller model")
-            advice = ("write " if len(options) > 1 else "") + ", ".join(options)
-        else:
-            rows, width = ids.shape
-            count, longest = (len(lengths), max(lengths)) if lengths else (rows, width)
-            shape = f"{count} packed sequences, {width}" if lengths else f"{rows} x {width}"
-            message = f"memory ran out on a micro-batch of {shape} tokens"
-            smaller = max(longest + 1, min(bound, rows * width) // 2)
-            saving = ("`checkpointing = on`", *lines_that_save(device, recipe))
-            advice = (
-                f"write `microbatch = {smaller} tokens` or less, which is {bound} now"
-                if count > 1
-                else "a single sequence is too long: write "
-                + ", ".join((*saving, "shorten `max_tokens`, or take more GPUs"))
+    rows: int = 0,
+    tokens: int = 0,
+    bound: int = 0,
+) -> Explanation:
+    """Explain what a model and its training keep, and beside it a micro-batch of `rows`, `tokens` with their padding."""
+    notes = ["the last saved step is kept, and nothing of this one"]
+    if sizes is not None and (here := devices_of(None)) is not None:
+        state = memory(state_bytes(sizes, here, recipe))
+        notes.insert(0, f"weights, gradients and moments are {state}, over all devices together")
+        if tokens:
+            plain, little = (
+                memory(activation_bytes(sizes, replace(here, microbatch=tokens, recompute=again), tokens))
+                for again in (False, True)
             )
-        raise problem("E0937", message, where=str(device), notes=notes, help=advice) from fault
-
-
-def lines_that_save(device: torch.device, recipe: Recipe) -> list[str]:
-    """Return the lines of a recipe that would make its state smaller."""
-    if recipe.adapters is not None:
-        return []
-    lines = ["`lora { rank = 32 }`"]
-    if device.type == "cpu":
-        lines.append("`algorithm = muon`, which keeps one moment")
-    elif not recipe.on_host:
-        lines.append("`optim { on = host }`")
-    return lines
-
-
-def _numbers(sizes: Sizes | None, device: torch.device, ids: Tensor | None, recipe: Recipe) -> list[str]:
-    """Return what the parts are expected to take, and what there is."""
-    notes = [there_is(device)]
-    here = devices_of(None)
-    if sizes is None or here is None:
-        return notes
-    if ids is not None:
-        tokens = ids.numel()
-        plain = activation_bytes(sizes, replace(here, microbatch=tokens), tokens)
-        little = activation_bytes(sizes, replace(here, microbatch=tokens, recompute=True), tokens)
-        notes.append(
-            f"{tokens} tokens keep about {memory(plain)} in float32, {memory(little)} with `checkpointing = on`,"
-            " half of that in bfloat16"
+            kept = f"{tokens} tokens keep about {plain} in float32, {little} with `checkpointing = on`"
+            notes.insert(0, f"{kept}, half of that in bfloat16")
+    if rows > 1:
+        return (
+            doing,
+            notes,
+            f"write `microbatch = {min(bound, tokens) // 2} tokens` or less, which is {bound} now",
         )
-    notes.append(
-        f"weights, gradients and moments are {memory(state_bytes(sizes, here, recipe))}, over all devices together"
+    lines = ["`checkpointing = on`, which computes again in place of keeping"] if rows else []
+    if recipe.adapters is None:
+        lines.append("`lora { rank = 32 }`")
+        if device.type == "cpu":
+            lines.append("`algorithm = muon`, which keeps one moment")
+        elif not recipe.on_host:
+            lines.append("`optim { on = host }`")
+    return (
+        doing,
+        notes,
+        f"write {', '.join(lines)}, " * bool(lines)
+        + "take more GPUs in `cluster`, or "
+        + ("shorten `max_tokens`" if rows else "take a smaller model"),
     )
-    return notes

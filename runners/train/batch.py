@@ -218,11 +218,6 @@ class MicroBatch:
     targets: Tensor
     sequences: PackedSequences | None = None
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Return the lengths of packed sequences; none if they are padded."""
-        return () if self.sequences is None else self.sequences.lengths
-
 
 def packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
     """Return rows as a micro-batch without padding. Without rows it is a single token from which nothing is learnt."""

@@ -26,7 +26,7 @@ from reodsl.price.memory import Recipe, from_config
 from reodsl.store.live import add_step, begin_steps
 from runners.data.draws import purpose
 from runners.machine.clock import peak_memory
-from runners.machine.memory import explain_training_oom
+from runners.machine.memory import explain_oom, explain_training
 from runners.models.bounds import require_same_tokens
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
 from runners.models.tensors import Stored
@@ -141,8 +141,9 @@ def _place_model(
     """Return a model on this process's device, with adapters if asked, and its pass."""
     device = torch.device(job.resources.device)
     seed = purpose(job.task.work["seed"], "lora", job.task.work["index"])
-    words = "while weights were put on the device"
-    with explain_training_oom(load_config(folder), device, None, 0, words):
+    sizes = from_config(load_config(folder).to_dict())
+    doing = "while weights were put on the device"
+    with explain_oom("E0937", device, lambda: explain_training(sizes, device, doing)):
         return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from reodsl.diagnostics import problem
 from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
-from runners.machine.memory import explain_training_oom
+from runners.machine.memory import Explanation, explain_oom, explain_training
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import activate_flash, fuse, pack, packs
 from runners.train.batch import (
@@ -249,10 +249,16 @@ class Learner:
 
     def explain_oom(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
         """Say what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
-        ids, lengths = (None, ()) if part is None else (part.ids, part.lengths)
-        return explain_training_oom(
-            self.model.config, self.device, ids, self.bound, lengths=lengths, recipe=self.recipe
-        )
+
+        def explain() -> Explanation:
+            sizes, device, recipe = self.sizes, self.device, self.recipe
+            if part is None:
+                return explain_training(sizes, device, "in the optimizer's step", recipe)
+            rows, tokens = len(part.columns), part.ids.numel()
+            doing = f"on a micro-batch of {rows} rows, {tokens} tokens"
+            return explain_training(sizes, device, doing, recipe, max(rows, 1), tokens, self.bound)
+
+        return explain_oom("E0937", self.device, explain)
 
     def rest(self) -> None:
         """Let go of gradients, and of what the allocator keeps for later where an engine is on the device too."""

@@ -15,7 +15,7 @@ from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from reodsl.store.consent import read_code
 from runners.engine.protocol import Generation, Inserted
-from runners.machine.memory import explain_training_oom
+from runners.machine.memory import explain_oom
 from runners.train.agreement import Disagreement
 from runners.train.batch import spread_batch
 from runners.train.gather import batch_of, score
@@ -180,9 +180,7 @@ def fail(job: Job, ranks: Ranks) -> None:
 
 def full(job: Job, ranks: Ranks) -> None:
     """The second process runs out of memory in a micro-batch, while the first one waits for its gradients."""
-    with explain_training_oom(
-        small_model().config, torch.device("cpu"), torch.zeros(2, 20, dtype=torch.long), BOUND
-    ):
+    with explain_oom("E0937", torch.device("cpu"), lambda: ("on a micro-batch", [], "")):
         if not ranks.first:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ranks.wait()

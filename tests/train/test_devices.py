@@ -9,7 +9,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
-from runners.machine.memory import explain_training_oom
+from runners.machine.memory import explain_oom
 from runners.train import ppo_stage as module
 from runners.train.batch import GPU_TOKENS, token_bound
 from runners.train.follower import FollowerJob
@@ -190,9 +190,7 @@ def test_memory_that_runs_out_there_is_told_with_the_devices_numbers():
     with (
         simulated(),
         pytest.raises(Exception, match="memory ran out on a micro-batch") as caught,
-        explain_training_oom(
-            small_model().config, torch.device(NAME), torch.zeros(2, 8, dtype=torch.long), 16
-        ),
+        explain_oom("E0937", torch.device(NAME), lambda: ("on a micro-batch", [], "")),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     assert "the device has 8 GiB, of which 4 GiB are free" in caught.value.diagnostics[0].notes

@@ -10,51 +10,50 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.price.memory import Recipe
-from runners.machine.memory import exhausted, explain_training_oom, lines_that_save, there_is
+from reodsl.price.memory import Recipe, from_config
+from runners.machine.memory import exhausted, explain_oom, explain_training, there_is
 from runners.train import run
+from runners.train.batch import TrainBatch
+from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import sft
 
-CONFIG = small_model().config
 CPU = torch.device("cpu")
+OUT = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def told(ids, fault=None, bound=64, lengths=()):
-    with pytest.raises(Problem) as caught, explain_training_oom(CONFIG, CPU, ids, bound, lengths=lengths):
-        raise fault or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+def told(rows, length, fault=OUT):
+    """What a pass over some rows says where it runs out of memory, with 64 tokens at once."""
+    learner = Learner.of(small_model(), (), 0.0, microbatch=64)
+    batch = TrainBatch.of([[3]] * rows, [[4] * length] * rows)
+    (part,) = learner.microbatches(batch, 1, learner.deal(batch))
+    with pytest.raises(Problem) as caught, learner.explain_oom(part):
+        raise fault
     (found,) = caught.value.diagnostics
     assert found.code == "E0937"
     return found
 
 
 def test_rows_that_are_too_many_are_halved(refusal):
-    found = told(torch.zeros((4, 16), dtype=torch.long))
+    found = told(4, 15)
     refusal(
         "train/E0937.txt", Problem(found), (there_is(CPU), "the machine has SO MUCH"), task="tiny.train.s1"
     )
-    assert found.message == "memory ran out on a micro-batch of 4 x 16 tokens"
-    assert found.help == "write `microbatch = 32 tokens` or less, which is 64 now"
+    assert found.message == "memory ran out on a micro-batch of 4 rows, 60 tokens"
+    assert found.help == "write `microbatch = 30 tokens` or less, which is 64 now"
     assert "Tried to allocate 2.00 GiB" in found.notes[0]
     assert "the machine has" in found.notes[1]
-    # 64 tokens x 2 layers x (4 x 32 + 2 x 32 + 2 x 16 + 3 x 48) numbers of 4 bytes, and 8 bytes a token and word.
-    assert f"{(64 * 2 * 368 * 4 + 8 * 64 * 23) / 2**20:.3g} MiB in float32" in found.notes[2]
+    # 60 tokens x 2 layers x (4 x 32 + 2 x 32 + 2 x 16 + 3 x 48) numbers of 4 bytes, and 8 bytes a token and word.
+    assert f"{(60 * 2 * 368 * 4 + 8 * 60 * 23) / 2**20:.3g} MiB in float32" in found.notes[2]
 
 
 def test_a_single_sequence_and_the_optimizer_have_their_own_advice():
-    assert "checkpointing = on" in (told(torch.zeros((1, 64), dtype=torch.long)).help or "")
-    assert "optimizer" in told(None, MemoryError()).message
-
-
-def test_packed_sequences_are_told_of_by_their_number_and_the_longest_stays_whole():
-    packed = torch.zeros((1, 60), dtype=torch.long)
-    found = told(packed, lengths=(10, 10, 40))
-    assert found.message == "memory ran out on a micro-batch of 3 packed sequences, 60 tokens"
-    assert found.help == "write `microbatch = 41 tokens` or less, which is 64 now"
-    assert (
-        told(packed, lengths=(20, 20, 20)).help == "write `microbatch = 30 tokens` or less, which is 64 now"
-    )
-    assert "checkpointing = on" in (told(packed, lengths=(60,)).help or "")
+    assert "checkpointing = on" in (told(1, 64, MemoryError()).help or "")
+    with (
+        pytest.raises(Problem, match="in the optimizer's step"),
+        Learner.of(small_model(), (), 0.0).explain_oom(),
+    ):
+        raise OUT
 
 
 def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
@@ -81,7 +80,7 @@ def test_what_libraries_say_of_memory_is_known(words: str) -> None:
 
 
 def test_other_errors_pass():
-    with pytest.raises(RuntimeError, match="shapes"), explain_training_oom(CONFIG, CPU, None, 64):
+    with pytest.raises(RuntimeError, match="shapes"), explain_oom("E0937", CPU, lambda: ("", [], "")):
         raise RuntimeError("shapes do not fit")
 
 
@@ -113,13 +112,20 @@ except Problem as caught:
 def test_memory_that_is_really_out_is_told_of():
     assert resource.RLIM_INFINITY
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("E0937 memory ran out on a micro-batch of 200 x 2000 tokens")
+    assert done.stdout.startswith("E0937 memory ran out on a micro-batch of 200 rows, 400000 tokens")
 
 
 def test_what_makes_the_state_smaller_is_named_unless_it_is_there():
-    gpu = torch.device("cuda")
-    assert lines_that_save(gpu, Recipe()) == ["`lora { rank = 32 }`", "`optim { on = host }`"]
-    assert lines_that_save(gpu, Recipe(on_host=True)) == ["`lora { rank = 32 }`"]
-    assert lines_that_save(gpu, Recipe(adapters=100)) == []
-    assert "`lora { rank = 32 }`" in (told(None).help or "")
-    assert "host" not in (told(None).help or "")
+    sizes, gpu, end = (
+        from_config(small_model().config.to_dict()),
+        torch.device("cuda"),
+        "take a smaller model",
+    )
+    for recipe, lines in (
+        (Recipe(), "write `lora { rank = 32 }`, `optim { on = host }`, "),
+        (Recipe(on_host=True), "write `lora { rank = 32 }`, "),
+        (Recipe(adapters=100), ""),
+    ):
+        told = explain_training(sizes, gpu, "", recipe)[2]
+        assert told == f"{lines}take more GPUs in `cluster`, or {end}"
+    assert "host" not in explain_training(sizes, CPU, "")[2]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from reodsl.price.show import memory
 from runners.data.draws import forced_seeds, hash_seeds, wrap_seeds
 from runners.engine.embedded.branches import Branches, answer
 from runners.engine.embedded.cohort import Cohort, prefill
@@ -27,7 +28,7 @@ from runners.engine.protocol import (
     TokenSampling,
     Weights,
 )
-from runners.machine.memory import explain_generation_oom
+from runners.machine.memory import explain_oom
 from runners.models.tensors import read_state
 
 Key = tuple[Request, tuple[int, ...]]
@@ -245,4 +246,8 @@ class EmbeddedEngine:
         return self._held
 
     def _explain_oom(self, doing: str) -> AbstractContextManager[None]:
-        return explain_generation_oom(doing, self._settings.device, self._settings.cache_bytes)
+        caches = f"caches of keys and values may have {memory(self._settings.cache_bytes)}"
+        help = "shorten the longest response, see what else uses the device, or write `engine = sglang`"
+        return explain_oom(
+            "E0816", torch.device(self._settings.device), lambda: (f"while {doing}", [caches], help)
+        )
