@@ -6,6 +6,8 @@ go wrong inside it does so while its line is known, and so that it cannot reach 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,48 +42,33 @@ class OwnLoss:
             "function": code.function,
             "source": code.source.decode("utf-8", "replace"),
         }
-        try:
+        with self._explain():
             self._function: Any = load_function(self._said)
-        except Misuse as failure:
-            raise self._unfit(str(failure)) from None
-        except BaseException as failure:
-            raise self._failed(failure) from None
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
         """Return the weighed and summed loss of a micro-batch; `scores` are as `Learner.logprobs` gives them."""
         if not len(batch.advantages):
             return scores.sum()
-        leaves = scores.detach().requires_grad_()
-        losses, slopes = self._slopes(_tokens(self.method, batch, leaves), leaves, batch.weights)
-        total: Tensor = _Sloped.apply((batch.weights * losses.detach()).sum(), slopes, scores)
-        return total
+        losses, slopes = self._slopes(batch, scores)
+        # The loss, and what is 0 with the slopes that are known.
+        return (batch.weights * losses).sum() + (slopes * (scores - scores.detach())).sum()
 
     def try_it(self, device: torch.device) -> None:
         """Try it on a few tokens of three responses, alone and together. Raises E0744 or E0745 where that goes wrong."""
-        whole = _sample(self.method, device)
-        losses, slopes = self._tried(whole)
+        batch = _sample(self.method, device)
+        losses, slopes = self._try(batch)
         if not bool((slopes != 0).any()):
+            raise self._unfit("no gradient reaches `tokens.logprobs`, so that nothing would be learnt")
+        alone = torch.cat([self._try(batch.select([row]))[0] for row in range(len(_TRIED))])
+        if not torch.allclose(alone, losses, rtol=_ROUNDING, atol=_ROUNDING):
             raise self._unfit(
-                "no gradient reaches `tokens.logprobs`, so that nothing would be learnt",
-                "compute with `tokens.logprobs` itself, without `.detach()`, `.item()` or numpy",
+                f"the losses of three responses are {_shown(alone)} by themselves, and {_shown(losses)} beside each other",
+                "return the loss of each token by itself and by its own response, with no mean over all, which the trainer "
+                "takes, as `loss_mean` says, over a minibatch that is run in parts; and with no chance and no memory",
             )
-        again, _ = self._tried(whole)
-        if not _alike(again, losses):
-            raise self._unfit(
-                "it gives other losses for the same tokens when it is called again",
-                "use no chance and no memory in it: a run that goes on after an interruption would differ",
-            )
-        for row, part in enumerate(losses.split(list(_TRIED))):
-            alone, _ = self._tried(whole.select([row]))
-            if not _alike(alone, part):
-                raise self._unfit(
-                    f"the loss of a response is {_shown(alone)} alone, and {_shown(part)} beside others",
-                    "return the loss of each token by itself and by its own response, without a mean over all: the "
-                    "trainer takes that, as `loss_mean` says, over a minibatch that is run in parts",
-                )
-        self._tried(replace(whole, advantages=torch.zeros_like(whole.advantages)))
+        self._try(replace(batch, advantages=torch.zeros_like(batch.advantages)))
 
-    def _tried(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+    def _try(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         """Return the losses of a batch that stands for one, and their slopes by log-probabilities."""
         old = batch.old
         rows = [old + 0.3 * torch.sin(5 * old)]
@@ -89,70 +76,66 @@ class OwnLoss:
             rows.append(-old / 2)
         if self.method.frozen and self.method.loss.compares_all:
             rows.append(old.square() / 9)
-        leaves = (torch.stack(rows) if len(rows) > 1 else rows[0]).detach().requires_grad_()
-        losses, slopes = self._slopes(_tokens(self.method, batch, leaves), leaves, batch.weights)
-        return losses.detach(), slopes[0] if slopes.ndim > 1 else slopes
+        losses, slopes = self._slopes(batch, torch.stack(rows) if len(rows) > 1 else rows[0])
+        return losses, slopes[0] if slopes.ndim > 1 else slopes
 
-    def _slopes(self, tokens: Tokens, leaves: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of tokens, and the slopes of their weighed sum by `leaves`. Raises E0744 and E0745."""
-        count = len(tokens.advantages)
-        try:
-            with torch.enable_grad():
-                losses = self._function(tokens)
-                if isinstance(losses, Tensor) and type(losses) is not Tensor:
-                    # A class of the user's may do anything at each step below.
-                    losses = losses.as_subclass(Tensor)
-        except BaseException as failure:
-            raise self._failed(failure) from None
-        if not isinstance(losses, Tensor):
-            raise self._unfit(f"it gave {type(losses).__name__}, and not a tensor of {count} losses")
-        if losses.layout != torch.strided or losses.is_nested or losses.device != leaves.device:
+    def _slopes(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the losses of tokens, and the slopes of their weighed sum by the scores. Raises E0744 and E0745."""
+        leaves = scores.detach().requires_grad_()
+        tokens = _tokens(self.method, batch, leaves)
+        with self._explain(), torch.enable_grad():
+            losses, given = self._function(tokens), ""
+            if isinstance(losses, Tensor):
+                # A class of the user's may do anything at each step below.
+                losses = losses if type(losses) is Tensor else losses.as_subclass(Tensor)
+                given = _kind(losses)
+        wanted = [_kind(leaves.new_zeros(len(batch.advantages), dtype=kind)) for kind in _FLOATS]
+        if given not in wanted:
             raise self._unfit(
-                f"it gave a tensor of layout {losses.layout} on {losses.device}, and not of the tokens'",
-                "return one loss for each token, computed from the tensors that it is given",
+                f"it gave {given or type(losses).__name__}, and not {wanted[0]}",
+                "return one loss for each token, computed from the tensors that it is given: no sum and no mean, which the "
+                "trainer takes as `loss_mean` says",
             )
-        if losses.shape != (count,):
-            raise self._unfit(
-                f"it gave a tensor of shape {list(losses.shape)} for {count} tokens, and not [{count}]",
-                "return one loss for each token: no sum and no mean, which the trainer takes as `loss_mean` says",
-            )
-        if losses.dtype not in _FLOATS:
-            raise self._unfit(f"it gave numbers of {losses.dtype}, and not of torch.float32")
         if not losses.requires_grad:
-            raise self._unfit(
-                "its losses are detached: they have no gradient",
-                "compute them from `tokens.logprobs` by torch, outside `torch.no_grad()` and without `.detach()`",
-            )
-        self._require_finite("losses", losses)
-        try:
-            (slopes,) = torch.autograd.grad((weights * losses).sum(), leaves, materialize_grads=True)
-        except BaseException as failure:
-            raise self._failed(failure) from None
+            raise self._unfit("its losses are detached: they have no gradient")
+        self._require_finite("losses", losses.detach())
+        with self._explain():
+            (slopes,) = torch.autograd.grad((batch.weights * losses).sum(), leaves, materialize_grads=True)
         self._require_finite("gradients", slopes)
-        return losses.float(), slopes
+        return losses.detach().float(), slopes
 
     def _require_finite(self, what: str, values: Tensor) -> None:
-        finite = torch.isfinite(values.detach())
-        if not bool(finite.all()):
-            bad = values.detach()[~finite]
+        bad = values[~torch.isfinite(values)]
+        if len(bad):
             raise self._unfit(
                 f"{len(bad)} of {values.numel()} {what} are no finite numbers, the first is {float(bad[0]):g}",
                 "bound what is exponentiated, as in `(tokens.logprobs - tokens.old).clamp(max=20).exp()`, and divide by "
                 "nothing that may be 0",
             )
 
-    def _failed(self, failure: BaseException) -> Problem:
-        if isinstance(failure, KeyboardInterrupt):
-            raise failure
-        said = error_of(failure, self._said)
-        missing = said.get("missing")
-        advice = "mend the line; `docs/OWN_CODE.md` says what the tensors are"
-        if missing is not None:
-            advice = f"install `{missing}` in the environment that runs reodsl; files beside the spec cannot be imported"
-        return problem_at(self.code, said["message"], said.get("line"), advice, said.get("inside") or "")
+    @contextmanager
+    def _explain(self) -> Iterator[None]:
+        """Run the user's code. Raises E0744 at the line where it fails, and E0745 where there is no such function."""
+        try:
+            yield
+        except Misuse as failure:
+            raise self._unfit(str(failure)) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
+            said = error_of(failure, self._said)
+            advice = "mend the line; `docs/OWN_CODE.md` says what the tensors are"
+            if (missing := said.get("missing")) is not None:
+                where = "the environment that runs reodsl; files beside the spec cannot be imported"
+                advice = f"install `{missing}` in {where}"
+            raise problem_at(
+                self.code, said["message"], said.get("line"), advice, said.get("inside") or ""
+            ) from None
 
     def _unfit(
-        self, message: str, help: str = "return one loss for each token, as `docs/OWN_CODE.md` says"
+        self,
+        message: str,
+        help: str = "compute with `tokens.logprobs` by torch, without `.detach()`, and return one loss for each token",
     ) -> Problem:
         line = getattr(getattr(getattr(self, "_function", None), "__code__", None), "co_firstlineno", None)
         return problem(
@@ -163,18 +146,8 @@ class OwnLoss:
         )
 
 
-class _Sloped(torch.autograd.Function):
-    """A number whose slopes by some scores are known."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, slopes: Tensor, scores: Tensor) -> Tensor:
-        ctx.save_for_backward(slopes)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *given: Tensor) -> tuple[None, None, Tensor]:
-        (slopes,) = ctx.saved_tensors
-        return None, None, given[0] * slopes
+def _kind(values: Tensor) -> str:
+    return f"{values.dtype} of shape {list(values.shape)}, {values.layout} on {values.device}"
 
 
 def open_loss(method: Ppo, folder: Path, resources: Resources) -> OwnLoss | None:
@@ -227,10 +200,6 @@ def _sample(method: Ppo, device: torch.device) -> TrainBatch:
         old=old,
         reference=reference,
     ).to(device)
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING)
 
 
 def _shown(values: Tensor) -> str:
