@@ -9,6 +9,7 @@ import os
 import resource
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,8 @@ def processor_seconds() -> float:
     Where the system does not tell of processes that still run (anything but Linux), those that ended count alone.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    alive = _children("self") if _has_children() else ()
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of, alive))
+    below = _time_below("self") if _has_children() else 0.0
+    return time.process_time() + ended.ru_utime + ended.ru_stime + below
 
 
 def _has_children() -> bool:
@@ -57,25 +58,15 @@ def _has_children() -> bool:
     return True
 
 
-def _of(process: str) -> float:
-    """Return the time of a process and those below it; nothing if it is gone."""
-    try:
-        fields = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return 0.0
-    itself = sum(map(int, fields[_SPENT])) / os.sysconf("SC_CLK_TCK")
-    return itself + sum(map(_of, _children(process)))
-
-
-def _children(process: str) -> list[str]:
-    """Return the processes that a process started and that are still there."""
-    children: list[str] = []
-    try:
-        for thread in (_PROCESSES / process / "task").iterdir():
-            children += (thread / "children").read_text().split()
-    except (OSError, ValueError):
-        pass
-    return children
+def _time_below(process: str) -> float:
+    """Return the time of all that a process started and they did, as far as it is still there."""
+    seconds = 0.0
+    for children in _PROCESSES.glob(f"{process}/task/*/children"):
+        with suppress(OSError, ValueError):
+            for child in children.read_text().split():
+                fields = (_PROCESSES / child / "stat").read_text().rpartition(")")[2].split()
+                seconds += sum(map(int, fields[_SPENT])) / os.sysconf("SC_CLK_TCK") + _time_below(child)
+    return seconds
 
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
