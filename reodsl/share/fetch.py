@@ -32,7 +32,7 @@ from reodsl.store.external import (
     hub_cache,
     hub_place,
     hub_snapshot,
-    local_copies,
+    local_copy,
 )
 from reodsl.store.files import write_atomic
 
@@ -54,9 +54,13 @@ class Wanted:
         """Return the patterns of the files that runs read."""
         return list(MODEL_TEXTS if self.texts else _FORMS[self.kind])
 
+    def is_copied(self, folder: Path) -> bool:
+        """Return whether it is a data set with a copy beside the spec."""
+        return self.kind == "datasets" and local_copy(self.repo, folder) is not None
+
     def is_here(self, folder: Path) -> bool:
         """Return whether a run would find it on this machine; `folder` is the spec's."""
-        if self.kind == "datasets" and local_copies(self.repo, folder):
+        if self.is_copied(folder):
             return True
         snapshot = hub_snapshot(self.kind, self.repo, self.revision)
         mark = "tokenizer.json" if self.texts else "*.safetensors"
@@ -64,9 +68,7 @@ class Wanted:
 
     def follows_branch(self, folder: Path) -> Path | None:
         """Return the copy in the cache if no commit is named, so that its hub may have a newer one; else None."""
-        if _COMMIT.fullmatch(self.revision or "") or (
-            self.kind == "datasets" and local_copies(self.repo, folder)
-        ):
+        if _COMMIT.fullmatch(self.revision or "") or self.is_copied(folder):
             return None
         return hub_snapshot(self.kind, self.repo, self.revision)
 

@@ -1,8 +1,8 @@
 """Python and addresses that a spec names: the code that is read, and this user's approvals, one private file each.
 
 Nothing here imports that Python. `FILE.py:FUNCTION` is a plain file in the spec's folder or below it. `MODULE:FUNCTION` is
-what an installed package offers as an entry point of the group `reodsl.python`; what counts is all Python of that package,
-and its version.
+what an installed package offers as an entry point of the group `reodsl.python`; what counts is all Python of that package
+together, and its version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import Python
 from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
-from reodsl.store.files import read_plain, write_atomic
+from reodsl.store.files import read_plain, stat_plain, write_atomic
 
 GROUP = "reodsl.python"
 LOSS = "loss"
@@ -40,16 +40,15 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 class FunctionCode:
     """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a file.
 
-    `checksum` is the SHA-256 of `source`, with the version of the package if it is of one. `beside` is that of the
-    package's other Python files, and `others` their number. What is `free` runs in the trainer's process, unconfined.
+    `checksum` is the SHA-256 of `source`, or of a whole package, which has so many `others` of Python files. What is `free`
+    runs in the trainer's process, unconfined.
     """
 
     name: str
     path: Path
     source: bytes
+    checksum: str
     module: str = ""
-    version: str = ""
-    beside: str = ""
     others: int = 0
     free: bool = False
 
@@ -68,16 +67,6 @@ class FunctionCode:
         """Return the folder of the module's package; None for a file, and for a module that is no package."""
         depth = self.module.count(".") + (self.path.name == "__init__.py")
         return self.path.parents[depth - 1] if self.module and depth else None
-
-    @property
-    def checksum(self) -> str:
-        """Return the SHA-256 of the content."""
-        digest = hashlib.sha256(self.source)
-        if self.module:
-            # A module that is alone has the checksum that it always had.
-            words = [self.module, self.version, *([self.beside] if self.beside else [])]
-            digest.update(f"\0{' '.join(words)}".encode())
-        return digest.hexdigest()
 
 
 def is_code(part: Mapping[str, Any]) -> bool:
@@ -135,7 +124,8 @@ def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
             str(path), "it leads out of the spec's folder", "put the file itself beside the spec, and no link"
         )
     try:
-        return FunctionCode(name, path, read_plain(path, LARGEST_CODE))
+        source = read_plain(path, LARGEST_CODE)
+        return FunctionCode(name, path, source, hashlib.sha256(source).hexdigest())
     except FileNotFoundError:
         raise _unusable(
             str(path),
@@ -162,56 +152,44 @@ def _read_package_code(name: str, module: str) -> FunctionCode:
             if there
             else f"install the package that does, or write FILE.py:{name.rpartition(':')[2]}",
         )
-    path = _module_file(module)
-    try:
-        source = read_plain(path, LARGEST_CODE) if path is not None else None
-    except OSError:
-        source = None
-    if path is None or source is None:
-        raise _unusable(
-            name, f"the module `{module}` has no file that can be read", "install the package anew"
-        )
-    beside, others = _others(name, module.partition(".")[0], path)
+    path, package = _module_file(module), module.partition(".")[0]
+    if path is None:
+        raise _unusable(name, f"the module `{module}` has no file", "install the package anew")
     version = entry.dist.version if entry.dist is not None else ""
-    return FunctionCode(name, path, source, module, version, beside, others)
+    files = _list_python(package)
+    try:
+        source = read_plain(path, LARGEST_CODE)
+        size = sum(stat_plain(file).st_size for _, file in files[:MOST_FILES])
+        if len(files) > MOST_FILES or size > LARGEST_PACKAGE:
+            raise _unusable(
+                name,
+                f"`{package}` has {len(files):,} Python files, and may have {MOST_FILES:,} with "
+                f"{LARGEST_PACKAGE >> 20} MiB together",
+                "put what the spec needs into a package of its own: all of it counts as the function's content",
+            )
+        digest = hashlib.sha256(source + f"\0{module} {version}".encode())
+        for relative, file in files:
+            content = read_plain(file, LARGEST_PACKAGE)
+            digest.update(f"\0{relative} {len(content)}\0".encode() + content)
+    except OSError as failure:
+        raise _unusable(
+            str(failure.filename or path),
+            f"it cannot be read: {failure.strerror}",
+            "install the package anew",
+        ) from None
+    return FunctionCode(name, path, source, digest.hexdigest(), module, max(0, len(files) - 1))
 
 
-def _others(name: str, package: str, path: Path) -> tuple[str, int]:
-    """Return the checksum and the number of a package's Python files except the one at `path`; empty without any.
-
-    An editable package keeps its version as it changes. Raises E0743 for more files, or larger ones, than are read.
-    """
+def _list_python(package: str) -> list[tuple[str, Path]]:
+    """Return a package's Python files by their names in it; none of a module that is no package."""
     spec = importlib.util.find_spec(package)
     folders = [Path(each) for each in (spec.submodule_search_locations if spec is not None else None) or ()]
-    files = sorted(
+    return sorted(
         (file.relative_to(folder).as_posix(), file)
         for folder in folders
         for place, _, names in os.walk(folder)
         for file in (Path(place) / each for each in names if each.endswith(".py"))
-        if file != path
     )
-    if not files:
-        return "", 0
-    size, digest = 0, hashlib.sha256()
-    for relative, file in files if len(files) <= MOST_FILES else ():
-        try:
-            content = read_plain(file, LARGEST_PACKAGE)
-        except OSError as failure:
-            raise _unusable(
-                str(file), f"it cannot be read: {failure.strerror}", "install the package anew"
-            ) from None
-        size += len(content)
-        if size > LARGEST_PACKAGE:
-            break
-        digest.update(f"{relative} {len(content)}\0".encode() + content)
-    if len(files) > MOST_FILES or size > LARGEST_PACKAGE:
-        raise _unusable(
-            name,
-            f"`{package}` has {len(files):,} more Python files, and may have {MOST_FILES:,} with "
-            f"{LARGEST_PACKAGE >> 20} MiB together",
-            "put what the spec needs into a package of its own: all of it counts as the function's content",
-        )
-    return digest.hexdigest(), len(files)
 
 
 def _module_file(module: str) -> Path | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib import metadata
 from itertools import islice
@@ -48,7 +48,6 @@ UNFINISHED = "reodsl-unfinished"
 """Beside a repository's files in the hub's cache: the commit of which not all of them are there yet."""
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
-_UNREAD = "unread "
 _INCIDENTAL = {"served": Served.incidental}
 _NO_ADDRESS = "https://served"
 _RUN_CODE = ("data", "train", "sample", "evaluate")
@@ -61,14 +60,18 @@ class Fingerprints:
     """
 
     def __init__(self, place: Path, most: int | None = None) -> None:
-        """Read the checksums in the file `place`, if it exists. At most `most` bytes of unknown files are read."""
+        """Read the checksums in the file `place`, if it exists.
+
+        At most `most` bytes of unknown files are read, and the files that are too large for it are counted.
+        """
         self.place = place
         self.left = most
+        self.skipped = 0
         self.changed = False
         self.known: dict[str, list[Any]] = read_object(place, _LARGEST_CACHE) or {}
 
     def file(self, path: Path) -> str | None:
-        """Return the SHA-256 of a plain file, or a word for one too large to be read now; None if it cannot be read."""
+        """Return the SHA-256 of a plain file, or a word for a file that is skipped; None if it cannot be read."""
         try:
             stat = stat_plain(path)
             name, seen = str(path.resolve()), _stamp(stat)
@@ -77,7 +80,8 @@ class Fingerprints:
                 return str(entry[-1])
             if self.left is not None:
                 if stat.st_size > self.left:
-                    return f"{_UNREAD}{stat.st_size} {stat.st_mtime_ns}"
+                    self.skipped += 1
+                    return f"unread {stat.st_size} {stat.st_mtime_ns}"
                 self.left -= stat.st_size
             checksum = hash_plain(path)
         except OSError:
@@ -106,23 +110,16 @@ class Fingerprints:
         outward = leads_out(path)
         if outward is not None:
             raise Problem(outward)
-        try:
-            names = sorted(entry.name for entry in _entries(path, path, MOST_ENTRIES))
-        except OSError:
-            return None
-        files = (path / name for name in names if any(fnmatchcase(name, each) for each in patterns))
-        return self._together((each.name, each) for each in files if not each.is_dir())
+        files = _list_files(path, lambda name: any(fnmatchcase(name, each) for each in patterns))
+        return self._together(path, files) if os.path.isdir(path) else None
 
     def tree(self, path: Path) -> str:
         """Return the digest of the names and checksums of all files with questions below a folder. Raises E0959."""
-        files = sorted(_data_files(path))
-        return self._together((each.relative_to(path).as_posix(), each) for each in files)
+        files = _list_files(path, lambda name: Path(name).suffix.lower() in DATA_FILES, _DEEPEST)
+        return self._together(path, files)
 
-    def _together(self, files: Iterable[tuple[str, Path]]) -> str:
-        """Digest named checksums; prefix `unread` if a file was skipped."""
-        prints = {name: self.file(path) for name, path in files}
-        unread = any(_is_unread(each) for each in prints.values())
-        return (_UNREAD if unread else "") + digest(prints)
+    def _together(self, folder: Path, files: Iterable[Path]) -> str:
+        return digest({each.relative_to(folder).as_posix(): self.file(each) for each in sorted(files)})
 
     def save(self) -> None:
         """Store the checksums, if the store exists; losing them only costs time."""
@@ -136,10 +133,6 @@ class Fingerprints:
 
 def _stamp(stat: os.stat_result) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-
-
-def _is_unread(checksum: object) -> bool:
-    return isinstance(checksum, str) and checksum.startswith(_UNREAD)
 
 
 def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
@@ -187,8 +180,8 @@ def leads_out(folder: Path) -> Diagnostic | None:
     return None
 
 
-def _data_files(whole: Path) -> Iterator[Path]:
-    """Yield files with questions below a folder, as deep as a run looks for them; linked folders count too."""
+def _list_files(whole: Path, wants: Callable[[str], bool], deepest: int = 1) -> Iterator[Path]:
+    """Yield the files of a folder, and of so deep folders below it, whose names are wanted; linked folders count too."""
     folders, left = [(whole, 1)], MOST_ENTRIES
     while folders:
         folder, depth = folders.pop()
@@ -199,24 +192,10 @@ def _data_files(whole: Path) -> Iterator[Path]:
         left -= len(entries)
         for entry in entries:
             path = folder / entry.name
-            if path.suffix.lower() in DATA_FILES:
+            if entry.is_dir():
+                folders += [(path, depth + 1)] if depth < deepest and not entry.name.startswith(".") else []
+            elif wants(entry.name):
                 yield path
-            elif depth < _DEEPEST and not entry.name.startswith(".") and entry.is_dir():
-                folders.append((path, depth + 1))
-
-
-def is_unread(payload: Mapping[str, Any]) -> bool:
-    """Return whether a payload from `resolve_sources` contains files that were too large to be read."""
-    whole = [_weights(payload.get("model", {}).get("source", {})), payload.get("base", {})]
-    sources = [*payload.get("data", {}).get("sources", ()), *whole]
-    marks = (
-        each
-        for source in sources
-        if isinstance(source, Mapping)
-        for name in ("path", "copy")
-        for each in (source[name] if isinstance(source.get(name), list) else [source.get(name)])
-    )
-    return any(map(_is_unread, marks))
 
 
 def resolve_sources(
@@ -268,24 +247,21 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
         case "file" | "results":
             path = folder / source["path"]
             checksum = prints.file(path) if path.suffix.lower() in DATA_FILES else None
-            return {**source, "path": f"{_sum(checksum)}{path.suffix}"}
+            return {**source, "path": f"sha256:{checksum}{path.suffix}"}
         case "folder":
-            return {**source, "path": _sum(prints.folder(folder / source["path"]))}
+            return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
         case "hub":
             named = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
-            copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
-            if not copies:
-                return named
-            # The run reads the first that has the split: which it is depends on the files of all.
-            trees = [prints.tree(copy) for copy in copies]
-            return {**named, "copy": trees[0] if len(trees) == 1 else trees}
+            copy = local_copy(source["repo"], folder) if hub_kind == "datasets" else None
+            return named if copy is None else {**named, "copy": prints.tree(copy)}
         case "package":
             return {**source, "version": package_version(source["package"])}
         case "served":
             # Only its tokenizer is read here; tasks that ask it name the model.
             inner = source["tokenizer"]
             if inner["kind"] == "folder":
-                inner = {**inner, "path": _sum(prints.folder(folder / inner["path"], MODEL_TEXTS))}
+                texts = prints.folder(folder / inner["path"], MODEL_TEXTS)
+                inner = {**inner, "path": f"sha256:{texts}"}
             else:
                 inner = _source(inner, folder, prints, hub_kind)
             return {"kind": "served", "tokenizer": inner}
@@ -319,23 +295,17 @@ def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
         case "file" | "folder" | "results":
             return os.path.lexists(folder / source["path"])
         case "hub":
-            copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
-            return bool(copies or hub_snapshot(hub_kind, source["repo"], source.get("revision")))
+            copied = hub_kind == "datasets" and local_copy(source["repo"], folder) is not None
+            return copied or hub_snapshot(hub_kind, source["repo"], source.get("revision")) is not None
         case "package":
             return package_version(source["package"]) is not None
     return True
 
 
-def _sum(checksum: str | None) -> str:
-    """Format a checksum for a payload."""
-    return checksum if checksum is not None and _is_unread(checksum) else f"sha256:{checksum}"
-
-
-def local_copies(repo: str, folder: Path) -> list[Path]:
-    """Return a data set's copies beside the spec and in REODSL_DATA, which a run prefers to the hub's cache, in order."""
-    mirror = os.environ.get("REODSL_DATA")
-    places = [folder / "data", *([Path(mirror)] if mirror else [])]
-    return [place / repo for place in places if os.path.isdir(place / repo)] if REPO.holds(repo) else []
+def local_copy(repo: str, folder: Path) -> Path | None:
+    """Return a data set's copy beside the spec, which a run prefers to the hub's cache; None if there is none."""
+    place = folder / "data" / repo
+    return place if REPO.holds(repo) and place.is_dir() else None
 
 
 def hub_cache() -> Path:

@@ -1,8 +1,8 @@
 """Read questions from Parquet, JSONL, JSON or CSV files of bounded size, on this machine or of a hub's data set.
 
 Bad rows are named by number. Of a hub's data set files come from a local mirror, the hub's cache on this machine, or the hub
-itself. A mirror is a folder of such files under `data/OWNER/NAME` beside the spec, or under the folder that `REODSL_DATA`
-names. Nothing of a data set is executed: loading scripts are not run.
+itself. A mirror is a folder of such files under `data/OWNER/NAME` beside the spec. Nothing of a data set is executed:
+loading scripts are not run.
 
 `datasets` is asked only for what is not on this machine. It guesses the files of a split as this does, but copies them into
 a cache of its own, with pyarrow and pandas, which a mirror is there to do without. Names have their form from `reodsl.ir`.
@@ -299,12 +299,9 @@ def local_files(source: HubData, folder: Path) -> list[Path]:
 
 
 def _places(source: HubData, folder: Path) -> list[Path]:
-    """Return where a copy of the data set may lie: beside the spec, in REODSL_DATA, in the hub's cache."""
-    places = [folder / "data" / source.repo]
-    if os.environ.get("REODSL_DATA"):
-        places.append(Path(os.environ["REODSL_DATA"]) / source.repo)
+    """Return where a copy of the data set may lie: beside the spec, and in the hub's cache."""
     snapshot = hub_snapshot("datasets", source.repo, source.revision)
-    return places if snapshot is None else [*places, snapshot]
+    return [folder / "data" / source.repo, *([] if snapshot is None else [snapshot])]
 
 
 def _split_files(place: Path, source: HubData) -> list[Path]:
@@ -356,7 +353,7 @@ def _missing(source: HubData, why: str) -> Diagnostic:
         where="hub data",
         notes=[
             f"looked for `{source.split}.jsonl`, `{source.split}-*.parquet` and the like in "
-            f"`data/{source.repo}` beside the spec, in $REODSL_DATA and in the hub's cache"
+            f"`data/{source.repo}` beside the spec and in the hub's cache"
         ],
         help=f"where there is a network: `hf download --repo-type dataset {source.repo}{revision} "
         f"--local-dir data/{source.repo}`, then copy that folder beside the spec",

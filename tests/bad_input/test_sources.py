@@ -99,7 +99,6 @@ def trap(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     here = place.folder
     monkeypatch.setenv("HF_HUB_CACHE", str(here / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_DATA", raising=False)
     monkeypatch.setattr("runners.execute.survey.survey", tuple)
     monkeypatch.chdir(here)
     for name in ("pipe", "pipe.jsonl"):

@@ -17,8 +17,7 @@ SOURCE = HubData(repo="owner/name", split="test", columns=Columns(question="prob
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("REODSL_DATA", "HF_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -57,7 +56,7 @@ def test_a_part_of_a_data_set_is_its_own_folder(tmp_path: Path) -> None:
     assert read_hub(part, tmp_path)["answer"].to_list() == ["part"]
 
 
-def test_the_folder_of_the_environment_and_the_cache_are_searched(
+def test_the_cache_and_the_folder_beside_the_spec_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repo = tmp_path / "home" / "hub" / "datasets--owner--name"
@@ -68,8 +67,8 @@ def test_the_folder_of_the_environment_and_the_cache_are_searched(
     pinned = SOURCE.model_copy(update={"revision": "abc123"})
     assert read_hub(pinned, tmp_path)["answer"].to_list() == ["cached"]
     assert local_files(SOURCE.model_copy(update={"revision": "other"}), tmp_path) == []
-    monkeypatch.setenv("REODSL_DATA", str(tmp_path / "mirror"))
     put(tmp_path / "mirror/owner/name/test.jsonl", "mirrored")
+    (tmp_path / "data").symlink_to(tmp_path / "mirror")
     assert read_hub(SOURCE, tmp_path)["answer"].to_list() == ["mirrored"]
 
 

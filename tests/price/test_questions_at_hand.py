@@ -100,7 +100,6 @@ def test_what_a_hub_or_a_package_has_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(folder / "hub"))
-    monkeypatch.delenv("REODSL_DATA", raising=False)
     text = SPEC.replace(
         "generated(chain_easy, count: 4, seed: 1)", 'package("no_such_gym", task: "sums", count: 4, seed: 1)'
     ).replace("generated(chain_easy, count: 4, seed: 1, split: held_out)", 'hub("some/questions")')

@@ -45,7 +45,6 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_DATA", raising=False)
     monkeypatch.delenv("REODSL_STORE", raising=False)
     shutil.copy(SPECS / "qwen3_4b_reo_exp.reo", tmp_path / "spec.reo")
     for each in PUBLISHED.values():

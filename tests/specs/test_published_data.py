@@ -135,7 +135,6 @@ PUBLISHED = {
 def nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_DATA", raising=False)
 
 
 def declared(name: str, folder: Path) -> Data:

@@ -34,7 +34,6 @@ TABLE = [("a", "What is 1+1?", f"2{SEPARATOR}$2$"), ("b", "What is 6*7?", "42")]
 def nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_DATA", raising=False)
 
 
 def questions(folder: Path, source: str | None) -> pl.DataFrame:

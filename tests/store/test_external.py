@@ -16,7 +16,6 @@ from reodsl.store.external import (
     Fingerprints,
     hub_revision,
     hub_snapshot,
-    is_unread,
     leads_out,
     resolve_sources,
 )
@@ -111,27 +110,6 @@ def test_a_local_copy_of_a_data_set_is_its_content(tmp_path: Path, monkeypatch: 
     first = seen(task, tmp_path)
     (copy / "train.jsonl").write_text("2")
     assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3
-
-
-def test_every_local_copy_of_a_data_set_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy beside the spec that lacks the split leaves the one in REODSL_DATA to be read."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("REODSL_DATA", str(tmp_path / "mirror"))
-    task = Task(
-        "d", "data", {"data": {"sources": [{"kind": "hub", "repo": "owner/name", "revision": None}]}}, {}
-    )
-    other = tmp_path / "mirror" / "owner" / "name"
-    other.mkdir(parents=True)
-    (other / "train.jsonl").write_text("1")
-    alone = seen(task, tmp_path)
-    beside = tmp_path / "data" / "owner" / "name"
-    beside.mkdir(parents=True)
-    (beside / "test.jsonl").write_text("1")
-    both = seen(task, tmp_path)
-    (other / "train.jsonl").write_text("2")
-    assert len({str(alone), str(both), str(seen(task, tmp_path))}) == 3
-    monkeypatch.delenv("REODSL_DATA")
-    assert seen(task, tmp_path) not in (alone, both)
 
 
 def test_what_no_run_reads_is_no_part_of_a_model(tmp_path: Path) -> None:
@@ -229,8 +207,9 @@ def test_a_folder_with_an_unread_file_is_unread(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("0123456789")
     task = model_task({"kind": "folder", "path": "."})
     few, all_ = Fingerprints(tmp_path / "prints.json", most=5), Fingerprints(tmp_path / "prints.json")
-    assert is_unread(resolve_sources(task, task.payload, tmp_path, few))
-    assert not is_unread(resolve_sources(task, task.payload, tmp_path, all_))
+    keys = [resolve_sources(task, task.payload, tmp_path, each) for each in (few, all_)]
+    assert (few.skipped, all_.skipped) == (1, 0)
+    assert keys[0] != keys[1]
 
 
 def test_a_folder_of_everything_is_refused(
