@@ -9,7 +9,7 @@ import click
 
 from reodsl.cli.options import complete_files
 from reodsl.cli.output import file_to_write, has_error, print_json, show
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import problem
 from reodsl.language import compile_file
 from reodsl.language.suggest import nearest
 from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
@@ -92,62 +92,45 @@ def new_command(
     if listed:
         _list(as_json)
         return
-    if (scheduler is None) != (spec is None):
-        raise click.UsageError("--cluster and --spec go together: --cluster slurm --spec SPEC")
-    if scheduler is not None and spec is not None:
-        if quickstart or (method, model) != ("own", "miniature"):
-            raise click.UsageError(
-                "--cluster writes a job for --spec; leave out --quickstart, --method and --model"
-            )
-        _job(file, scheduler, spec)
-        return
-    if quickstart:
-        _quickstart(file or "quickstart.reo", method, model)
-        return
-    if file is None:
-        raise click.UsageError("name the FILE to write, or ask for --list")
     if as_json:
         raise click.UsageError("--json goes with --list")
-    if file == "-":
-        click.echo(starting_spec(method, model), nl=False)
-        return
-    _write(Path(file), starting_spec(method, model, Path(file).stem))
-    click.echo(f"wrote {file}; next: reodsl plan {file}")
-
-
-def _quickstart(file: str, method: str, model: str) -> None:
-    """Write the README's study, as the package has it."""
-    if (method, model) != ("own", "miniature"):
+    if (scheduler is None) != (spec is None):
+        raise click.UsageError("--cluster and --spec go together: --cluster slurm --spec SPEC")
+    chosen = (method, model) != ("own", "miniature")
+    if spec is not None and (quickstart or chosen):
+        raise click.UsageError(
+            "--cluster writes a job for --spec; leave out --quickstart, --method and --model"
+        )
+    if quickstart and chosen:
         raise click.UsageError("--quickstart has its own methods and model; leave out --method and --model")
-    text = QUICKSTART.read_text(encoding="utf-8")
+    if file is None and not quickstart:
+        raise click.UsageError("name the FILE to write, or `-` for standard output, or ask for --list")
+    file = file or "quickstart.reo"
+    if scheduler is not None and spec is not None:
+        starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
+        text, then = _job(file, scheduler, spec), f"read it, then: {starts} {file}"
+    elif quickstart:
+        text, then = QUICKSTART.read_text(encoding="utf-8"), f"next: reodsl run {file}"
+    else:
+        text, then = starting_spec(method, model, Path(file).stem), f"next: reodsl plan {file}"
     if file == "-":
         click.echo(text, nl=False)
         return
-    _write(Path(file), text)
-    click.echo(f"wrote {file}; next: reodsl run {file}")
+    _write(Path(file), text, is_spec=spec is None)
+    click.echo(f"wrote {file}; {then}")
 
 
-def _job(file: str | None, scheduler: str, spec: str) -> None:
-    """Write the job that runs a spec on its cluster."""
-    if file is None:
-        raise click.UsageError("name the FILE to write, or `-` for standard output")
-
+def _job(file: str, scheduler: str, spec: str) -> str:
+    """Return the job that runs a spec on its cluster."""
     compiled = compile_file(spec)
     if compiled.spec is None or has_error(compiled.diagnostics):
         show(compiled.diagnostics, compiled.sources)
         raise SystemExit(1)
-    text = cluster_job(scheduler, compiled.spec, spec, file)
-    if file == "-":
-        click.echo(text, nl=False)
-        return
-    _create(Path(file), text)
-    starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
-    click.echo(f"wrote {file}; read it, then: {starts} {file}")
+    return cluster_job(scheduler, compiled.spec, spec, file)
 
 
 def _list(as_json: bool) -> None:
-    methods = {name: method.doc for name, method in _METHODS.items()}
-    models = {name: model.doc for name, model in MODELS.items()}
+    methods, models = dict(_METHODS), {name: model.doc for name, model in MODELS.items()}
     if as_json:
         print_json({"methods": methods, "models": models})
         return
@@ -157,9 +140,9 @@ def _list(as_json: bool) -> None:
             click.echo(f"  {name:<{_WIDTH}}  {doc}")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, is_spec: bool) -> None:
     """Write a new file, and its folder. Raises `Problem` E0120 if it exists, E0118 if it cannot be written."""
-    if path.suffix != ".reo":
+    if is_spec and path.suffix != ".reo":
         nameless = path.name.strip(".") in ("", "reo")
         raise problem(
             "E0120",
@@ -167,23 +150,15 @@ def _write(path: Path, text: str) -> None:
             where=str(path),
             help=f"write `{'mine.reo' if nameless else path.with_suffix('.reo')}`",
         )
-    _create(path, text)
-
-
-def _create(path: Path, text: str) -> None:
     place = file_to_write(path, remedy="name a file in another folder")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise _refuse_existing(path) from None
-
-
-def _refuse_existing(path: Path) -> Problem:
-    return problem(
-        "E0120",
-        "this file is there already, and is left as it is",
-        where=str(path),
-        help="name another file, or move that one away",
-    )
+        raise problem(
+            "E0120",
+            "this file is there already, and is left as it is",
+            where=str(path),
+            help="name another file, or move that one away",
+        ) from None

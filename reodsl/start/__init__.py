@@ -25,24 +25,19 @@ _SHIPPED = _HERE / "quickstart.reo"
 # A wheel carries the spec inside the package; a checkout has it among the others.
 QUICKSTART = _SHIPPED if _SHIPPED.exists() else _HERE.parents[1] / "specs" / "quickstart.reo"
 """The README's study."""
-_RUNS = "runs_"
+_NAME = re.compile("[a-z][a-z0-9_]*")
 _DOC = re.compile(r'\A"""(.*?)"""', re.DOTALL)
-_EXPERIMENT = re.compile(r'^experiment (\w+) = (\w+) \{\n  """(.*?)"""', re.MULTILINE | re.DOTALL)
-
-
-class Method(NamedTuple):
-    """A method to start from: its doc, what its experiment changes, and its arm where it has no experiment."""
-
-    doc: str
-    parent: str = "rl"
-    arm: str = ""
+_EXPERIMENT = re.compile(r'^experiment (\w+) = \w+ \{\n  """(.*?)"""', re.MULTILINE | re.DOTALL)
 
 
 class StartModel(NamedTuple):
-    """A model to start from, and how its study evaluates and scores; `vanilla`: its frontier needs vanilla RL."""
+    """A model to start from, the methods of its library by name, and how its study evaluates and scores.
+
+    `vanilla` says that its frontier needs an arm of vanilla RL.
+    """
 
     doc: str
-    methods: Mapping[str, Method]
+    methods: Mapping[str, str]
     imports: str
     base: str
     settings: str
@@ -50,7 +45,7 @@ class StartModel(NamedTuple):
     vanilla: bool
 
 
-_OWN = Method("A reward of one's own: an answer's worth, less a share of its length.")
+_OWN = "A reward of one's own: an answer's worth, less a share of its length."
 _OWN_REWARD = '''
 reward own(cost: number in 0..1) {
   """Right answers earn 1; every answer costs its length, relative to the longest of its group."""
@@ -62,14 +57,12 @@ experiment mine = rl { reward = own(cost: 0.1) }
 '''
 # Their budgets come from the training of another arm, which only an arm can name.
 _OF_ARMS = {
-    "reo_as_printed": Method(
-        "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's training.",
-        arm="rl { reward = std.rewards.reo_as_printed(at: question_min(rollouts: [vanilla])) }",
-    ),
-    "first_budget_alone": Method(
-        "A hard budget for each question, from another arm's training.",
-        arm="rl { reward = std.rewards.first_budget_alone(at: question_min(rollouts: [vanilla])) }",
-    ),
+    name: f"rl {{ reward = std.rewards.{name}(at: question_min(rollouts: [vanilla])) }}"
+    for name in ("reo_as_printed", "first_budget_alone")
+}
+_DOCS = {
+    "reo_as_printed": "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's training.",
+    "first_budget_alone": "A hard budget for each question, from another arm's training.",
 }
 _UNEQUAL = {"pruned": "the second limit has a stage of its own", "gfpo": "GFPO chooses among larger groups"}
 _ASKED = {"l1_exact", "l1_max", "pruned", "opsdc", "saber"}
@@ -77,16 +70,16 @@ _ASKED = {"l1_exact", "l1_max", "pruned", "opsdc", "saber"}
 
 
 def _model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> StartModel:
-    text = (LIBRARY / f"{_RUNS}{name}.reo").read_text(encoding="utf-8")
-    methods = {name: Method(" ".join(doc.split()), parent) for name, parent, doc in _EXPERIMENT.findall(text)}
-    (doc,) = _DOC.findall(text)
-    return StartModel(doc, {"own": _OWN, **methods, **_OF_ARMS}, imports, base, settings, score, vanilla)
+    text = (LIBRARY / f"runs_{name}.reo").read_text(encoding="utf-8")
+    experiments = {name: " ".join(doc.split()) for name, doc in _EXPERIMENT.findall(text)}
+    methods = {"own": _OWN, **experiments, **_DOCS}
+    return StartModel(_DOC.findall(text)[0], methods, imports, base, settings, score, vanilla)
 
 
 MODELS: Mapping[str, StartModel] = {
     "miniature": _model(
         "miniature",
-        "from std.miniature import overthinker, asked_overthinker, chain_suite",
+        "from std.miniature import {base}, chain_suite",
         "overthinker",
         "eval = chain_suite",
         "frontier edge = envelope(of: [base, vanilla], to: 128 tokens)  # existing methods only\n"
@@ -111,62 +104,43 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
 
     `model` is a key of `MODELS` and `method` one of its methods. A name that the text uses gives way to `compare`.
     """
-    place = MODELS[model]
-    start = place.methods[method]
-    root = start.parent
-    while root in place.methods:
-        root = place.methods[root].parent
+    place, arm = MODELS[model], _OF_ARMS.get(method, "")
+    scored = method != "vanilla" or not place.vanilla
+    vanilla = scored and (place.vanilla or bool(arm))
     asked = place.vanilla and method in _ASKED
-    compared = root == "rl" and method != "vanilla"
-    scored = compared or not place.vanilla
-    vanilla = compared and (place.vanilla or bool(start.arm))
     base = f"asked_{place.base}" if asked else place.base
-    plain = f"vanilla {{ base = checkpoint({base}) }}" if asked else "vanilla"
-    if method == "own":
-        body = _OWN_REWARD
-    elif start.arm:
-        body = ""
-    else:
-        body = f"experiment mine = {method} {{\n  # Settings that differ go here, such as: optim {{ lr = 1e-4 }}\n}}"
-    study = f"""study compare {{
-  replicate = seeds
-  {place.settings}
-  arm base = checkpoint({base})
-  {f"arm vanilla = {plain}" if vanilla else ""}
-  arm mine = {start.arm or "mine"}
-  {f'unequal = "{_UNEQUAL[method]}"' if vanilla and method in _UNEQUAL else ""}
-
-  {place.score if scored else ""}
-  report {{
-    table main {{ rows = arms, columns = [accuracy, length{", reg" if scored else ""}] }}
-    chart curves {{ x = budget, y = accuracy, lines = [base, {"vanilla, " if vanilla else ""}mine] }}
-  }}
-}}"""
-    text = f"{body}\n\n{study}"
-    imports = [
-        f"from std.{_RUNS}{model} import {', '.join(['rl', *(each for each in place.methods if each != 'own')])}"
-    ]
-    head = "\n".join(_select_used(each, text) for each in (*place.imports.splitlines(), *imports))
-    fit = re.fullmatch("[a-z][a-z0-9_]*", name) is not None and name.upper() not in KEYWORDS
-    if fit and not _names(name, f"{head} {text}"):
-        text = text.replace("study compare {", f"study {name} {{")
-    text = re.sub(r"\n\s*\n(?=  )", "\n", text)
-    whole = f'"""{start.doc}"""\n{head}\n\nparam seeds: [int] = [1]\n\n{text}\n'
+    by_name = method != "own" and not arm
+    experiment = (
+        f"experiment mine = {method} {{\n  # Settings that differ go here, such as: optim {{ lr = 1e-4 }}\n}}"
+    )
+    words = {
+        "doc": place.methods[method],
+        "imports": place.imports.format(base=base),
+        "model": model,
+        "methods": ", ".join(["rl"] * (not by_name) + ["vanilla"] * vanilla + [method] * by_name),
+        "experiment": experiment if by_name else "" if arm else _OWN_REWARD,
+        "settings": place.settings,
+        "base": base,
+        "vanilla": f"arm vanilla = vanilla {f'{{ base = checkpoint({base}) }}' * asked}" * vanilla,
+        "mine": arm or "mine",
+        "unequal": f'unequal = "{_UNEQUAL[method]}"' if vanilla and method in _UNEQUAL else "",
+        "score": place.score * scored,
+        "columns": "accuracy, length" + ", reg" * scored,
+        "lines": "base, " + "vanilla, " * vanilla + "mine",
+    }
+    text = _fill("study", words | {"name": "compare"})
+    if _NAME.fullmatch(name) and name.upper() not in KEYWORDS and not re.search(rf"\b{name}\b", text):
+        text = _fill("study", words | {"name": name})
+    # Lines of a study that this one lacks are empty.
+    whole = re.sub(r"\n(?: +\n)+", "\n", text)
     result = format_source(source_from_bytes(whole.encode(), "<new>"))
     assert result.text is not None, result.diagnostics
     return result.text
 
 
-def _select_used(clause: str, text: str) -> str:
-    """Return an import with the names that `text` uses alone; empty where it uses none."""
-    module, names = clause.split(" import ")
-    used = [each for each in dict.fromkeys(names.split(", ")) if _names(each.split()[-1], text)]
-    return f"{module} import {', '.join(used)}" if used else ""
-
-
-def _names(name: str, text: str) -> bool:
-    """Return whether `text` has a word, outside of strings, comments and names of the library."""
-    return re.search(rf"(?<!\.)\b{name}\b", re.sub(r'"(?:[^"\\\n]|\\.)*"|#.*', '""', text)) is not None
+def _fill(name: str, words: Mapping[str, object]) -> str:
+    """Return the text of a template with these words."""
+    return Template((_HERE / f"{name}.template").read_text(encoding="utf-8")).substitute(words)
 
 
 JOBS = ("slurm", "kuberay")
@@ -200,5 +174,4 @@ def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
         raise problem("E0122", "a path or a GPU's name has letters that no script can hold", help="rename it")
     if target == "kuberay":
         words["entrypoint"] = json.dumps(words["entrypoint"])
-    template = (_HERE / f"{target}.template").read_text(encoding="utf-8")
-    return Template(template).substitute(words)
+    return _fill(target, words)
