@@ -283,28 +283,16 @@ class Doubts:
         self.failing: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result, and warn of what makes it doubtful.
-
-        That is: questions that are trained and evaluated on, marks of a chat in them, doubtful references, and responses
-        without answers.
-        """
-        kind = self.ready.graph[task_id].kind
-        if self.quiet or kind not in ("data", "evaluate", "train", "sample"):
+        """Take in a result, and warn of what makes it doubtful, such as questions that are trained and evaluated on."""
+        if self.quiet:
             return
-        self._tell(self._failing({task_id: self.ready.store.path(key)}))
-        if kind in ("train", "sample"):
-            return
-        if kind == "evaluate":
-            self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
-            return
-        from reodsl.doubts import overlaps
+        from reodsl.doubts import find_in_results, overlaps
 
         folder = self.ready.store.path(key)
-        self.tables[task_id] = folder
-        diagnostics = [
-            *self._questioned({task_id: folder}),
-            *overlaps(self.ready.graph, self.tables, task_id),
-        ]
+        diagnostics = self._at_lines(find_in_results(self.ready.graph, {task_id: folder}))
+        if self.ready.graph[task_id].kind == "data":
+            self.tables[task_id] = folder
+            diagnostics += overlaps(self.ready.graph, self.tables, task_id)
         self._tell(diagnostics)
 
     def hear(self, event: Event) -> None:
@@ -323,11 +311,11 @@ class Doubts:
         if not ends and task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
             self.failing.add(task.id)
             doubts.append(warn_failing(task, numbers, ()))
-        self._tell([each for each in self._at_lines({task.id: doubts}) if each not in self.shown])
+        self._tell(self._at_lines({task.id: doubts}))
 
     def _tell(self, diagnostics: list[Diagnostic]) -> None:
+        show([each for each in diagnostics if each not in self.shown], self.ready.spec.sources)
         self.shown.update(diagnostics)
-        show(diagnostics, self.ready.spec.sources)
 
     def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
         from reodsl.plan.places import locate_failures
@@ -336,41 +324,16 @@ class Doubts:
         placed = locate_failures(self.ready.spec, self.ready.graph, mine)
         return [each for diagnostics in placed.values() for each in diagnostics]
 
-    def _failing(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Return warnings of tasks at whose responses verifiers or the reward's Python failed."""
-        from reodsl.doubts import find_failing
-
-        return self._at_lines(find_failing(self.ready.graph, folders))
-
-    def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Return warnings of evaluations in which most responses have no answer."""
-        from reodsl.doubts import find_unanswered
-
-        return self._at_lines(find_unanswered(self.ready.graph, folders))
-
     def all(self, results: RunResults, page: Path) -> list[Diagnostic]:
         """Return every doubt about a finished run, the ones already shown among them."""
-        from reodsl.doubts import find_inexact, find_unended, list_left_out, overlaps, unlearnt
+        from reodsl.doubts import find_in_results, find_unended, overlaps, unlearnt
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
-            *self._questioned(folders),
+            *self._at_lines(find_in_results(self.ready.graph, folders)),
             *overlaps(self.ready.graph, folders),
-            *self._at_lines(list_left_out(self.ready.graph, folders)),
-            *self._unanswered(folders),
-            *self._failing(folders),
-            *self._at_lines(find_inexact(self.ready.graph, folders)),
             *find_unended(page.parent),
             *unlearnt(page.parent),
-        ]
-
-    def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Return findings on marks of a chat in questions and on doubtful references, at the lines that read them."""
-        from reodsl.doubts import chats, doubtful
-
-        return [
-            *self._at_lines(chats(self.ready.graph, folders)),
-            *self._at_lines(doubtful(self.ready.graph, folders)),
         ]
 
     def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,23 +37,6 @@ from reodsl.numbers.unsettled import (
 
 Findings = dict[str, list[Diagnostic]]
 """Diagnostics by the id of the task that they are about."""
-
-
-def findings_of(
-    graph: Graph, folders: Mapping[str, Path], kinds: str, read: Callable[[Task, Path], list[Diagnostic]]
-) -> Findings:
-    """Return what `read` finds in the folder of each task of some kinds, named with blanks between them.
-
-    `folders` holds the results by task id.
-    """
-    findings = {}
-    for task in graph.tasks:
-        if task.kind in kinds.split() and task.id in folders:
-            try:
-                findings[task.id] = read(task, folders[task.id])
-            except (OSError, ValueError, pl.exceptions.PolarsError):
-                continue
-    return findings
 
 
 MOST = 0.1
@@ -126,13 +110,9 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     return diagnostics
 
 
-def list_left_out(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return the findings of every training and data set that is done, by its task."""
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        return report_left_out(task, json.loads((folder / FACTS[task.kind]).read_bytes()))
-
-    return findings_of(graph, folders, "train data", read)
+def find_left_out(task: Task, folder: Path) -> list[Diagnostic]:
+    """Return the findings of a training or a data set that is done."""
+    return report_left_out(task, json.loads((folder / FACTS[task.kind]).read_bytes()))
 
 
 _CAUSES = 3
@@ -153,14 +133,10 @@ def warn_failing(task: Task, counts: Mapping[str, float], reasons: Sequence[tupl
     )
 
 
-def find_failing(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Warn of each task at whose responses a verifier or the reward's Python failed."""
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        reasons = count_reasons(list_tables(folder))
-        return [warn_failing(task, count_kinds(reasons), reasons)] if reasons else []
-
-    return findings_of(graph, folders, "train sample evaluate", read)
+def find_failing(task: Task, folder: Path) -> list[Diagnostic]:
+    """Warn of a task at whose responses a verifier or the reward's Python failed."""
+    reasons = count_reasons(list_tables(folder))
+    return [warn_failing(task, count_kinds(reasons), reasons)] if reasons else []
 
 
 LEAST_GRADIENT = 1e-3
@@ -175,20 +151,16 @@ _MARK = re.compile(r"####\s*\S")
 _NUMBER = re.compile(r"[0-9]")
 
 
-def find_unanswered(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return a warning (W0804) for every evaluation in which most responses that ended hold no answer.
+def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
+    """Return a warning (W0804) of each benchmark of an evaluation in which most responses that ended hold no answer.
 
     A response that was cut at the longest length had no chance to answer and counts for nothing.
     """
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        columns = ["benchmark", "response", "finish", "answer"]
-        samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
-        ended = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
-        warnings = (_without(task, str(name), rows) for (name,), rows in ended)
-        return [each for each in warnings if each is not None]
-
-    return findings_of(graph, folders, "evaluate", read)
+    columns = ["benchmark", "response", "finish", "answer"]
+    samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
+    ended = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
+    warnings = (_without(task, str(name), rows) for (name,), rows in ended)
+    return [each for each in warnings if each is not None]
 
 
 def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
@@ -236,19 +208,15 @@ def _advice(ends: list[str]) -> str:
     return '`answer = after("…")` or `answer = regex("…")`'
 
 
-def find_inexact(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return a warning (W0809) of each evaluation whose responses are not exactly what its model would answer."""
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        curves = json.loads((folder / "curves.json").read_bytes())
-        reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
-        return [
-            warning("W0809", _INEXACT[each][0], where=task.id, help=_INEXACT[each][1])
-            for each in reasons
-            if each in _INEXACT
-        ]
-
-    return findings_of(graph, folders, "evaluate", read)
+def find_inexact(task: Task, folder: Path) -> list[Diagnostic]:
+    """Return the warnings (W0809) of an evaluation whose responses are not exactly what its model would answer."""
+    curves = json.loads((folder / "curves.json").read_bytes())
+    reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
+    return [
+        warning("W0809", _INEXACT[each][0], where=task.id, help=_INEXACT[each][1])
+        for each in reasons
+        if each in _INEXACT
+    ]
 
 
 _INEXACT = {
@@ -357,14 +325,10 @@ _LONGEST = 300
 _LINES = 5
 
 
-def chats(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return a warning (W0714) for every table whose questions hold the marks of a known chat format."""
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        table = pl.read_parquet(folder / "questions.parquet", columns=["question"], glob=False)
-        return marks_left(table["question"].drop_nulls().to_list(), task.id)
-
-    return findings_of(graph, folders, "data", read)
+def find_chats(task: Task, folder: Path) -> list[Diagnostic]:
+    """Return a warning (W0714) of a table whose questions hold the marks of a known chat format."""
+    table = pl.read_parquet(folder / "questions.parquet", columns=["question"], glob=False)
+    return marks_left(table["question"].drop_nulls().to_list(), task.id)
 
 
 def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
@@ -389,17 +353,10 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
     ]
 
 
-def doubtful(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return warnings of references that no parser reads (W0716)."""
-
-    def read(task: Task, folder: Path) -> list[Diagnostic]:
-        facts = json.loads((folder / "references.json").read_text("utf-8"))
-        return _unread(facts["unread"], facts["rows"])
-
-    return findings_of(graph, folders, "data", read)
-
-
-def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:
+def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
+    """Return a warning (W0716) of a table with references that no parser reads."""
+    references = json.loads((folder / "references.json").read_text("utf-8"))
+    facts, rows = references["unread"], references["rows"]
     if not facts["count"]:
         return []
     first = facts["first"]
@@ -425,6 +382,28 @@ def _list_lines(lines: Sequence[str], count: int) -> list[str]:
 
 def _answer(row: Mapping[str, Any]) -> str:
     return shorten_text(row["answer"].replace("\x1e", " or "))
+
+
+FINDERS = {
+    "data": (find_chats, find_doubtful, find_left_out),
+    "train": (find_left_out, find_failing),
+    "sample": (find_failing,),
+    "evaluate": (find_unanswered, find_failing, find_inexact),
+}
+"""Functions that look for doubts in a result, by the kind of its task."""
+
+
+def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
+    """Return the doubts about results of tasks; `folders` holds the results by task id.
+
+    What is not there, or cannot be read, is passed over.
+    """
+    findings: Findings = {}
+    for task in graph.tasks:
+        for find in FINDERS.get(task.kind, ()) if task.id in folders else ():
+            with suppress(OSError, ValueError, pl.exceptions.PolarsError):
+                findings.setdefault(task.id, []).extend(find(task, folders[task.id]))
+    return findings
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import render
-from reodsl.doubts import find_unanswered, unlearnt, warn_unanswered_step
+from reodsl.doubts import find_in_results, find_unanswered, unlearnt, warn_unanswered_step
 from reodsl.graph.task import Graph, Task
 
 BOXED = {"verifier": "math", "answer": [{"kind": "boxed"}], "tolerance": 1e-4}
@@ -22,7 +22,7 @@ def warned(folder: Path, rows: list[tuple[str, str, str | None]]) -> list[Diagno
     responses, finish, answers = (list(each) for each in zip(*rows, strict=True))
     table = {"benchmark": ["easy"] * len(rows), "response": responses, "finish": finish, "answer": answers}
     pl.DataFrame(table, schema_overrides={"answer": pl.String}).write_parquet(folder / "samples.parquet")
-    return find_unanswered(Graph((TASK,)), {TASK.id: folder})[TASK.id]
+    return find_unanswered(TASK, folder)
 
 
 def test_responses_in_another_form_are_told_with_what_reads_them(
@@ -59,9 +59,9 @@ def test_as_many_answers_as_not_and_responses_that_were_cut_are_no_reason(tmp_pa
 
 
 def test_what_is_not_there_or_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
-    assert find_unanswered(Graph((TASK,)), {}) == {}
+    assert find_in_results(Graph((TASK,)), {}) == {}
     (tmp_path / "samples.parquet").write_bytes(b"no parquet")
-    assert find_unanswered(Graph((TASK,)), {TASK.id: tmp_path}) == {}
+    assert find_in_results(Graph((TASK,)), {TASK.id: tmp_path}) == {TASK.id: []}
 
 
 def test_a_step_of_training_is_told_of_by_its_share() -> None:

@@ -9,7 +9,7 @@ import polars as pl
 
 from reodsl.diagnostics.render import render
 from reodsl.doubts import find_failing, warn_failing
-from reodsl.graph.task import Graph, Task
+from reodsl.graph.task import Task
 from reodsl.numbers.unsettled import count_reasons, say_counted
 
 TRAIN, EVALUATE = Task("mine.train", "train", {}, {}), Task("mine.eval", "evaluate", {}, {})
@@ -35,7 +35,7 @@ def test_a_reward_that_fails_is_told_with_its_reasons(
             None,
         ],
     )
-    (found,) = find_failing(Graph((TRAIN,)), {TRAIN.id: tmp_path})[TRAIN.id]
+    (found,) = find_failing(TRAIN, tmp_path)
     golden("runs/W0810.txt", render([found], {}) + "\n")
 
 
@@ -57,10 +57,10 @@ def test_how_failures_count_is_said_of_those_that_there_are(tmp_path: Path) -> N
     assert "wrong" not in say_counted({"reward_failures": 2})
     assert "the least reward of its step" in say_counted({"reward_failures": 2, "verifier_failures": 0})
     pl.DataFrame({"unsettled": ["timeout", None]}).write_parquet(tmp_path / "samples.parquet")
-    (found,) = find_failing(Graph((EVALUATE,)), {EVALUATE.id: tmp_path})[EVALUATE.id]
+    (found,) = find_failing(EVALUATE, tmp_path)
     assert "1 answer took the verifier more than its time" in found.message
     assert "count as wrong" in found.notes[-1]
-    assert find_failing(Graph((TRAIN,)), {TRAIN.id: tmp_path / "none"})[TRAIN.id] == []
+    assert find_failing(TRAIN, tmp_path / "none") == []
 
 
 def test_a_failing_step_is_told_before_its_reasons_are_known() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.render import render
-from reodsl.doubts import left_out_counts, list_left_out, report_left_out
+from reodsl.doubts import find_in_results, left_out_counts, report_left_out
 from reodsl.graph.task import Graph, Task
 
 
@@ -71,15 +71,15 @@ def test_nothing_left_out_is_nothing_to_report() -> None:
 
 def test_results_are_read_and_unreadable_ones_passed_over(tmp_path: Path) -> None:
     graph = Graph((PPO,))
-    assert list_left_out(graph, {PPO.id: tmp_path}) == {}
+    assert find_in_results(graph, {PPO.id: tmp_path}) == {PPO.id: []}
     (tmp_path / "train.json").write_text(
         json.dumps({"questions": 3, "left_out_too_long": 21, "ended": "steps"})
     )
-    ((found,),) = list_left_out(graph, {PPO.id: tmp_path}).values()
+    ((found,),) = find_in_results(graph, {PPO.id: tmp_path}).values()
     assert (found.code, found.where) == ("W0807", PPO.id)
     (tmp_path / "train.json").write_text("{")
-    assert list_left_out(graph, {PPO.id: tmp_path}) == {}
-    assert list_left_out(Graph((DATA,)), {DATA.id: tmp_path}) == {}
+    assert find_in_results(graph, {PPO.id: tmp_path}) == {PPO.id: []}
+    assert find_in_results(Graph((DATA,)), {DATA.id: tmp_path}) == {DATA.id: []}
     (tmp_path / "left_out.json").write_text('{"rows": 3, "left_out_repeated": 2}')
-    ((dropped,),) = list_left_out(Graph((DATA,)), {DATA.id: tmp_path}).values()
+    ((dropped,),) = find_in_results(Graph((DATA,)), {DATA.id: tmp_path}).values()
     assert (dropped.code, dropped.where) == ("W0807", DATA.id)

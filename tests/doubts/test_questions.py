@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.doubts import chats, doubtful, marks_left, overlaps
+from reodsl.doubts import find_in_results, marks_left, overlaps
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Marks
@@ -36,7 +36,7 @@ def test_the_warning_stands_at_the_line_of_the_data(tmp_path: Path, refusal: Cal
         (tmp_path / name).mkdir()
         pl.DataFrame({"question": questions}).write_parquet(tmp_path / name / "questions.parquet")
     folders = {name: tmp_path / name for name in ("mine.data", "aime24_questions.data")}
-    found_by_task = chats(graph, folders)
+    found_by_task = find_in_results(graph, folders)
     assert found_by_task["aime24_questions.data"] == []
     (found,) = locate_failures(compiled.spec, graph, found_by_task)["mine.data"]
     assert found.code == "W0714"
@@ -69,8 +69,9 @@ def test_the_warnings_stand_at_the_line_of_the_data(tmp_path: Path, refusal: Cal
     facts = facts_of(tmp_path, ROWS)
     (folder / "references.json").write_text(json.dumps(facts))
     (tmp_path / "other").mkdir()
-    warned = doubtful(graph, {"mine.data": folder, "aime24_questions.data": tmp_path / "other"})
-    assert list(warned) == ["mine.data"]
+    folders = {"mine.data": folder, "aime24_questions.data": tmp_path / "other"}
+    warned = find_in_results(graph, folders)
+    assert warned["aime24_questions.data"] == []
     (unread,) = locate_failures(compiled.spec, graph, warned)["mine.data"]
     assert (unread.code, unread.severity) == ("W0716", "warning")
     line = next(n for n, text in enumerate(SPEC.split("\n"), 1) if text.startswith("data mine"))

@@ -17,7 +17,6 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.doubts import find_inexact
 from reodsl.graph.job import Job, Resources
-from reodsl.graph.task import Graph
 from reodsl.ir.model import Folder, Served
 from runners.engine import served as engine
 from runners.engine.embedded import EmbeddedEngine
@@ -130,7 +129,7 @@ def inexact(made: Job) -> list[str]:
     """What the curves say of themselves, and the warning of it."""
     curves = json.loads((made.out / "curves.json").read_text())
     assert len({json.dumps(curve["inexact"]) for curve in curves.values()}) == 1
-    (told,) = find_inexact(Graph((made.task,)), {made.task.id: made.out})[made.task.id]
+    (told,) = find_inexact(made.task, made.out)
     assert told.code == "W0809"
     words: list[str] = curves["one"]["inexact"]
     return words
@@ -319,7 +318,7 @@ def test_texts_that_are_cut_again_are_told(job: MakeJob, folders: tuple[Path, Pa
         run.evaluate(made)
     curves = json.loads((made.out / "curves.json").read_text())
     assert set(curves["one"]["inexact"]) >= {engine.RETOKENISED, engine.CUT_AGAIN}
-    told = find_inexact(Graph((made.task,)), {made.task.id: made.out})[made.task.id]
+    told = find_inexact(made.task, made.out)
     assert any("were cut at `max_tokens`" in each.message for each in told)
     assert table(made, "samples")["tokens"].max() == 20
 
@@ -387,5 +386,5 @@ def test_two_answers_to_one_greedy_request_are_noted(
         made = asking(job, folders, server)
         run.evaluate(made)
     assert inexact(made) == [engine.UNREPEATABLE]
-    (told,) = find_inexact(Graph((made.task,)), {made.task.id: made.out})[made.task.id]
+    (told,) = find_inexact(made.task, made.out)
     golden("evaluate/W0809.txt", render([told], {}))
