@@ -14,7 +14,14 @@ from reodsl.cli.output import file_to_write, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
-from reodsl.numbers.curves import Curves, common_kind, envelope, misfits, select_benchmarks
+from reodsl.numbers.curves import (
+    Curves,
+    ReferenceFrontier,
+    common_kind,
+    envelope,
+    misfits,
+    select_benchmarks,
+)
 from reodsl.numbers.intervals import Interval
 from reodsl.numbers.reg import REG_TO, RegRow, integration_grid, paper_grid, reg_table
 from reodsl.numbers.responses import (
@@ -116,10 +123,7 @@ def reg_command(
     base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
     reference = frontier_of(frontier, base)
     with name_place(f"{curves} against {frontier}"):
-        faults = misfits(reference, models, base, integration_grid(stop, points), frontier)
-        if faults and not approximate:
-            raise Problem(*faults)
-        edge = select_benchmarks(reference.curves, models.values()) if faults else reference.curves
+        edge, faults = _edge(reference, models, base, integration_grid(stop, points), frontier, approximate)
         table = reg_table(edge, models, stop, points, relative_to, questions)
     mark = "~" if faults else ""
     if as_json:
@@ -129,7 +133,7 @@ def reg_command(
             "kind": table.kind,
             "reg": table.nested(),
             "base": list(reference.base),
-            "approximate": [fault.message for fault in faults],
+            "approximate": list(faults),
         }
         if table.kind == "ended":
             facts["between"] = table.nested("between")
@@ -157,7 +161,7 @@ def reg_command(
         )
         click.echo(f"Beside it stands the difference from {visible(relative_to)}{more}")
     for fault in faults:
-        click.echo(f"~ approximate: {visible(fault.message)}")
+        click.echo(f"~ approximate: {visible(fault)}")
 
 
 @click.command(
@@ -321,7 +325,8 @@ def score_table(
         edge: Curves | Sequence[str] | None = of or None
         faults: tuple[str, ...] = ()
         if frontier is not None:
-            edge, faults = _edge(curves_by_model(responses, points), frontier, base, points, approximate)
+            models, reference = curves_by_model(responses, points), frontier_of(frontier, base)
+            edge, faults = _edge(reference, models, base, points, frontier, approximate)
         rows = score_responses(responses, points, edge, relative_to)
         curves = curves_by_model(responses, points)
     if place is not None:
@@ -384,10 +389,14 @@ def _drawable(path: Path) -> Path:
 
 
 def _edge(
-    models: Mapping[str, Curves], name: str, base: Sequence[str], points: Sequence[int], approximate: bool
+    reference: ReferenceFrontier,
+    models: Mapping[str, Curves],
+    base: Sequence[str],
+    points: Sequence[int],
+    name: str,
+    approximate: bool,
 ) -> tuple[Curves, tuple[str, ...]]:
-    """Return the curves of a frontier, and why it does not fit these responses, which `approximate` lets pass."""
-    reference = frontier_of(name, base)
+    """Return the curves of the frontier `name`, and why it does not fit these models, which `approximate` lets pass."""
     found = misfits(reference, models, base, points, name)
     if found and not approximate:
         raise Problem(*found)

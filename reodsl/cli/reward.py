@@ -32,6 +32,7 @@ from reodsl.ir.reward_text import as_written, expression_text, let_names, track_
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.plan.registry import load_registry
+from reodsl.report.formats import finite
 
 
 @click.command(
@@ -106,7 +107,7 @@ def reward_command(
     check_inputs(chosen.reward, asked)
     facts = _facts(chosen.reward, chosen.advantage, chosen.experiment, asked, tried)
     if as_json:
-        print_json(_finite(facts))
+        print_json(finite(facts))
     else:
         click.echo("\n".join(_lines(facts, chosen.reward, asked, tried)))
     _refuse_endless(chosen.reward, tried)
@@ -162,15 +163,6 @@ def _facts(
         },
         "responses": responses,
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return data as JSON can hold it: numbers that are not finite are null."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[Tried]) -> list[str]:

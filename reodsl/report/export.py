@@ -29,7 +29,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "gap": gap.gap_rows(material),
         "training": material.metrics.select(pl.exclude(f"^{TIMED}$")),
         "selections": material.selections,
-        "budgets": schedules.table(schedules.list_schedules(material)),
+        "budgets": schedules.table(material),
         **_make_study_tables(material),
     }
     return {name: frame for name, frame in frames.items() if frame.height}

@@ -66,3 +66,14 @@ def spread(sd: float | None, digits: int = 1) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 seed`, `3 seeds`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def finite(value: Any) -> Any:
+    """Return data as JSON can hold it: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Chart
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Rule, Schedule, coefficients
@@ -26,23 +27,30 @@ HEIGHT = 280
 
 @dataclass(frozen=True, slots=True)
 class ArmSplits:
-    """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the weights where the reward uses any.
+    """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the rule of the reward's weights if any.
 
-    `error` is (f - S)/S on the frontier of that seed. `questions` holds the budgets of all questions where each has
-    its own; `budgets` is empty then. Beside them `unsolved` questions were dropped, and `unmet` ones have no rollouts.
+    `questions` holds the budgets of all questions if each has its own; `budgets` is empty then. Beside them `unsolved`
+    questions were dropped, and `unmet` ones have no rollouts.
     """
 
     arm: str
     seed: int | None
     source: str
     l_max: int
+    rule: Rule | None
     budgets: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    rule: Rule | None = None
-    error: float | None = None
     questions: tuple[int, ...] = ()
     unsolved: int = 0
     unmet: int = 0
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Return the weight of each budget and of the longest response; none if the reward uses none."""
+        return coefficients(self.rule, self.budgets, self.l_max) if self.rule and self.budgets else ()
+
+    def measure_error(self, material: Material) -> float | None:
+        """Return (f - S)/S on the frontier of that seed."""
+        return _error(material, self.seed, self.budgets, self.l_max) if self.budgets else None
 
 
 def list_schedules(material: Material) -> list[ArmSplits]:
@@ -50,69 +58,49 @@ def list_schedules(material: Material) -> list[ArmSplits]:
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)
-        dense = None if reward is None else reward.dense
-        if reward is None or dense is None or isinstance(dense.split, (Steps, Exits)):
-            continue
-        rule = reward.weight_rule
-        if isinstance(dense.split, Budgets):
-            rows.append(
-                _make_selected(
-                    material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule
-                )
-            )
-            continue
-        for (name, seed), facts in sorted(
-            material.selected.items(), key=lambda item: (item[0][0], item[0][1] or 0)
-        ):
-            if name != arm.name:
-                continue
-            if isinstance(dense.split, OracleBudgets):
-                budgets = tuple(facts["budgets"])
-                rows.append(_make_selected(material, name, seed, "greedy", budgets, facts["l_max"], rule))
-            elif isinstance(dense.split, QuestionBudgets):
-                known = tuple(sorted(b for b in facts["questions"].values() if b is not None))
-                rows.append(
-                    ArmSplits(
-                        name,
-                        seed,
-                        "one a question",
-                        facts["l_max"],
-                        rule=rule,
-                        questions=known,
-                        unsolved=len(facts["questions"]) - len(known),
-                        # Budgets that an earlier version found have one for each question that was asked.
-                        unmet=facts.get("unmet", 0),
-                    )
-                )
+        split = reward.dense.split if reward is not None and reward.dense is not None else None
+        rule = reward.weight_rule if reward is not None else None
+        if isinstance(split, Budgets):
+            rows.append(ArmSplits(arm.name, None, "given", split.l_max, rule, split.budgets))
+        elif isinstance(split, OracleBudgets | QuestionBudgets):
+            seeds = {seed: facts for (name, seed), facts in material.selected.items() if name == arm.name}
+            rows += [
+                _selected(arm.name, seed, rule, seeds[seed])
+                for seed in sorted(seeds, key=lambda each: each or 0)
+            ]
     return rows
 
 
-def table(rows: list[ArmSplits]) -> pl.DataFrame:
-    """Return these rows as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
-    flat: list[dict[str, Any]] = []
-    for row in rows:
-        splits = (*row.budgets, row.l_max) if row.budgets else row.questions
-        weights = row.weights or (None,) * len(splits)
-        for budget, weight in zip(splits, weights, strict=True):
-            flat.append(
-                {
-                    "arm": row.arm,
-                    "seed": row.seed,
-                    "source": row.source,
-                    "budget": budget,
-                    "weight": weight,
-                    "approximation_error": row.error,
-                }
-            )
-    schema = {
+def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str, Any]) -> ArmSplits:
+    """Return what a run selected: budgets on a frontier, or a budget for each question."""
+    if "budgets" in facts:
+        return ArmSplits(arm, seed, "greedy", facts["l_max"], rule, tuple(facts["budgets"]))
+    asked = facts["questions"].values()
+    known = tuple(sorted(each for each in asked if each is not None))
+    # Budgets that an earlier version found have one for each question that was asked.
+    unmet = facts.get("unmet", 0)
+    return ArmSplits(
+        arm, seed, "one a question", facts["l_max"], rule, (), known, len(asked) - len(known), unmet
+    )
+
+
+def table(material: Material) -> pl.DataFrame:
+    """Return a tidy frame, a row a split: arm, seed, source, budget, weight and approximation_error."""
+    rows = [
+        (row.arm, row.seed, row.source, budget, weight, error)
+        for row, error in ((each, each.measure_error(material)) for each in list_schedules(material))
+        for budget, weight in zip_longest(
+            (*row.budgets, row.l_max) if row.budgets else row.questions, row.weights
+        )
+    ]
+    kinds = {
         "arm": pl.String,
         "seed": pl.Int64,
         "source": pl.String,
         "budget": pl.Int64,
         "weight": pl.Float64,
-        "approximation_error": pl.Float64,
     }
-    return pl.DataFrame(flat, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=kinds | {"approximation_error": pl.Float64}, orient="row")
 
 
 def section(material: Material) -> Markup | None:
@@ -124,7 +112,7 @@ def section(material: Material) -> Markup | None:
     for row in rows:
         note = None if row.seed is None else f"seed {row.seed}"
         name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED), note)
-        error = "" if row.error is None else f"{formats.format_signed(100 * row.error, 2)}%"
+        error = row.measure_error(material)
         body.append(
             tag(
                 "tr",
@@ -132,7 +120,7 @@ def section(material: Material) -> Markup | None:
                 tag("td", row.source, class_="text"),
                 tag("td", _splits(row), class_="text"),
                 tag("td", row.rule or formats.NONE, class_="text"),
-                tag("td", error),
+                tag("td", "" if error is None else f"{formats.format_signed(100 * error, 2)}%"),
             )
         )
     head = tag(
@@ -170,19 +158,6 @@ def _splits(row: ArmSplits) -> Markup:
         ],
         class_="splits",
     )
-
-
-def _make_selected(
-    material: Material,
-    arm: str,
-    seed: int | None,
-    source: str,
-    budgets: tuple[int, ...],
-    l_max: int,
-    rule: Rule | None,
-) -> ArmSplits:
-    weights = coefficients(rule, budgets, l_max) if rule is not None else ()
-    return ArmSplits(arm, seed, source, l_max, budgets, weights, rule, _error(material, seed, budgets, l_max))
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:

@@ -24,7 +24,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import Python
 from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
-from reodsl.store.files import read_plain, stat_plain, write_atomic
+from reodsl.store.files import read_plain, stat_plain, state_folder, write_atomic
 
 GROUP = "reodsl.python"
 LOSS = "loss"
@@ -330,8 +330,7 @@ def _shown_place(code: FunctionCode) -> Path:
 
 def consent_folder(kind: str) -> Path:
     """Return the folder of approvals of a kind: `$XDG_STATE_HOME/reodsl/KIND/`."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / kind
+    return state_folder() / kind
 
 
 def _place(item: FunctionCode | Destination) -> Path:

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import threading
 import time
@@ -402,3 +403,17 @@ def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
         if refusal is None:
             raise
         raise refusal from error
+
+
+def state_folder() -> Path:
+    """Return the folder of what this user's commands keep: `$XDG_STATE_HOME/reodsl/`."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl"
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a new file `target` with the content of another, as the same file where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import Graph
-from reodsl.store.files import read_plain, storing, write_atomic
+from reodsl.store.files import link_or_copy, read_plain, storing, write_atomic
 from reodsl.store.manifest import MANIFEST
 from reodsl.store.runs import slug
 from reodsl.store.store import MATERIAL, Store
@@ -198,13 +198,8 @@ def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     copy = aside / secrets.token_hex(8)
-    if piece.copy:
-        shutil.copyfile(piece.source, copy)
-    else:
-        try:
-            os.link(piece.source, copy)
-        except OSError:
-            shutil.copyfile(piece.source, copy)
+    bring = shutil.copyfile if piece.copy else link_or_copy
+    bring(piece.source, copy)
     copy.replace(target)
 
 

@@ -21,6 +21,7 @@ from reodsl.store.files import (
     hold,
     is_held,
     json_bytes,
+    link_or_copy,
     read_object,
     read_plain,
     storing,
@@ -351,12 +352,8 @@ def adopt(
     out = store.begin(key)
     try:
         for name in old.files:
-            source, target = store.path(old.key) / name, out / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source, target)
-            except OSError:
-                shutil.copyfile(source, target)
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(store.path(old.key) / name, out / name)
         record = {**old.provenance, "task": task_id, ACCEPTED: [asdict(item) for item in chain]}
         return store.commit(key, out, material, record)
     finally:

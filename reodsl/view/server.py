@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hmac
 import json
-import math
 import os
 import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.report.formats import finite
+from reodsl.store.files import state_folder
 from reodsl.view.api import Api
 
 HOST = "127.0.0.1"
@@ -128,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, value)
 
     def _json(self, status: int, value: Any) -> None:
-        data = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        data = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         self._send(status, data, "application/json; charset=utf-8")
 
     def _send(self, status: int, data: bytes, kind: str, policy: str = _POLICY) -> None:
@@ -173,16 +174,4 @@ def read_key(place: Path) -> str:
 
 def key_place() -> Path:
     """Return where this user's key is kept: `$XDG_STATE_HOME/reodsl/view.key`."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / "view.key"
-
-
-def _finite(value: Any) -> Any:
-    """Return data as JSON can hold it: numbers that are not finite become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+    return state_folder() / "view.key"

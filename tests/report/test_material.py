@@ -88,9 +88,9 @@ def test_budgets_have_weights_and_an_error(of_seeds: Material) -> None:
     given = rows["reo_exp", None]
     assert given.weights == (4, 6, 12, 24, 48, 32)
     assert sum(given.weights) == 128 - 4 / 2
-    assert given.error is not None
+    assert given.measure_error(of_seeds) is not None
     assert rows["reo_oracle", 2].budgets == (12, 20, 28, 40, 68)
-    frame = schedules.table(list(rows.values()))
+    frame = schedules.table(of_seeds)
     assert frame.filter(arm="reo_oracle", seed=2)["budget"].to_list() == [12, 20, 28, 40, 68, 128]
 
 
