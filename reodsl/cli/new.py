@@ -105,7 +105,7 @@ def new_command(
         raise click.UsageError("--quickstart has its own methods and model; leave out --method and --model")
     if file is None and not quickstart:
         raise click.UsageError("name the FILE to write, or `-` for standard output, or ask for --list")
-    file = file or "quickstart.reo"
+    file = "quickstart.reo" if file is None else file
     if scheduler is not None and spec is not None:
         starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
         text, then = _job(file, scheduler, spec), f"read it, then: {starts} {file}"

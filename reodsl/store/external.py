@@ -192,7 +192,7 @@ def _list_files(whole: Path, wants: Callable[[str], bool], deepest: int = 1) -> 
         left -= len(entries)
         for entry in entries:
             path = folder / entry.name
-            if entry.is_dir():
+            if os.path.isdir(path):
                 folders += [(path, depth + 1)] if depth < deepest and not entry.name.startswith(".") else []
             elif wants(entry.name):
                 yield path
