@@ -20,6 +20,8 @@ from reodsl.report.vega import Json, Rows, channel, layer
 
 COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#999999")
 ALL = "all"
+AT_ONCE = 100_000
+"""Responses whose losses are computed together, or those of one question if it has more."""
 Floats = NDArray[np.float64]
 Losses = Mapping[str, Mapping[str, Floats]]
 """Tokens lost by cause (`all` for their sum) and benchmark, [seeds, questions]."""
@@ -75,9 +77,7 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
             forced = pl.scan_parquet(path, glob=False)
             budgets = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
             samples = pl.scan_parquet(path.with_name("samples.parquet"), glob=False)
-            split = split_losses(forced, samples, weigh(budgets.to_list(), to))
-            means = split.group_by("benchmark", "question").agg(pl.col(tuple(CAUSES)).mean())
-            seeds.append(means.sort("benchmark", "question").collect(engine="streaming"))
+            seeds.append(_average_losses(forced, samples, weigh(budgets.to_list(), to)))
     cells = {
         cause: {
             str(name): np.stack([each.filter(benchmark=name)[cause].to_numpy() for each in seeds])
@@ -87,6 +87,21 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
     }
     whole = {name: sum(of_cause[name] for of_cause in cells.values()) for name in material.benchmarks}
     return cells | {ALL: whole}  # type: ignore[return-value]
+
+
+def _average_losses(
+    forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]
+) -> pl.DataFrame:
+    """Return the mean losses of each question. Questions are taken by `AT_ONCE` responses, which bounds the memory."""
+    question = ["benchmark", "question"]
+    sizes = samples.group_by(question).len().sort(question).collect(engine="streaming")
+    parts = sizes.with_columns(part=pl.col("len").cum_sum() // AT_ONCE).partition_by("part")
+    means = []
+    for part in parts:
+        cuts, whole = (each.join(part.lazy(), on=question, how="semi") for each in (forced, samples))
+        lost = split_losses(cuts, whole, weights).group_by(question).agg(pl.col(tuple(CAUSES)).mean())
+        means.append(lost.collect(engine="streaming"))
+    return pl.concat(means).sort(question)
 
 
 def _ends(around: Interval, start: str) -> dict[str, float | None]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from polars.testing import assert_frame_equal
 
 from reodsl.numbers.arm_scores import ArmScores, arm_scores
 from reodsl.numbers.intervals import score_arms
 from reodsl.numbers.verdict import CAUSES
+from reodsl.report import gap
 from reodsl.report.gap import gap_chart, gap_rows, gap_table
 from reodsl.report.markup import render
 from reodsl.report.material import Material
@@ -39,6 +41,14 @@ def test_causes_add_up_to_the_difference_of_reg(study: str, request: pytest.Fixt
             assert (whole["change"], whole["change_low"], whole["change_high"]) == pytest.approx(ends)
             assert sum(part["change"] for part in parts) == pytest.approx(score.difference.value)
     assert len(rests) == len({place for place, _ in rests})
+
+
+def test_the_losses_of_a_few_questions_at_a_time_are_those_of_all(
+    of_seeds: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = gap_rows(of_seeds)
+    monkeypatch.setattr(gap, "AT_ONCE", 3)
+    assert_frame_equal(gap_rows(of_seeds), rows)
 
 
 def test_the_page_shows_them_and_has_none_without_a_score(material: Material) -> None:
