@@ -1,4 +1,4 @@
-"""Let no Ctrl-C be lost: one that was swallowed on its way is given again, until what it was to end has ended.
+"""Let no Ctrl-C be lost: it is given again until what it was to end has ended.
 
 Python raises KeyboardInterrupt wherever the main thread is. In a callback, such as that of a weak reference, nothing can be
 raised; a library may catch all that is raised; and an event loop's own handler only asks a coroutine that does not wait.
@@ -11,26 +11,20 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType, ModuleType
-from typing import Any
 
 _AGAIN = signal.SIGURG
 """The signal that gives an interrupt again. Others count each SIGINT, and this one does nothing where it comes late."""
 LOOK = 0.1
-"""Seconds between two looks at whether an interrupt was lost."""
+"""Seconds between two looks at whether an interrupt is due again."""
 IMPORTING = 5.0
 """Seconds that an import may take to end, once it is interrupted."""
-SECONDS = 8.0
-"""Seconds on the way up, after which an interrupt is given again in any case."""
-
-
-class Interrupt(KeyboardInterrupt):
-    """A Ctrl-C on its way up. When it is gone and has not arrived, somebody swallowed it."""
+SECONDS = 5.0
+"""Seconds after an interrupt, in which the block may clean up, until it is given again."""
 
 
 @contextmanager
@@ -40,39 +34,29 @@ def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
     An import may take `importing` seconds to end first. Does nothing in a thread that hears of no signals, and where the
     process ignores this one.
     """
-    main, before, reported = threading.main_thread(), signal.getsignal(signal.SIGINT), sys.unraisablehook
+    main, before = threading.main_thread(), signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not main or not callable(before):
         yield
         return
-    came: list[float] = []
-    raised: list[Any] = []
-    ended, outside = threading.Event(), _imports(sys._getframe())
-
-    def rise() -> Interrupt:
-        fault = Interrupt()
-        raised[:] = weakref.ref(fault), time.monotonic() + SECONDS
-        return fault
+    ended, outside, came, due = threading.Event(), _imports(sys._getframe()), 0.0, 0.0
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        came.append(time.monotonic())
-        if time.monotonic() < came[0] + importing and _imports(frame) > outside:
+        nonlocal came, due
+        came = came or time.monotonic()
+        due = time.monotonic()
+        if due < came + importing and _imports(frame) > outside:
             return
+        due += SECONDS
         with suppress(KeyboardInterrupt):
             before(signal.SIGINT, frame)
-        # No name may hold it: it would never be gone.
-        raise rise()
+        raise KeyboardInterrupt
 
     def watch() -> None:
         while not ended.wait(LOOK):
-            if came and not (raised and raised[0]() is not None and time.monotonic() < raised[1]):
+            if came and due <= time.monotonic():
                 signal.pthread_kill(main.ident or 0, _AGAIN)
 
-    def report(unraisable: sys.UnraisableHookArgs) -> None:
-        if not isinstance(unraisable.exc_value, Interrupt):
-            reported(unraisable)
-
     threading.Thread(target=watch, daemon=True).start()
-    sys.unraisablehook = report
     other = signal.signal(_AGAIN, interrupt)
     signal.signal(signal.SIGINT, interrupt)
     try:
@@ -80,7 +64,6 @@ def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(_AGAIN, other)
-        sys.unraisablehook = reported
         ended.set()
         if came and not isinstance(sys.exception(), KeyboardInterrupt | SystemExit):
             # Some libraries make another error of it, and the block may have ended before it was given again.
