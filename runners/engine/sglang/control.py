@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -108,6 +109,11 @@ class Lines:
                 group.create_task(ask(client, server, message, path))
 
     async def _close(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            # A thread may still wait for it, which nobody waits for any more.
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._clients))
 
 
@@ -119,10 +125,15 @@ def update_session(lines: Lines) -> Iterator[None]:
     lines.ask("/end_weight_update", {})
 
 
-def call_all(calls: Sequence[Callable[[], None]], meanwhile: Callable[[], None] = lambda: None) -> None:
+def call_all(
+    calls: Sequence[Callable[[], None]],
+    meanwhile: Callable[[], None] = lambda: None,
+    patience: float | None = None,
+) -> None:
     """Make calls that may wait for each other, each in a thread, do `meanwhile` here, and let all of them end.
 
-    Of several failures the end of a process is raised: the others follow from it.
+    Of several failures the end of a process is raised: the others follow from it. A call that goes on for `patience` seconds
+    after `meanwhile` is left to itself. Raises RuntimeError if none has failed then.
     """
     failures: list[BaseException] = []
 
@@ -136,7 +147,10 @@ def call_all(calls: Sequence[Callable[[], None]], meanwhile: Callable[[], None] 
     for thread in threads:
         thread.start()
     guarded(meanwhile)
+    until = None if patience is None else time.monotonic() + patience
     for thread in threads:
-        thread.join()
+        thread.join(None if until is None else max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        failures.append(RuntimeError(f"there was no end within {patience:g} seconds"))
     if failures:
         raise next((fault for fault in failures if isinstance(fault, ProcessDied)), failures[0])

@@ -10,10 +10,7 @@ import base64
 import io
 import socket
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -152,10 +149,8 @@ def untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
         seen.add(mark)
 
 
-_JOIN = timedelta(seconds=60)
-"""Until everybody has joined, and each bucket has arrived."""
-_GLANCE = 0.001
-"""Seconds between two looks at whether a bucket has arrived."""
+_PATIENCE = 60.0
+"""Seconds until everybody has joined, and until each bucket has arrived."""
 
 
 def send(
@@ -173,24 +168,28 @@ def send(
     ahead, name = _Ahead(pieces), f"reodsl-{version}"
     assert ahead.bucket is not None
     backend = "nccl" if ahead.bucket.flat.is_cuda else "gloo"
-    with Lines(servers) as lines, _group(lines, ranks, backend, name, aside) as group, update_session(lines):
-        while (bucket := ahead.bucket) is not None:
-            message = {
-                "names": [name for name, _ in bucket.tensors],
-                "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],
-                "shapes": [list(tensor.shape) for _, tensor in bucket.tensors],
-                "load_format": "flattened_bucket",
-                "group_name": name,
-                "weight_version": str(version),
-            }
-            taking = partial(lines.ask, "/update_weights_from_distributed", message)
-            try:
-                call_all([taking, partial(group.send, bucket.flat)], ahead.put_together)
-            except RuntimeError as fault:
-                raise lost(servers[0], first_line(fault)) from fault
+    try:
+        with (
+            Lines(servers) as lines,
+            _group(lines, ranks, backend, name, aside) as group,
+            update_session(lines),
+        ):
+            while (bucket := ahead.bucket) is not None:
+                message = {
+                    "names": [name for name, _ in bucket.tensors],
+                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],
+                    "shapes": [list(tensor.shape) for _, tensor in bucket.tensors],
+                    "load_format": "flattened_bucket",
+                    "group_name": name,
+                    "weight_version": str(version),
+                }
+                taking = partial(lines.ask, "/update_weights_from_distributed", message)
+                call_all([taking, partial(group.send, bucket.flat)], ahead.put_together, _PATIENCE)
+    except RuntimeError as fault:
+        raise lost(servers[0], first_line(fault)) from fault
 
 
-class _Own:
+class BroadcastGroup:
     """Rank 0 of a group beside the trainer's own; torch has no public call for one."""
 
     def __init__(self, backend: str, store: Any, world: int, name: str, channels: int = 0) -> None:
@@ -198,47 +197,28 @@ class _Own:
         from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
 
         make: Any = _new_process_group_helper
-        self._store, prefixed = store, PrefixStore(name, store)
-        # NCCL's own watch ends the whole process, so this class has to notice first.
-        given: dict[str, Any] = {"group_name": name, "timeout": 2 * _JOIN if backend == "nccl" else _JOIN}
-        if backend == "nccl" and channels:
-            given["backend_options"] = options = dist.ProcessGroupNCCL.Options()
+        self._store, self._nccl = store, backend == "nccl"
+        # NCCL's own watch ends the whole process, so it has to be the later to notice.
+        late, options = timedelta(seconds=_PATIENCE * (4 if self._nccl else 1)), None
+        if self._nccl and channels:
+            options = dist.ProcessGroupNCCL.Options()
             options.config.min_ctas = options.config.max_ctas = channels
-            options._timeout = given["timeout"]
-        self._group, _ = make(world, 0, [], Backend(backend), prefixed, **given)
+            options._timeout = late
+        prefixed = PrefixStore(name, store)
+        self._group, _ = make(world, 0, [], Backend(backend), prefixed, name, options, late)
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
-        self._left, self._nccl = False, backend == "nccl"
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Send a tensor to all others. Where one does not take it in time the others, who wait for it, are let go."""
-        options, begun = dist.BroadcastOptions(), Future[Any]()
+        """Send a tensor to all others, and return once all have it. It may wait for ever for one that died."""
+        options = dist.BroadcastOptions()
         options.rootRank = 0
+        self._group.broadcast([tensor], options).wait()
+        if tensor.is_cuda:
+            # NCCL's `wait` returns at once.
+            torch.cuda.current_stream(tensor.device).synchronize()
 
-        def begin() -> None:
-            try:
-                begun.set_result(self._group.broadcast([tensor], options))
-            except BaseException as fault:
-                begun.set_exception(fault)
-
-        try:
-            until = time.monotonic() + _JOIN.total_seconds()
-            # With the first tensor NCCL lets all connect, and waits without an end for one that died or had no room.
-            threading.Thread(target=begin, daemon=True).start()
-            # Its `wait` returns at once, whoever has died.
-            while not (begun.done() and begun.result().is_completed()):
-                if time.monotonic() > until:
-                    raise RuntimeError(f"weights were not taken within {_JOIN.total_seconds():g} seconds")
-                time.sleep(_GLANCE)
-            begun.result().wait()
-        except RuntimeError:
-            self.leave(broken=True)
-            raise
-
-    def leave(self, broken: bool = False) -> None:
+    def leave(self, broken: bool) -> None:
         """End the group on this side; a `broken` one without waiting for what NCCL still has to do."""
-        if self._left:
-            return
-        self._left = True
         if broken and self._nccl:
             dist.distributed_c10d._abort_process_group(self._group)
         else:
@@ -246,9 +226,9 @@ class _Own:
 
 
 @contextmanager
-def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> Iterator[_Own]:
+def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> Iterator[BroadcastGroup]:
     """Join this process and all servers in a group until the block ends."""
-    world, joined = 1 + ranks * len(lines.servers), list[_Own]()
+    world, joined = 1 + ranks * len(lines.servers), list[BroadcastGroup]()
     aside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="meeting-", dir=aside, ignore_cleanup_errors=True) as folder:
         file = Path(folder).resolve() / "file"
@@ -265,16 +245,21 @@ def _group(lines: Lines, ranks: int, backend: str, name: str, aside: Path) -> It
         def join() -> None:
             set_nccl()
             with gloo_at(_seen_at(lines.servers[0])):
-                store, channels = SharedFile(file, world, _JOIN), lines.servers[0].channels
-                joined.append(_Own(backend, store, world, name, channels))
+                store, channels = (
+                    SharedFile(file, world, timedelta(seconds=_PATIENCE)),
+                    lines.servers[0].channels,
+                )
+                joined.append(BroadcastGroup(backend, store, world, name, channels))
 
+        broken = True
         try:
-            call_all([partial(lines.ask, "/init_weights_update_group", messages), join])
+            call_all([partial(lines.ask, "/init_weights_update_group", messages), join], patience=_PATIENCE)
             yield joined[0]
             lines.ask("/destroy_weights_update_group", {"group_name": name})
+            broken = False
         finally:
             for membership in joined:
-                membership.leave()
+                membership.leave(broken)
 
 
 def _seen_at(server: Address) -> str:

@@ -23,7 +23,7 @@ from runners.engine.sglang import weights
 from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address, add_settings
 from runners.engine.sglang.settings import CHANNELS, Settings, find_interpreter
-from runners.engine.sglang.weights import _group, _Own, send
+from runners.engine.sglang.weights import BroadcastGroup, _group, send
 from runners.machine.process import ProcessDied
 from runners.machine.rendezvous import SharedFile
 from tests.engine.sglang.many_servers import Servers, serving
@@ -55,9 +55,10 @@ def test_servers_and_trainer_meet_in_a_folder_of_their_own_at_no_port(
             assert PrefixStore(name, store).get("a") == b"b"
             listening.append(heard(psutil.Process()))
 
-        def leave(self) -> None: ...
+        def leave(self, broken: bool) -> None:
+            assert not broken
 
-    monkeypatch.setattr(weights, "_Own", Own)
+    monkeypatch.setattr(weights, "BroadcastGroup", Own)
     before = heard(psutil.Process())
     with _group(Joining(), 1, "gloo", "named", tmp_path / "aside"):  # type: ignore[arg-type]
         assert listening == [before]
@@ -65,73 +66,53 @@ def test_servers_and_trainer_meet_in_a_folder_of_their_own_at_no_port(
     assert not list((tmp_path / "aside").iterdir())
 
 
-def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("how", ["taken", "failed", "never taken"])
+def test_servers_that_wait_for_what_does_not_come_are_let_go_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """A group of this process alone, whose second tensor nobody takes."""
-    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
-    real, sent, left = own._group, list[torch.Tensor](), list[Any]()
+    """NCCL waits without an end for one that died or had no room for a tensor."""
+    left, over = list[bool](), threading.Event()
 
-    class Failing:
-        def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:
-            if sent:
+    class Group:
+        def __init__(self, *_: Any) -> None: ...
+
+        def send(self, _: torch.Tensor) -> None:
+            if how == "failed":
                 raise RuntimeError("Timed out waiting for send operation to complete")
-            sent.extend(tensors)
-            return real.broadcast(tensors, options)
+            if how == "never taken":
+                over.wait(60)
 
-    monkeypatch.setattr(dist, "destroy_process_group", left.append)
-    monkeypatch.setattr(own, "_group", Failing())
-    own.send(torch.ones(2))
-    with pytest.raises(RuntimeError, match="Timed out"):
-        own.send(torch.ones(3))
-    assert [tensor.shape for tensor in sent] == [(2,)]
-    assert left == [own._group]
-    own.leave()
-    assert len(left) == 1
-    monkeypatch.undo()
-    dist.destroy_process_group(real)
+        def leave(self, broken: bool) -> None:
+            left.append(broken)
+
+    monkeypatch.setattr(weights, "BroadcastGroup", Group)
+    monkeypatch.setattr(weights, "_PATIENCE", 0.5 if how == "never taken" else 60.0)
+    with serving(Servers(2)) as servers:
+        if how == "taken":
+            send([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
+        else:
+            words = "Timed out" if how == "failed" else "there was no end within 0.5 seconds"
+            with pytest.raises(ProcessDied, match=words):
+                send([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
+    over.set()
+    assert left == [how != "taken"]
 
 
-@pytest.mark.parametrize("begins", [True, False])
-def test_a_broadcast_that_nccl_never_ends_is_aborted_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+def test_an_orderly_end_is_not_waited_for_where_nccl_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NCCL's `wait` does not block, and an orderly end would wait for a server that is gone.
-
-    Its first tensor waits until all have connected, and a server without room for that tensor never does.
-    """
-    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
-    real, ends = own._group, list[str]()
-
-    class Dead:
-        def is_completed(self) -> bool:
-            return False
-
-        def wait(self) -> bool:
-            return True
-
-    monkeypatch.setattr(weights, "_JOIN", timedelta(seconds=0.02))
-    monkeypatch.setattr(dist, "destroy_process_group", lambda _: ends.append("destroyed"))
-    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ends.append("aborted"))
-    connected, begun = threading.Event(), list[bool]()
-    if begins:
-        connected.set()
-
-    def broadcast(*_: Any) -> Dead:
-        begun.append(connected.wait(5))
-        return Dead()
-
-    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
-    monkeypatch.setattr(own, "_nccl", True)
-    with pytest.raises(RuntimeError, match="not taken within"):
-        own.send(torch.ones(2))
-    assert bool(begun) == begins
-    own.leave()
-    assert ends == ["aborted"]
-    connected.set()
-    monkeypatch.undo()
-    dist.destroy_process_group(real)
+    own = BroadcastGroup("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
+    ends = list[str]()
+    with monkeypatch.context() as patched:
+        patched.setattr(dist, "destroy_process_group", lambda _: ends.append("destroyed"))
+        patched.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ends.append("aborted"))
+        for nccl in (False, True):
+            patched.setattr(own, "_nccl", nccl)
+            own.leave(broken=True)
+            own.leave(broken=False)
+    assert ends == ["destroyed", "destroyed", "aborted", "destroyed"]
+    own.send(torch.ones(2))
+    own.leave(broken=False)
 
 
 def test_nccl_takes_as_many_channels_as_exact_servers_of_several_gpus(
@@ -144,8 +125,8 @@ def test_nccl_takes_as_many_channels_as_exact_servers_of_several_gpus(
         def __init__(self) -> None:
             self.config = SimpleNamespace(min_ctas=-1, max_ctas=-1)
 
-    def make(*_: Any, backend_options: Any = None, **__: Any) -> tuple[object, None]:
-        given.append(backend_options)
+    def make(*arguments: Any) -> tuple[object, None]:
+        given.append(arguments[6])
         return object(), None
 
     monkeypatch.setattr(dist, "ProcessGroupNCCL", SimpleNamespace(Options=Options), raising=False)
@@ -155,7 +136,7 @@ def test_nccl_takes_as_many_channels_as_exact_servers_of_several_gpus(
     there = Address("http://127.0.0.1:9", "")
     for settings in (wide, wide | {"tp_size": 1}, wide | {"enable_deterministic_inference": False}, {}):
         store = SharedFile(tmp_path / "file", 1, PATIENCE)
-        _Own("nccl", store, 1, "alone", add_settings(there, settings).channels)
+        BroadcastGroup("nccl", store, 1, "alone", add_settings(there, settings).channels)
     assert [None if each is None else each.config.min_ctas for each in given] == [CHANNELS, None, None, None]
     assert given[0].config.max_ctas == CHANNELS
 
@@ -175,7 +156,7 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is sent arrives, and servers answer, once the next bucket is gathered: without the overlap they never would."""
-    own = _Own("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
+    own = BroadcastGroup("gloo", SharedFile(tmp_path / "file", 1, PATIENCE), 1, "alone")
     real, sent, waited = own._group, list[list[float]](), list[int]()
     gathered = [threading.Event() for _ in range(4)]
 
@@ -185,17 +166,12 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
             yield f"{number}", torch.full((4,), float(number))
 
     class Work:
-        """A broadcast as NCCL has it: `wait` returns at once, whoever has not taken part."""
-
         def __init__(self, number: int) -> None:
             self.after = gathered[min(number + 1, 3)]
 
-        def is_completed(self) -> bool:
-            return self.after.is_set()
-
-        def wait(self) -> bool:
+        def wait(self) -> None:
+            assert self.after.wait(20)
             waited.append(len(sent))
-            return True
 
     def broadcast(tensors: list[torch.Tensor], _: Any) -> Work:
         sent.append(tensors[0].view(torch.float32).tolist())
@@ -209,10 +185,10 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
             return super().answer(number, path)
 
     @contextmanager
-    def group(*_: Any) -> Iterator[_Own]:
+    def group(*_: Any) -> Iterator[BroadcastGroup]:
         yield own
 
-    monkeypatch.setattr(weights, "_JOIN", timedelta(seconds=20))
+    monkeypatch.setattr(weights, "_PATIENCE", 20.0)
     monkeypatch.setattr(weights, "_group", group)
     monkeypatch.setattr(weights, "SIZE", 16)
     monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
