@@ -70,6 +70,7 @@ class _Lowering:
             self._role(report, "score", self.score(self.study.score))
         if self.study.measures:
             self._role(report, "measure", self.measure())
+        report |= {f"sample:{task.id}": task.id for task in self.tasks.values() if task.kind == "sample"}
         # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
         unique = self._unique("report")
         whole = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)

@@ -54,6 +54,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
     **dict.fromkeys((("measure", "arm"), ("measure", "relative_to")), _EVALUATED),
     ("report", "select"): ("select.json",),
+    ("report", "sample"): ("samples.parquet",),
 }
 
 ARMS = "arm"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -125,9 +124,9 @@ class Material:
     seed to its `budgets.json`; `selections` has a row for each arm, seed and stage that trained on what a selection
     picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
-    samples, and `trainings` an arm, seed and stage to that of its training; `unsettled` counts why answers of
-    pools were not judged; `artifacts` says of each role how it was made. `accepted` are the results that a person let
-    stand although what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is
+    samples, `trainings` an arm, seed and stage to that of its training, and `sampled` the task of a pool or of reference
+    samples to that of its responses; `artifacts` says of each role how it was made. `accepted` are the results that a person
+    let stand although what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is
     left out, where not everything was there. `foremost` are the arms that charts show, where they do not show all. `bases`
     are the arms where others start. `verdict` is that of the score, and `measures` are the rows of `measures.parquet`.
     """
@@ -146,7 +145,7 @@ class Material:
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
     unfinished: tuple[str, ...] = ()
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
-    unsettled: Mapping[str, int] = field(default_factory=dict)
+    sampled: Mapping[str, Path] = field(default_factory=dict)
     foremost: tuple[str, ...] = ()
     verdict: StudyVerdict | None = None
     measures: pl.DataFrame = field(default_factory=pl.DataFrame)
@@ -266,7 +265,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         artifacts={text: read_origin(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
-        unsettled=_count_unsettled(folder for _, folder in sorted_roles(roles, "select")),
+        sampled={r.name: folder for r, folder in sorted_roles(roles, "sample")},
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
         measures=_concat(
             [
@@ -382,12 +381,6 @@ def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role
                 }
                 rows.append(place | kept | {"by": each.setting})
     return pl.DataFrame(rows, schema=_SELECTION, orient="row")
-
-
-def _count_unsettled(selected: Iterable[Path]) -> Mapping[str, int]:
-    """Return why answers of the pools of selections were not judged; seeds often share a pool, which counts once."""
-    known = {json.dumps(read_json(folder / "select.json").get("unsettled", {})) for folder in selected}
-    return sum((Counter(json.loads(each)) for each in known), Counter())
 
 
 def _steps(folder: Path) -> pl.DataFrame:

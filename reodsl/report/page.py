@@ -10,12 +10,12 @@ from pathlib import Path
 
 import polars as pl
 
+from reodsl.diagnostics import listed
 from reodsl.ir.study import Table
 from reodsl.numbers.unsettled import (
     COUNTS,
     count_kinds,
     count_reasons,
-    group_reasons,
     list_tables,
     say_counted,
     say_failed,
@@ -205,12 +205,14 @@ def _note_unfinished(material: Material) -> Markup | None:
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
+    sampled = note_samples(material)
     if not table.height:
-        return [tag("p", "Nothing is evaluated yet.", class_="about")] if study.arms else []
+        return [tag("p", "Nothing is evaluated yet.", class_="about"), sampled] if study.arms else []
     least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     parts: list[Child] = [
         tag("p", least, spread_note(material), class_="about"),
         note_evaluations(material),
+        sampled,
         *_list_inexact(material),
     ]
     if study.tables:
@@ -353,7 +355,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     shown: list[Child] = (
         [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     )
-    shown += [*trained_amounts.section(material), *filter(None, [note_pools(material)])]
+    shown += trained_amounts.section(material)
     return shown + trained_amounts.data_section(material)
 
 
@@ -397,13 +399,16 @@ def note_trainings(material: Material) -> Markup | None:
     return _draw_note(f"{words} while training; {say_counted(counts)}.", files) if words else None
 
 
-def note_pools(material: Material) -> Markup | None:
-    """Return the same of the pools that selections chose of."""
-    reasons = group_reasons(material.unsettled)
-    words = say_failed(count_kinds(reasons))
-    return (
-        _draw_reasons(f"{words} in the pools of selections; they count as wrong.", reasons) if words else None
+def note_samples(material: Material) -> Markup | None:
+    """Return the same of responses that are sampled once and then read: pools of selections and reference samples."""
+    files = {name: list_tables(folder) for name, folder in material.sampled.items()}
+    with reading(next(iter(material.sampled.values()), Path())):
+        failed = [name for name, tables in files.items() if count_reasons(tables)]
+        reasons = count_reasons(table for tables in files.values() for table in tables)
+    words = (
+        f"{say_failed(count_kinds(reasons))} in the samples of {listed(failed, SHOWN)}; they count as wrong."
     )
+    return _draw_reasons(words, reasons) if failed else None
 
 
 def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:

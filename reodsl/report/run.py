@@ -73,6 +73,10 @@ class _Gathered:
     under_way: dict[str, int]
     failed: dict[str, list[str]]
 
+    def say_failed(self) -> list[str]:
+        """Return a line for each reason of tasks that failed, with their names."""
+        return [f"failed: {listed(names, _NAMED)}: {why}" for why, names in self.failed.items()]
+
 
 def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> Redrawn:
     """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
@@ -99,6 +103,7 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
             "E0957",
             f"none of the {len(dict.fromkeys(task.inputs.values()))} results that the report shows is there yet",
             where=record.name,
+            notes=gathered.say_failed(),
             help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
             f"reodsl run {record.path}",
         )
@@ -179,7 +184,7 @@ def _findings(
     warnings = []
     if gathered.missing:
         notes = [f"left out: {listed(gathered.missing, _NAMED)}"]
-        notes += [f"failed: {listed(names, _NAMED)}: {why}" for why, names in gathered.failed.items()]
+        notes += gathered.say_failed()
         if gathered.under_way:
             steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
             notes.append(f"drawn as far as it is trained: {listed(steps, _NAMED)}")

@@ -14,7 +14,6 @@ import polars as pl
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.reward import Choice, Pick, ResponseGroup, RewardedResponse, Selection
-from reodsl.numbers.unsettled import count_reasons
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")
@@ -215,9 +214,6 @@ def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
 
 def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
     table.write_parquet(job.out / "questions.parquet")
-    unsettled = count_reasons(job.inputs[role] / "samples.parquet" for role in job.inputs if role != "data")
-    if unsettled:
-        facts["unsettled"] = dict(unsettled)
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     counts = {name: facts[name] for name in ("questions", "picked", "lost")}
     job.progress(Progress(1, 1, counts))

@@ -23,7 +23,7 @@ from reodsl.report.figures import Gallery, training_groups
 from reodsl.report.main_table import rows
 from reodsl.report.markup import render
 from reodsl.report.material import Material, read
-from reodsl.report.page import note_evaluations, note_pools, note_trainings
+from reodsl.report.page import note_evaluations, note_samples, note_trainings
 from reodsl.report.page import page as page_of
 from reodsl.report.provenance import versions
 from reodsl.report.results import summary_table
@@ -260,6 +260,10 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    said = [f"failed: `a.py:f` said '{number}'" for number in (1, 2, 2)]
+    pl.DataFrame({"unsettled": said}).write_parquet(pool / "samples.parquet")
     pl.DataFrame({"unsettled": [None, ["reward: late"] * 2]}).write_parquet(new / "rollouts.parquet")
     pl.DataFrame({"correct": [True]}).write_parquet(old / "rollouts.parquet")
     pl.DataFrame({"unsettled": [["timeout"], None]}).write_parquet(old / "monitor.parquet")
@@ -270,9 +274,9 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         metrics=metrics,
         evaluations={("vanilla", 1): tmp_path},
         trainings={("vanilla", 1, 0): new, ("vanilla", 1, 1): old},
-        unsettled={"failed: `a.py:f` said '1'": 1, "failed: `a.py:f` said '2'": 2},
+        sampled={"vanilla.pool": pool, "few.reference.s1": tmp_path / "gone", "vanilla.reference": pool},
     )
-    results, training, pools = note_evaluations(changed), note_trainings(changed), note_pools(changed)
+    results, training, pools = note_evaluations(changed), note_trainings(changed), note_samples(changed)
     assert results is not None
     assert training is not None
     assert "<li>3 times: failed: `a.py:f` failed: &lt;b&gt;, line 3</li>" in render(results)
@@ -282,11 +286,12 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
     assert "1 answer took the verifier more than its time and 12 responses made" in render(training)
     assert note_trainings(material) is None
     assert pools is not None
-    assert "3 answers made the verifier fail in the pools of selections; they count as wrong." in render(
-        pools
-    )
-    assert "<li>3 times: failed: `a.py:f` said &#x27;2&#x27;</li>" in render(pools)
-    assert note_pools(material) is None
+    words = "6 answers made the verifier fail in the samples of vanilla.pool, vanilla.reference; they count as wrong."
+    assert words in render(pools)
+    assert "<li>6 times: failed: `a.py:f` said &#x27;2&#x27;</li>" in render(pools)
+    assert note_samples(material) is None
+    unfinished = replace(changed, summary=material.summary.clear(), scores=material.scores.clear())
+    assert words in page_of(unfinished, Gallery(), {})
 
 
 def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from reodsl.cli.watch import Board, draw
+from reodsl.numbers.unsettled import count_kinds, count_reasons, list_tables, say_failed
 from reodsl.watch import RunningTask
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -77,6 +78,28 @@ study two {
 }
 """
 )
+REFERRED = (
+    GRADED.replace('own.py:judge")', 'own.py:judge"), answer = last_number')
+    .replace(
+        "correct(y) +",
+        "track eased = mean(correct(z) for z in monitor, empty: 0)\n"
+        "  correct(y) * (1 + mean(correct(z) for z in ref) + eased) +",
+    )
+    .replace(
+        "  minibatches = 1",
+        "  minibatches = 1\n  reference_samples = 3\n  monitor { questions = 4, samples = 8, every = 1 step }",
+    )
+    .replace(
+        "  grid       =",
+        "  wordings = [brief, free]\n  reference = checkpoint(mite)\n  reference_samples = 3\n  grid       =",
+    )
+    .replace(
+        "suite quick {",
+        'wording brief { question = "{question}", when = mean(correct(z) for z in ref) == 0 }\n'
+        'wording free { question = "{question}" }\nsuite quick {',
+    )
+)
+"""Verifiers and rewards fail at responses of the starting model, of a suite's reference and to a monitor set."""
 DRAWN = SPEC.replace("source = generated(chain_easy,", 'source = generated(python("own.py:draw"),', 1)
 
 
@@ -140,20 +163,47 @@ def test_failures_of_a_running_task_are_under_the_tasks() -> None:
     assert said.endswith("count as wrong; 7 times: failed: it broke; 1 time: timeout")
 
 
-def test_failures_in_a_pool(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = run(capsys, POOLED)
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [(POOLED, [".pool"]), (REFERRED, ["tiny.reference", "quick.reference"])],
+    ids=["pool", "reference"],
+)
+def test_failures_among_samples_that_are_read(
+    place: Path, capsys: pytest.CaptureFixture[str], text: str, kinds: list[str]
+) -> None:
+    """`run`, `watch` and the report tell of the responses of a pool, and of the references of a training and a suite."""
+    code, said = run(capsys, text)
     assert code == 0, said
-    state = json.loads(told(capsys, "watch", "--json")[1])
-    (pool,) = [each for each in state["tasks"] if ".pool" in each["task"] and each["failing"]]
-    (why,) = pool["failing"]
-    line = f"{why['times']} time{'s' * (why['times'] > 1)}: {' '.join(why['why'].split())}"
-    assert f"--> {pool['task']} = note: {line}" in said
-    assert line in told(capsys, "watch", "--once")[1]
+    tasks = json.loads(told(capsys, "watch", "--json")[1])["tasks"]
+    seen = told(capsys, "watch", "--once")[1]
     (page,) = place.glob("runs/*/report.html")
-    assert (
-        f"{why['times']} answer{'s' * (why['times'] > 1)} made the verifier fail in the pools of selections"
-        in words_of(page)
+    shown, times = words_of(page), 0
+    for kind in kinds:
+        ((task, (why,)),) = [(each["task"], each["failing"]) for each in tasks if kind in each["task"]]
+        times += why["times"]
+        line = f"{why['times']} time{'s' * (why['times'] > 1)}: {' '.join(why['why'].split())}"
+        assert f"--> {task} = note: {line}" in said
+        assert line in seen
+        assert task in shown
+    assert re.search(
+        rf"{times} answers? made the verifier fail in the samples of [^;]*; they count as wrong. "
+        rf"{times} times?: failed: `own.py:judge` failed: ValueError: .{{,60}}, line 15",
+        shown,
     )
+
+
+def test_failures_at_responses_to_a_monitor_set(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the training's count beside those of its own responses."""
+    code, said = run(capsys, REFERRED)
+    assert code == 0, said
+    (store,) = place.glob(".reodsl")
+    (monitor,) = store.glob("objects/*/*/monitor.parquet")
+    counts = count_kinds(count_reasons(list_tables(monitor.parent)))
+    assert count_kinds(count_reasons([monitor]))["verifier_failures"] > 0
+    assert count_kinds(count_reasons([monitor]))["verifier_failures"] < counts["verifier_failures"]
+    (page,) = place.glob("runs/*/report.html")
+    for place_said in (said, told(capsys, "watch", "--once")[1], words_of(page)):
+        assert say_failed(counts) in place_said
 
 
 def test_tasks_that_fail(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,8 +222,24 @@ def test_tasks_that_fail(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_task_of_questions_that_fails(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report has it too: beside what could be evaluated without it, and alone."""
     code, said = run(capsys, DRAWN)
     assert code == 1
-    for place_said in (said, told(capsys, "watch", "--once")[1]):
-        assert re.search(r"`own.py:draw` failed: ValueError: no draw \d", place_said)
+    why = re.search(
+        r"E0744: `own.py:draw` failed: ValueError: no draw \d", told(capsys, "watch", "--once")[1]
+    )
+    assert why is not None
+    assert why[0].removeprefix("E0744: ") in said
     assert "raise ValueError" in said
+    code, drawn = told(capsys, "report", "tiny", "--out", "shown")
+    assert code == 0
+    assert f"failed: asked.data: {why[0]}" in drawn
+    assert f"Failed: asked.data: {why[0]}" in words_of(Path("shown/report.html"))
+    code, said = run(capsys, DRAWN.replace("generated(chain_easy,", 'generated(python("own.py:draw"),'))
+    assert code == 1
+    code, drawn = told(capsys, "report", "tiny")
+    assert code == 1
+    assert "error[E0957]" in drawn
+    assert re.search(
+        r"failed: asked.data, held.data: E0744: `own.py:draw` failed: ValueError: no draw \d", drawn
+    )
