@@ -169,10 +169,9 @@ def test_preferences_against_the_start(spec: Callable[..., Spec]) -> None:
 
 
 def test_margins_and_what_is_dropped(spec: Callable[..., Spec]) -> None:
-    rule = PAIRS.replace("where     =", "margin = len(rejected) - len(preferred)\n    where     =")
     assert (
         "drop"
-        not in stage(spec(HEAD + rule + sequences("simpo", f"best({POOL}, ratio: 0.5)"))).model_dump_json()
+        not in stage(spec(HEAD + PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)"))).model_dump_json()
     )
     rule = SHORTEST.replace("}", ", margin = -len(trace), drop = 15% }")
     found = stage(spec(HEAD + rule + sequences("sft", f"best({POOL})"))).selected

@@ -157,7 +157,7 @@ def type_measure(
                 case _:
                     helps = "write `let NAME = …`, or the value: `mean(correct(z) for z in arm)`"
                     ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
-        _report_unread(ctx, record)
+        report_unread(ctx, record)
         if not values or not any(
             isinstance(each, (History, Variable)) for each in walk_expression(values[0].data)
         ):
@@ -199,7 +199,7 @@ def _type_body(
         )
     if not reading.sound:
         raise Failed
-    _report_unread(ctx, reward)
+    report_unread(ctx, reward)
     lets = {let.name: let.value for let in reading.lets}
     report_constant(ctx, item.name.name, reading.values, lets)
     report_blind(ctx, item.name.name, reading.values, lets)
@@ -452,8 +452,8 @@ def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
         _check_plain(body, value, expr.span)
 
 
-def _report_unread(ctx: Context, reward: Definition) -> None:
-    """Report W0203: lets and parameters that nothing in the reward reads."""
+def report_unread(ctx: Context, reward: Definition) -> None:
+    """Report W0203: lets and parameters that nothing in a reward or a selection reads."""
     item = reward.item
     if ctx.trying or item.name.span in ctx.read:
         return

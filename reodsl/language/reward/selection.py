@@ -6,18 +6,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NoReturn
 
-from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import READINGS, Aggregate, Correct, Expression, Given, Length, walk
+from reodsl.diagnostics.model import Label, warning
+from reodsl.ir.expression import READINGS, Aggregate, Correct, Expression, Given, Length
+from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, Failed, attempt
-from reodsl.language.reward.body import define_let, make_environment
+from reodsl.language.reward.body import define_let, make_environment, report_unread
 from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
 from reodsl.language.reward.typing import type_condition, type_expression
 from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN
 from reodsl.language.values import Definition, Record, Scope, TypedCondition, Value
 from reodsl.syntax import tree
+from reodsl.syntax.tree import walk
 
 ROLES = ("trace", "preferred", "rejected")
 PICK = (*ROLES, "where", "margin")
@@ -83,11 +85,12 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
     if len(typed) < len(picks):
         raise Failed
     _check_agreement(ctx, record, typed, drop is not None)
+    report_unread(ctx, record)
     return Selection.model_construct(name=record.name, lets=tuple(lets), picks=tuple(typed), drop=drop or 0.0)
 
 
 def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
-    """Check that picks are all traces or all pairs, and have margins if some are dropped. Raises `Failed`."""
+    """Check that picks are all traces or all pairs, and have margins if some are dropped, and only then. Raises `Failed`."""
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
             "E0313",
@@ -101,6 +104,18 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
             f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
             record.item.name.span,
             help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
+        )
+    margins = [
+        each for each in walk(record.body) if isinstance(each, tree.Assignment) and each.name.name == "margin"
+    ]
+    if margins and not dropping:
+        ctx.error(
+            "E0521",
+            "`margin` says what `drop` leaves out, and nothing is dropped",
+            margins[0].span,
+            "has no effect",
+            others=[Label(each.span, "this one") for each in margins[1:]],
+            help="take it out, or write `drop = 15%` beside the picks",
         )
 
 
@@ -166,8 +181,13 @@ def _refuse_pick(body: Body, expr: tree.Expr, why: str, help: str) -> NoReturn:
 
 
 def _type_condition(body: Body, expr: tree.Expr) -> Expression:
-    """Return a condition that can hold. Raises `Failed`."""
+    """Return a condition that can hold, and warn of one that always does (W0520). Raises `Failed`."""
     test = type_condition(body, expr)
+    if test.low == 1:
+        helps = "take it out, or tighten it"
+        body.ctx.report(
+            warning("W0520", "the condition always holds", expr.span, "has no effect", help=helps)
+        )
     if test.high == 0:
         _refuse_pick(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
     return test.data
@@ -210,7 +230,7 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
     """Return a condition on a question that nobody has answered yet, as the value of a setting. Raises `Failed`."""
     body = Body(ctx, scope, RewardNames())
     test = type_condition(body, expr)
-    nodes = [*walk(test.data)]
+    nodes = [*walk_expression(test.data)]
     of_group = any(isinstance(each, Aggregate) and each.over != "ref" for each in nodes)
     of_response = any(
         isinstance(each, (Length, Correct, Given))
