@@ -167,5 +167,10 @@ def test_pictures_of_flows_are_what_their_script_draws() -> None:
         assert (ROOT / "docs" / f"{name}.svg").read_text() == drawn["draw_flow"](flow), name
 
 
+def test_the_page_of_methods_is_what_the_library_says() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "site" / "methods.py"))["methods_page"]()
+    assert (ROOT / "docs" / "METHODS.md").read_text() == written, "run: python docs/site/methods.py"
+
+
 def test_the_citation_has_the_version() -> None:
     assert f"\nversion: {reodsl.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 MOVED = {
+    "COOKBOOK.md#compare-with-published-numbers": "EVALUATE.md#published-frontiers-and-tables",
+    "COOKBOOK.md#methods-of-the-paper": "METHODS.md#the-papers-tables",
+    "COOKBOOK.md#methods-elsewhere": "METHODS.md",
     "IMPORT.md": "EVALUATE.md",
     "IMPORT.md#kinds-of-curves": "EVALUATE.md#kinds-of-curves",
     "IMPORT.md#responses-of-any-model": "EVALUATE.md#logs-of-other-tools",

@@ -26,7 +26,7 @@ _SHIPPED = _HERE / "quickstart.reo"
 QUICKSTART = _SHIPPED if _SHIPPED.exists() else _HERE.parents[1] / "specs" / "quickstart.reo"
 """The README's study."""
 _NAME = re.compile("[a-z][a-z0-9_]*")
-_DOC = re.compile(r'\A"""(.*?)"""', re.DOTALL)
+_DOC = re.compile(r'\A"""(.*?)(?:"""|\n\n)', re.DOTALL)
 _EXPERIMENT = re.compile(r'^experiment (\w+) = \w+ \{\n  """(.*?)"""', re.MULTILINE | re.DOTALL)
 
 
