@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -230,7 +230,9 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Verifying = Literal["math", "exact", "package"] | Python | Tests
+Named = Literal["math", "exact", "package"]
+"""The verifiers that the language has a word for."""
+Verifying = Named | Python | Tests
 
 
 class Chance(IR):
@@ -291,7 +293,7 @@ class Data(IR):
     verifier: Comparison = setting(
         Either(
             (
-                OneOf(("math", "exact", "package")),
+                OneOf(get_args(Named)),
                 A(
                     ("python", "tests"),
                     '`python("FILE.py:FUNCTION")` or `tests()`',

@@ -273,6 +273,8 @@ class Advantage(IR):
 
 WHOLE = ("reverse", "forward", "jsd")
 """The estimators of a divergence that compare whole distributions."""
+UNBOUNDED = ("gate", "none")
+"""The clips that read no bound of `clip`."""
 
 
 @kind("loss", form="block")

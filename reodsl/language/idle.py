@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Setting
-from reodsl.ir.training import TRAINING, WHOLE
+from reodsl.ir.training import TRAINING, UNBOUNDED, WHOLE
 from reodsl.language.fitting import make_default
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import TypedReward
@@ -197,7 +197,7 @@ STAGE = (
     Need(
         "clip.low clip.high",
         "loss.clip",
-        _lacks("loss.clip", "gate", "none"),
+        _lacks("loss.clip", *UNBOUNDED),
         "loss { clip = two_sided }",
         "of `clip` is a bound, and the loss has no clip",
     ),

@@ -48,6 +48,9 @@ LABELS = {
 }
 """The metrics that are drawn, in this order, and their names."""
 
+SHARES = ("accuracy", "clip_fraction", "mfu")
+"""The metrics that are drawn in percent."""
+
 TRACK = "track_"
 """The beginning of metrics that have the values of a reward's tracks; they are drawn after the others."""
 
@@ -72,7 +75,7 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         rows = rows.with_columns(
             (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(drawn)
         )
-    percent = relative or metric in ("accuracy", "clip_fraction", "mfu")
+    percent = relative or metric in SHARES
     x = channel("at", title="step", axis={"tickMinStep": 1})
     y = channel(drawn, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
     mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(*dict.fromkeys((metric, drawn))).mean())

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import get_args
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Chance, Comparison, Python, Tests
+from reodsl.ir.data import Chance, Comparison, Named, Python, Tests
 from runners.grade.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.grade.checks import Checks
 from runners.grade.compare.judge import LONGEST, Ask, Plan, judge, outcome, questions
@@ -284,6 +285,5 @@ def make_verifier(
         )
     if kind == "package":
         return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False, confined=confined)
-    raise problem(
-        "E0740", f"there is no verifier `{kind}`", help="the verifiers are `math`, `exact` and `package`"
-    )
+    known = ", ".join(f"`{each}`" for each in get_args(Named))
+    raise problem("E0740", f"there is no verifier `{kind}`", help=f"the verifiers are {known}")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reodsl.ir.training import Loss
+from reodsl.ir.training import UNBOUNDED, Loss
 
 FARTHEST = 60.0
 """Nats by which a probability may have grown: past this a ratio is not a number any more once it is multiplied."""
@@ -82,7 +82,7 @@ def policy_loss(
     plain = ratio * advantages
     if form.clip == "factors":
         return Clipped(-(weights * plain).sum(), cut.sum())
-    if form.clip in ("gate", "none"):
+    if form.clip in UNBOUNDED:
         return Clipped(-(weights * plain).sum(), torch.zeros_like(advantages).sum())
     within = ratio.clamp(1.0 - low, 1.0 + high) * advantages
     clipped = within.detach() < plain.detach()

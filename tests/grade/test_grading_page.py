@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from math_verify import parse, verify
 
-from reodsl.ir.data import Boxed, LastNumber
+from reodsl.ir.data import Boxed, LastNumber, Named
 from runners.grade import Claim, Thinking, make_verifier, read_answer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRADING.md"
@@ -18,6 +19,12 @@ ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (right|wrong) \| (right|wrong) \|$"
 def alone(gold: str, answer: str) -> bool:
     read = [parse(f"\\boxed{{{text}}}", parsing_timeout=None) for text in (gold, answer)]
     return bool(verify(read[0], read[1], timeout_seconds=None))
+
+
+@pytest.mark.parametrize("page", ["docs/GRADING.md", "docs/START.md", "reodsl/diagnostics/pages/E0740.md"])
+def test_every_verifier_with_a_name_is_told_of(page: str) -> None:
+    text = (PAGE.parents[1] / page).read_text("utf-8")
+    assert [name for name in get_args(Named) if f"`{name}`" not in text] == []
 
 
 @pytest.mark.slow

@@ -102,4 +102,6 @@ def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
     known = {name for name, each in READINGS.items() if "a reward" in each.known}
     assert known == {*READ, *GRADED, "mode", "thinking"}
     assert {name for name, each in READINGS.items() if each.graded} == set(GRADED)
+    # Responses of `ref` have `reference_given`, in which `READ` puts nothing.
+    assert {name for name, each in READINGS.items() if each.sampled} == {"thinking"}
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

@@ -1,6 +1,8 @@
 """The forms of PPO's loss against their papers' formulas, written out response by response over padded rows."""
 
 import math
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -72,6 +74,7 @@ FORMS = {
     "unclipped": (Loss(clip="none"), unclipped, "token"),
     "no ratio": (Loss(ratio="none", clip="none"), reinforce, "token"),
 }
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "TRAINING.md"
 RESPONSE = st.tuples(
     st.lists(st.tuples(st.floats(-3, 0), st.floats(-2.5, 2.5)), min_size=1, max_size=6),
     st.sampled_from([-1.5, -0.4, 0.0, 0.7]),
@@ -106,6 +109,12 @@ def both(responses, name):
     found = policy_loss(flat, old[held], own, weights, LOW, HIGH, lengths, form)
     found.loss.backward()
     return (slow, leaf.grad[held]), (found.loss, flat.grad), int(found.clipped)
+
+
+def test_every_clip_has_its_formula_here_and_in_the_documents():
+    clips = set(get_args(Loss.model_fields["clip"].annotation))
+    assert {form.clip for form, *_ in FORMS.values()} == clips
+    assert {clip for clip in clips if f"`clip = {clip}`" not in PAGE.read_text()} == set()
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -31,6 +31,7 @@ from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, TASK, Stopped, dump
 
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "miniature"
+PAGE = SPECS.parents[1] / "docs" / "STORE.md"
 NO_DATA = Data(name="", sources=(), verifier="exact")
 
 REO = dense(Budgets(budgets=(4, 8), l_max=32), "")
@@ -180,6 +181,7 @@ def test_what_a_ppo_stage_leaves(bench):
         "tokens",
     }
     assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
+    assert {name for name in metrics.columns if f"`{name}`" not in PAGE.read_text()} == set()
     assert metrics["ratio_error"].max() < 1e-4
     timings = pl.read_parquet(out / "timings.parquet")
     assert timings["memory"].is_between(0.01, 1000).all()

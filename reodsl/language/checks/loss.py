@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward_text import PRODUCT, as_written, expression_text, let_names
+from reodsl.ir.training import UNBOUNDED
 from reodsl.language.checks.cases import (
     Case,
     StageCase,
@@ -191,7 +192,7 @@ def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     # A mode's first token may be far from its share, and short responses with it.
     if (
         ratio.word != "sequence"
-        or stage["loss.clip"].word in ("factors", "gate", "none")
+        or stage["loss.clip"].word in ("factors", *UNBOUNDED)
         or stage["loss.mode_tokens"].word == "shares"
     ):
         return
