@@ -250,6 +250,17 @@ def test_the_maps_name_every_part(package: str) -> None:
     }
 
 
+def test_the_recipes_name_what_is_there_and_are_read_in_one_sitting() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`(\w+)` (?:of|in) `([\w/]+\.py)`", text)
+    assert len(named) >= 12
+    files = [path for each in ("reodsl", "runners", "tests") for path in (ROOT / each).rglob("*.py")]
+    for name, end in named:
+        there = [path.read_text() for path in files if path.as_posix().endswith(f"/{end}")]
+        assert any(re.search(rf"\b{name}\b", source) for source in there), f"{end} has no `{name}`"
+    assert len(re.sub(r"\||---", "", text).split()) <= 1600
+
+
 def test_importing_reodsl_pulls_in_nothing_heavy() -> None:
     code = (
         "import sys, reodsl, reodsl.language, reodsl.cli.main;"
