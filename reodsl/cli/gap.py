@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reodsl.cli.options import Place, frontier_of, name_place, token_count, token_grid
-from reodsl.cli.output import file_to_write, print_json
+from reodsl.cli.output import file_to_write, lay_columns, print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
@@ -143,11 +143,11 @@ def reg_command(
         print_json(facts)
         return
     names = list(next(iter(table.nested().values())))
-    columns = [("model", [visible(model) for model in models])]
-    for name in names:
-        cells = [mark + _cell(table[model, name], model == relative_to) for model in models]
-        columns.append((visible(name), cells))
-    _print_columns(columns)
+    lines = [["model", *map(visible, names)]]
+    for model in models:
+        cells = (mark + _cell(table[model, name], model == relative_to) for name in names)
+        lines.append([visible(model), *cells])
+    click.echo("\n".join(lay_columns(lines, left=1)))
     span = f"in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     click.echo(_TITLES.get(table.kind, f"Not REG, but the gap between `{table.kind}` curves") + " " + span)
     if relative_to is not None:
@@ -429,17 +429,8 @@ def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: st
         ]
     columns["acc %"] = [f"{100 * row.scores.accuracy.value:.1f}" for row in rows]
     columns["length"] = [f"{row.scores.length.value:.1f}" for row in rows]
-    _print_columns(list(columns.items()))
-    click.echo("")
-
-
-def _print_columns(columns: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Print columns, each its head and its cells, the first to the left and the others to the right."""
-    lines = list(zip(*((head, *cells) for head, cells in columns), strict=True))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        first, *rest = (f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join([f"{line[0]:<{widths[0]}}", *rest]) if first else "")
+    lines = zip(*([head, *cells] for head, cells in columns.items()), strict=True)
+    click.echo("\n".join([*lay_columns(lines, left=1), ""]))
 
 
 def _cell(row: RegRow, is_baseline: bool) -> str:

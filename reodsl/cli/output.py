@@ -8,7 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,19 @@ def print_text(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on stdout, keys in the order given."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def lay_columns(rows: Iterable[Sequence[str]], left: int = 0) -> list[str]:
+    """Return the rows of a table as lines, its first `left` columns to the left and the others to the right."""
+    lines = list(rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if place < left else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
 
 
 def has_error(diagnostics: Iterable[Diagnostic]) -> bool:

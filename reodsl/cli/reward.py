@@ -24,7 +24,7 @@ from reodsl.cli.options import (
     complete_files,
     set_option,
 )
-from reodsl.cli.output import has_error, print_json, show
+from reodsl.cli.output import has_error, lay_columns, print_json, show
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import STEP
 from reodsl.ir.reward import Reward, Track, Tried
@@ -32,7 +32,7 @@ from reodsl.ir.reward_text import as_written, expression_text, let_names, track_
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.plan.registry import load_registry
-from reodsl.report.formats import finite
+from reodsl.report.formats import finite, plural
 
 
 @click.command(
@@ -190,9 +190,7 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
             paid = [(name, _number(section[name])) for name in ("reward", "advantage")]
             rows.append([*head, *(split if reward.dense else ()), *paid])
             head = [(name, "") for name, _ in head]
-    cells = [[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells]
+    table = lay_columns([[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)])
     given = asked.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
     lines = [
@@ -236,8 +234,7 @@ def _splits(every: Sequence[Tried]) -> list[str]:
 
 def _title(facts: dict[str, Any]) -> str:
     name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
-    size = len(facts["responses"])
-    return f"{name}, {size} response{'' if size == 1 else 's'}"
+    return f"{name}, {plural(len(facts['responses']), 'response')}"
 
 
 def _rule(facts: dict[str, Any], reward: Reward) -> str:

@@ -16,7 +16,7 @@ from reodsl.report.main_table import markdown
 from reodsl.report.material import Material, title
 from reodsl.report.page import spread_note
 from reodsl.report.provenance import rerun
-from reodsl.report.results import results
+from reodsl.report.results import name_columns, results
 from reodsl.store.layout import arm_folder
 
 
@@ -60,9 +60,7 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
 
 def _table(material: Material, arm: str) -> str:
     """Return the report's numbers of an arm, a row for each benchmark and their average."""
-    score = material.study.score
-    heads = {"accuracy": "accuracy %", "length": "tokens", "reg": f"{notes.nearly(material.study)}REG"}
-    heads["difference"] = f"REG - {score.relative_to}" if score is not None else ""
+    heads = name_columns(material.study, {"accuracy": "accuracy %", "length": "tokens", "reg": "REG"})
     cells = results(tables.main(material), (arm,)).rows[arm]
     texts = {(cell.place, cell.column): f"{cell.text} {cell.around}".strip() for cell in cells}
     columns = [column for column in heads if any(cell.column == column for cell in cells)]

@@ -16,6 +16,7 @@ from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
 from reodsl.report.material import TIMED, Material
 from reodsl.report.study_tables import balanced_table, compare_numbers
+from reodsl.report.vega import map_parts
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
@@ -82,26 +83,16 @@ def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
     for spec in gallery.specs.values():
         height = {"height": spec["height"] + below} if isinstance(spec.get("height"), int) else {}
         fit = {"width": COLUMN, "autosize": {"type": "fit", "contains": "padding"}, "config": config}
-        charts.append(_lay_legends(spec) | height | fit)
+        charts.append(map_parts(spec, _lay_legend) | height | fit)
     for name, picture in zip(gallery.specs, pictures(charts, "pdf"), strict=True):
         (folder / f"{name}.svg").write_bytes(picture.svg)
         (folder / f"{name}.pdf").write_bytes(picture.image)
 
 
-def _lay_legends(value: Any) -> Any:
-    """Return a chart whose legends of arms are below it, in two columns."""
-    if isinstance(value, list):
-        return [_lay_legends(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: {**item, **_LEGEND}
-        if key == "legend" and isinstance(item, dict) and "columns" in item
-        else item
-        if key == "datasets"
-        else _lay_legends(item)
-        for key, item in value.items()
-    }
+def _lay_legend(part: Any) -> Any:
+    """Return a part of a chart whose legend, if it is of arms, is below the chart in two columns."""
+    legend = part.get("legend") if isinstance(part, dict) else None
+    return part | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else part
 
 
 def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> None:

@@ -24,7 +24,7 @@ from reodsl.report.line_charts import (
 from reodsl.report.markup import Markup, dot, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
-from reodsl.report.vega import Json
+from reodsl.report.vega import Json, map_parts
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Gallery:
     def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
         """Keep a chart and return the figure that shows it."""
         key = safe_name(name, self.specs)
-        self.specs[key] = _legible(chart)
+        self.specs[key] = map_parts(chart, lambda part: legible(part) if isinstance(part, str) else part)
         place = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
         return tag("figure", place, class_="wide" if wide else None)
 
@@ -47,8 +47,9 @@ class Gallery:
         for key, whole in self.specs.items():
             spec = {name: value for name, value in whole.items() if name != "datasets"}
             rows |= whole["datasets"]
-            spec = _without_legends(spec) | {"width": "container"}
-            charts[key] = {"spec": spec, "rows": list(whole["datasets"])}
+            # The page has one legend of arms and frontier for a group of charts.
+            spec = map_parts(spec, lambda part: part | {"legend": None} if _names_lines(part) else part)
+            charts[key] = {"spec": spec | {"width": "container"}, "rows": list(whole["datasets"])}
         return charts, rows
 
 
@@ -245,20 +246,6 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
     return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
 
 
-def _legible(value: Any) -> Any:
-    """Return a spec whose texts can be drawn."""
-    if isinstance(value, list):
-        return [_legible(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _legible(item) for key, item in value.items()}
-    return legible(value) if isinstance(value, str) else value
-
-
-def _without_legends(value: Any) -> Any:
-    """Return a spec whose arms and frontier have no legend of their own: the page has one legend for a group of charts."""
-    if isinstance(value, list):
-        return [_without_legends(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    keyed = "legend" in value and value.get("field") in ("arm", "line")
-    return {key: None if keyed and key == "legend" else _without_legends(item) for key, item in value.items()}
+def _names_lines(part: Any) -> bool:
+    """Return whether a part of a chart is an encoding with a legend of arms or of the frontier."""
+    return isinstance(part, dict) and "legend" in part and part.get("field") in ("arm", "line")

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from reodsl.graph.task import parse_role
-from reodsl.report import formats, notes, theme
+from reodsl.report import formats, theme
 from reodsl.report.markup import Markup, dot, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.provenance import anchor
-from reodsl.report.results import ALL, CHANGE, Cell, results
+from reodsl.report.results import ALL, Cell, name_columns, results
 
 HEADS = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓", "reg_plain": "REG, plain frontier ↓"}
 
@@ -32,10 +32,7 @@ def main_table(
     kinds = theme.dashes(colours)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
-    near = notes.nearly(material.study)
-    change = CHANGE if baseline is None else f"REG vs. {baseline}"
-    heads = {"difference": f"{change} ↓"}
-    heads |= {name: near * name.startswith("reg") + head for name, head in HEADS.items()}
+    heads = name_columns(material.study, HEADS, " ↓")
     shown = [(place, column) for place, names in main.columns.items() for column in names]
     starts = {(place, names[0]) for place, names in main.columns.items() if names}
     body = []
@@ -142,10 +139,7 @@ def rows(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the heads of the table, and a row of texts for each arm."""
-    score = material.study.score
-    baseline = score.relative_to if score is not None else None
-    heads = {**_HEADS, "difference": CHANGE if baseline is None else f"REG vs. {baseline}"}
-    heads |= {name: notes.nearly(material.study) + heads[name] for name in ("reg", "reg_plain")}
+    heads = name_columns(material.study, _HEADS)
     main = results(table, material.arms if arms is None else arms, columns)
     head = [
         f"{title(place)} {heads.get(name, name)}" for place, names in main.columns.items() for name in names

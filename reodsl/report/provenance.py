@@ -45,10 +45,7 @@ def versions() -> dict[str, str]:
 
 def rerun(spec: Spec) -> str:
     """Return the command that gives these results again, with every change from the command line."""
-    words = ["reodsl", "run", spec.path or "SPEC.reo"]
-    for change in spec.changes:
-        words += [change.option, f"{change.target}={change.value}"]
-    return shlex.join(words)
+    return _command("run", spec)
 
 
 def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
@@ -136,10 +133,12 @@ def anchor(place: int) -> str:
 
 def why(spec: Spec, task: str) -> str:
     """Return the command that tells all of a task."""
-    words = ["reodsl", "why", spec.path or "SPEC.reo", task]
-    for change in spec.changes:
-        words += [change.option, f"{change.target}={change.value}"]
-    return shlex.join(words)
+    return _command("why", spec, task)
+
+
+def _command(name: str, spec: Spec, *arguments: str) -> str:
+    changes = (word for each in spec.changes for word in (each.option, f"{each.target}={each.value}"))
+    return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *changes])
 
 
 def lines_of(spec: Spec) -> dict[str, str]:

@@ -149,6 +149,14 @@ def _interval(low: float | None, high: float | None, scale: float) -> str:
     return formats.interval(None if low is None else scale * low, None if high is None else scale * high)
 
 
+def name_columns(study: Study, heads: Mapping[str, str], after: str = "") -> dict[str, str]:
+    """Return the heads of columns: those that are given, marked if REG is approximate, and that of its difference."""
+    baseline = study.score.relative_to if study.score is not None else None
+    near = notes.nearly(study)
+    named = {name: near * name.startswith("reg") + head for name, head in heads.items()}
+    return named | {"difference": (CHANGE if baseline is None else f"REG vs. {baseline}") + after}
+
+
 MEASURES = ("reg", "reg_plain", "accuracy", "length")
 HEADS = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "length"}
 COLOURS = {"good": "green", "bad": "red", "": ""}
@@ -208,8 +216,7 @@ def summary_table(
     said.append(notes.approximate(study))
     if left := study.measures[len(study.measures) if measures is None else measures :]:
         said.append(f"The report has {', '.join(each.name for each in left)} too.")
-    heads = {name: notes.nearly(study) * name.startswith("reg") + head for name, head in HEADS.items()}
-    heads["difference"] = f"REG vs. {escape(baseline or '')}"
+    heads = name_columns(study, HEADS)
     out = Table(
         box=None,
         pad_edge=False,

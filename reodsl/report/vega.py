@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -159,3 +159,12 @@ def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
 
 def _round(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def map_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a chart each of whose parts was changed, the innermost first."""
+    if isinstance(value, list):
+        return change([map_parts(item, change) for item in value])
+    if isinstance(value, dict):
+        return change({key: map_parts(item, change) for key, item in value.items()})
+    return change(value)

@@ -44,7 +44,7 @@ def test_a_card_has_the_numbers_of_the_report(made: World, tmp_path: Path) -> No
         (row,) = (line for line in body.splitlines() if line.startswith(f"| {benchmark} |"))
         assert f"| {number(reg)} [" in row.replace("\\", "")
     assert body.count("\n| ") == 5  # a head, a rule and three places
-    assert "REG - vanilla" in body
+    assert "REG vs. vanilla" in body
     assert "from std.recipes import ppo" in body
     # The spec's fence is longer than any in it.
     assert "````\n" in body
