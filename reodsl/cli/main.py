@@ -17,7 +17,7 @@ import click
 
 import reodsl
 from reodsl.cli import stopping
-from reodsl.diagnostics import Problem, error, first_line, fold
+from reodsl.diagnostics import Problem, first_line, fold, problem
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import missing_extra
 
@@ -137,49 +137,23 @@ def main(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as caught:
         click.echo(caught.format_message())
         return 0
-    except click.UsageError as caught:
-        if isinstance(caught, click.NoSuchOption) and caught.ctx:
-            gone = refuse_dropped(f"reodsl {caught.ctx.info_name} {caught.option_name}")
-            if gone:
-                _show(Problem(gone))
-                return 1
-        where = f" (see `{caught.ctx.command_path} --help`)" if caught.ctx else ""
-        click.echo(f"error: {caught.format_message()}{where}", err=True)
-        return 1
-    except click.ClickException as caught:
-        click.echo(f"error: {caught.format_message()}", err=True)
-        return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except Problem as caught:
-        if debug:
-            raise
-        _show(caught)
-        return 1
-    except OSError as caught:
-        if debug or isinstance(caught, BrokenPipeError):
-            raise
-        _show(_explain_refusal(caught))
+    except click.ClickException as caught:
+        context: click.Context | None = getattr(caught, "ctx", None)
+        option = caught.option_name if isinstance(caught, click.NoSuchOption) else ""
+        gone = refuse_dropped(f"reodsl {context.info_name} {option}") if context and option else None
+        if gone:
+            _show(Problem(gone))
+        else:
+            where = f" (see `{context.command_path} --help`)" if context else ""
+            click.echo(f"error: {caught.format_message()}{where}", err=True)
         return 1
     except Exception as caught:
-        if debug:
+        if debug or isinstance(caught, BrokenPipeError):
             raise
-        missing = missing_extra(caught) if isinstance(caught, ModuleNotFoundError) else None
-        if missing is not None:
-            _show(missing)
-            return 1
-        words = first_line(caught, "")
-        _show(
-            Problem(
-                error(
-                    "E0990",
-                    f"reodsl met an error it did not expect: {type(caught).__name__}"
-                    + (f": {words}" if words else ""),
-                    help="this is a defect; `--debug` shows where it happened",
-                )
-            )
-        )
+        _show(_explain(caught))
         return 1
 
 
@@ -208,7 +182,7 @@ def entry() -> None:
     except OSError as caught:
         # Whoever read our output has seen enough, or has no room for it.
         if not isinstance(caught, BrokenPipeError):
-            _show(_explain_refusal(caught))
+            _show(_explain(caught))
         _mute()
         code = 1
     # Ray passes an exit on, but not its code.
@@ -242,14 +216,24 @@ def _mute() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _explain_refusal(caught: OSError) -> Problem:
-    return Problem(
-        error(
+def _explain(caught: Exception) -> Problem:
+    """Return the problem that ends a command: E0119 if the system refused something, E0121, or E0990 for a defect."""
+    if isinstance(caught, Problem):
+        return caught
+    if isinstance(caught, ModuleNotFoundError) and (missing := missing_extra(caught)) is not None:
+        return missing
+    if isinstance(caught, OSError):
+        return problem(
             "E0119",
             f"the operating system refused: {caught.strerror or caught}",
             where=_place(caught),
             help="check the path, its permissions and the space left",
         )
+    words = first_line(caught, "")
+    return problem(
+        "E0990",
+        f"reodsl met an error it did not expect: {type(caught).__name__}{f': {words}' if words else ''}",
+        help="this is a defect; `--debug` shows where it happened",
     )
 
 

@@ -29,14 +29,9 @@ def leading(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
         return ()
     study = material.study
     asked = [name for chart in study.charts if len(chart.lines) <= MOST for name in chart.lines]
-    if study.score is not None and study.score.relative_to is not None:
-        asked.append(study.score.relative_to)
-    chosen = dict.fromkeys(name for name in asked if name in arms)
-    for name in (*material.bases[: MOST // 4], *best(table), *arms):
-        if len(chosen) >= MOST:
-            break
-        if name in arms:
-            chosen[name] = None
+    asked += [study.score.relative_to or ""] if study.score is not None else []
+    wanted = dict.fromkeys((*asked, *material.bases[: MOST // 4], *best(table), *arms))
+    chosen = [name for name in wanted if name in arms][: max(MOST, len({*asked} & {*arms}))]
     return tuple(name for name in arms if name in chosen)
 
 
@@ -100,22 +95,13 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     shown = best(table)[:MOST_LISTED]
     shown += [base] if base is not None and base in rows and base not in shown else []
     for arm in shown:
-        row = rows[arm]
-        compared = row.get("difference") is not None
-        lead = cell(row, MEAN, "difference" if compared else "reg", roomy=True)
-        tags = [
-            word
-            for word, fits in (
-                (state, arm in leaders),
-                ("baseline", arm == base),
-                ("frontier", arm in material.framed),
-            )
-            if fits
-        ]
+        compared = rows[arm].get("difference") is not None
+        lead = cell(rows[arm], MEAN, "difference" if compared else "reg", roomy=True)
+        tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.framed}
         parts = (
             dot(colours[arm], kinds[arm]),
             tag("span", arm, class_="name"),
-            [tag("span", word, class_="tag") for word in tags],
+            [tag("span", word, class_="tag") for word, fits in tags.items() if fits],
             tag("b", "" if compared else near, lead.text, class_=lead.tone or None),
             tag("small", lead.around if compared else "REG"),
         )

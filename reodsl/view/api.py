@@ -251,7 +251,7 @@ def _filter(query: Query, other: Evaluation | None) -> Filter:
         benchmark=query.get("benchmark") or None,
         words=query.get("words") or None,
         right=_RIGHT.get(query.get("correct", "")),
-        unfinished=query.get("correct") == "unfinished",
+        unfinished=query.get("correct") == "unfinished" or None,
         shortest=_whole(query, "shortest"),
         longest=_whole(query, "longest"),
         right_at=_whole(query, "right_at"),

@@ -152,7 +152,7 @@ class Filter:
     benchmark: str | None = None
     words: str | None = None
     right: bool | None = None
-    unfinished: bool = False
+    unfinished: bool | None = None
     shortest: int | None = None
     longest: int | None = None
     right_at: int | None = None
@@ -230,22 +230,17 @@ def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
 
 
 def _conditions(wanted: Filter) -> list[pl.Expr]:
-    conditions = []
-    if wanted.benchmark is not None:
-        conditions.append(pl.col("benchmark") == wanted.benchmark)
-    if wanted.right is not None:
-        conditions.append(pl.col("correct") == wanted.right)
-    if wanted.unfinished:
-        conditions.append(pl.col("finish") == "length")
-    if wanted.shortest is not None:
-        conditions.append(pl.col("tokens") >= wanted.shortest)
-    if wanted.longest is not None:
-        conditions.append(pl.col("tokens") <= wanted.longest)
-    if wanted.words:
-        words = f"(?i){pl.escape_regex(wanted.words)}"
-        texts = [pl.col(name).str.contains(words).fill_null(False) for name in ("text", "response", "answer")]
-        conditions.append(pl.any_horizontal(*texts, pl.col("question").str.starts_with(wanted.words)))
-    return conditions
+    words = f"(?i){pl.escape_regex(wanted.words or '')}"
+    texts = (pl.col(name).str.contains(words).fill_null(False) for name in ("text", "response", "answer"))
+    conditions = {
+        "benchmark": pl.col("benchmark") == wanted.benchmark,
+        "right": pl.col("correct") == wanted.right,
+        "unfinished": pl.col("finish") == "length",
+        "shortest": pl.col("tokens") >= wanted.shortest,
+        "longest": pl.col("tokens") <= wanted.longest,
+        "words": pl.any_horizontal(*texts, pl.col("question").str.starts_with(wanted.words or "")),
+    }
+    return [each for name, each in conditions.items() if getattr(wanted, name) is not None]
 
 
 @lru_cache(maxsize=32)
@@ -406,11 +401,14 @@ def _losses(evaluation: Evaluation, head: dict[str, Any], to: int | None) -> dic
     }
 
 
+def _is_response(head: Mapping[str, Any]) -> pl.Expr:
+    """Return the condition that a row is of a response, by what it answers."""
+    return pl.all_horizontal(pl.col(name) == head[name] for name in KEYS)
+
+
 def row_of(evaluation: Evaluation, benchmark: str, question: str, sample: int) -> int | None:
     """Return the row of a response by what it answers; None where the evaluation has no such response."""
-    same = (
-        (pl.col("benchmark") == benchmark) & (pl.col("question") == question) & (pl.col("sample") == sample)
-    )
+    same = _is_response({"benchmark": benchmark, "question": question, "sample": sample})
     hit = _scan(evaluation.samples).select(same.alias("hit")).collect(engine="streaming")["hit"]
     rows = hit.arg_true()
     return int(rows[0]) if len(rows) else None
@@ -422,30 +420,16 @@ def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[s
     grid = budgets(evaluation)
     # Older tables do not say why an answer was not judged.
     columns = ["budget", "forced", "answer", "correct", "^unsettled$"]
-    same = (
-        (pl.col("benchmark") == head["benchmark"])
-        & (pl.col("question") == head["question"])
-        & (pl.col("sample") == head["sample"])
-    )
     frame = _scan(evaluation.forced)
     if grid and _rows_match(evaluation.samples, evaluation.forced, len(grid)):
         frame = frame.slice(row * len(grid), len(grid))
-    return frame.filter(same).select(columns).sort("budget").collect().to_dicts()
+    return frame.filter(_is_response(head)).select(columns).sort("budget").collect().to_dicts()
 
 
 def _places(evaluation: Evaluation, head: dict[str, Any], text: str) -> dict[int, int] | None:
     """At which character each budget cuts: as the evaluation kept it, or as the model's tokenizer has it."""
     if evaluation.examples:
-        kept = (
-            _scan(evaluation.examples)
-            .filter(
-                (pl.col("benchmark") == head["benchmark"])
-                & (pl.col("question") == head["question"])
-                & (pl.col("sample") == head["sample"])
-            )
-            .select("budget", "characters")
-            .collect()
-        )
+        kept = _scan(evaluation.examples).filter(_is_response(head)).select("budget", "characters").collect()
         if kept.height:
             return dict(zip(kept["budget"].to_list(), kept["characters"].to_list(), strict=True))
     ends = _ends(evaluation.tokenizer, text)
