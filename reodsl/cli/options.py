@@ -199,7 +199,7 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Studies that ran, and how complete_runs' names start; none where no store is found."""
+    """Return studies that ran, and how the names of runs begin; none if no store is found."""
     from reodsl.store.runs import began, records
 
     try:
@@ -213,7 +213,7 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
 def complete_runs_or_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Files, and the complete_runs of `complete_runs`."""
+    """Return files, and the runs of `complete_runs`."""
     return complete_files(ctx, param, incomplete) + complete_runs(ctx, param, incomplete)
 
 

@@ -190,7 +190,7 @@ LEAST_DENSITY = 0.2
 
 
 class _Grouped(click.Command):
-    """A import_command whose `--model` names the files before it: click keeps no order between files and options."""
+    """The command `import`, whose `--model` names the files before it: click keeps no order between files and options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep in `ctx.obj` how many files each `--model` comes after."""

@@ -210,8 +210,7 @@ def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
     Raises a Problem (E0405) if there are none, or if their questions cannot be matched.
     """
     start = arm.checkpoint
-    stages = start.experiment.stages[: start.stage + 1] if isinstance(start, FromTraining) else ()
-    of_rl = [index for index, stage in enumerate(stages) if isinstance(stage.method, Ppo)]
+    of_rl = [index for index, stage in enumerate(arm.stages) if isinstance(stage.method, Ppo)]
     if not of_rl or not isinstance(start, FromTraining):
         raise problem(
             "E0405",
@@ -219,7 +218,7 @@ def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
             help="name arms that are trained with PPO",
         )
     for index in of_rl:
-        _require_comparable(arm.name, stages[index].data, data)
+        _require_comparable(arm.name, arm.stages[index].data, data)
         yield f"arm:{arm.name}" + (f":{index}" if len(of_rl) > 1 else ""), start.experiment, index
 
 

@@ -36,7 +36,17 @@ from reodsl.ir.setting import (
     settings_below,
     settings_of,
 )
-from reodsl.ir.training import ENGINE, Engine, Experiment, FromResults, FromTraining, Sampling, Source, Start
+from reodsl.ir.training import (
+    ENGINE,
+    Engine,
+    Experiment,
+    FromResults,
+    FromTraining,
+    Sampling,
+    Source,
+    Stage,
+    Start,
+)
 from reodsl.ir.wording import Wording, name_wordings
 
 CONFIDENCE = 0.95
@@ -123,6 +133,12 @@ class Arm(IR):
     def trained(self) -> bool:
         """Return whether any training leads to this arm."""
         return isinstance(self.checkpoint, FromTraining)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Return the stages of the arm's experiment up to its checkpoint; none if nothing is trained."""
+        last = self.checkpoint
+        return last.experiment.stages[: last.stage + 1] if isinstance(last, FromTraining) else ()
 
     def name_wording(self, mode: int | None) -> str:
         """Return the name of the wording that a response was asked in, by its `mode`; empty for the model's own prompt."""

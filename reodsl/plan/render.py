@@ -16,7 +16,7 @@ from reodsl.ir import Origin
 from reodsl.ir.expression import MEMORY
 from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
-from reodsl.ir.training import FromTraining, Ppo
+from reodsl.ir.training import Ppo
 from reodsl.numbers.budgets import Rule, coefficients
 from reodsl.plan.places import words
 from reodsl.plan.verdict import Item, Plan
@@ -48,9 +48,7 @@ def schedules(study: Study) -> tuple[Trained, ...]:
     """Return one row for each set of budgets and weights that is known before a run, with the arms that use it."""
     users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
-        if not isinstance(arm.checkpoint, FromTraining):
-            continue
-        for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]:
+        for stage in arm.stages:
             split = split_of(stage)
             if isinstance(split, Budgets) and isinstance(stage.method, Ppo):
                 rule = stage.method.reward.weight_rule
@@ -68,11 +66,7 @@ def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
     return tuple(
         arm.name
         for arm in study.arms
-        if isinstance(arm.checkpoint, FromTraining)
-        and any(
-            isinstance(stage.method, Ppo) and holds(stage.method)
-            for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
-        )
+        if any(isinstance(stage.method, Ppo) and holds(stage.method) for stage in arm.stages)
     )
 
 

@@ -418,10 +418,8 @@ def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
 
 
 def _stage(study: Study, arm: str, index: int) -> Stage | None:
-    checkpoint = next((a.checkpoint for a in study.arms if a.name == arm), None)
-    if not isinstance(checkpoint, FromTraining) or index >= len(checkpoint.experiment.stages):
-        return None
-    return checkpoint.experiment.stages[index]
+    stages = next((each.stages for each in study.arms if each.name == arm), ())
+    return stages[index] if index < len(stages) else None
 
 
 _NAMED = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')

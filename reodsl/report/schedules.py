@@ -12,7 +12,7 @@ import polars as pl
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Chart
-from reodsl.ir.training import FromTraining, Ppo
+from reodsl.ir.training import Ppo
 from reodsl.numbers.budgets import Rule, Schedule, coefficients
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
@@ -242,8 +242,5 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
 
 def _reward(arm: Arm) -> Reward | None:
     """Return the reward of the last RL stage that led to an arm."""
-    if not isinstance(arm.checkpoint, FromTraining):
-        return None
-    stages = arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
-    methods = [stage.method for stage in stages if isinstance(stage.method, Ppo)]
+    methods = [stage.method for stage in arm.stages if isinstance(stage.method, Ppo)]
     return methods[-1].reward if methods else None

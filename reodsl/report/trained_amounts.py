@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.ir.training import FromModel, FromTraining, Ppo, Source, Stage
+from reodsl.ir.training import FromModel, FromTraining, Ppo, Stage
 from reodsl.report import formats, theme
 from reodsl.report.markup import Child, data_table, name_cell, tag
 from reodsl.report.material import Material
@@ -27,7 +27,7 @@ def trained_amounts(material: Material) -> pl.DataFrame:
         [
             (arm.name, i, _count_asked(stage))
             for arm in material.study.arms
-            for i, stage in enumerate(_stages(arm.checkpoint))
+            for i, stage in enumerate(arm.stages)
         ],
         schema={"arm": pl.String, "index": pl.Int64, "asked": pl.Int64},
         orient="row",
@@ -57,8 +57,11 @@ def unequal_arms(material: Material) -> list[str]:
     score = material.study.score
     groups: dict[FromModel | FromTraining, list[dict[str, Any]]] = {}
     for arm in material.study.arms:
-        stages = _stages(arm.checkpoint)
-        if isinstance(arm.checkpoint, FromTraining) and arm.name in rows and all(map(_count_asked, stages)):
+        if (
+            isinstance(arm.checkpoint, FromTraining)
+            and arm.name in rows
+            and all(map(_count_asked, arm.stages))
+        ):
             groups.setdefault(arm.checkpoint.experiment.start, []).append(rows[arm.name])
     unequal = []
     for members in groups.values():
@@ -137,12 +140,6 @@ def data_section(material: Material) -> list[Child]:
     heads = ("decided by", "of", "lost", "lost (%)", "trained on", *(("left out",) if drops else ()))
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in heads], class_="only")
     return [tag("h3", "Left out of training"), tag("p", words, class_="about"), data_table(head, body)]
-
-
-def _stages(checkpoint: Source) -> tuple[Stage, ...]:
-    return (
-        checkpoint.experiment.stages[: checkpoint.stage + 1] if isinstance(checkpoint, FromTraining) else ()
-    )
 
 
 def _count_asked(stage: Stage) -> int | None:

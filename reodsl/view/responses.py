@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Role, parse_role
 from reodsl.ir import Spec
-from reodsl.ir.training import FromTraining, Ppo
+from reodsl.ir.training import Ppo
 from reodsl.ir.wording import name_wordings
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.store.runs import RunRecord, events, require_spec
@@ -93,10 +93,7 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
 
 def _name_wordings(spec: Spec, place: Role) -> tuple[str, ...]:
     """Return the names of the wordings of a stage's rollouts."""
-    checkpoint = spec.study.arm(place.name).checkpoint
-    if not isinstance(checkpoint, FromTraining):
-        return ()
-    method = checkpoint.experiment.stages[place.index or 0].method
+    method = spec.study.arm(place.name).stages[place.index or 0].method
     return name_wordings(method.wordings) if isinstance(method, Ppo) else ()
 
 
