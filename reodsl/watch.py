@@ -77,11 +77,15 @@ class RunState:
         return self.status != "running"
 
 
+def read_status(store: Store, record: RunRecord) -> Status:
+    """Return the status of a run, which is `stopped` if its process is gone and did not end it."""
+    gone = record.status == "running" and not alive(store, record)
+    return "stopped" if gone else record.status
+
+
 def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunState:
     """Read the present state of a run; without `steps` neither metrics nor reasons of failures are read."""
-    status: Status = record.status
-    if status == "running" and not alive(store, record):
-        status = "stopped"
+    status = read_status(store, record)
     total: int | None = None
     began: float | None = None
     flying: dict[str, dict[str, Any]] = {}

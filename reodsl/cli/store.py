@@ -20,7 +20,7 @@ from reodsl.store.layout import models
 from reodsl.store.runs import RunRecord, alive, began, find_repeated, pick, records, select
 from reodsl.store.store import Store, acceptances
 from reodsl.store.sweep import find_garbage, sweep
-from reodsl.watch import going_json, named_numbers, read_state
+from reodsl.watch import going_json, named_numbers, read_state, read_status
 
 
 @click.command(
@@ -78,14 +78,12 @@ def ls_command(
 
 
 def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]:
-
-    status = "stopped" if record.status == "running" and not alive(store, record) else record.status
     return {
         "name": record.name,
         "study": record.study,
         "spec": record.spec,
         "path": record.path,
-        "status": status,
+        "status": read_status(store, record),
         "started": record.started,
         "ended": record.ended,
         "results": len(record.tasks),

@@ -22,7 +22,7 @@ from reodsl.report.notes import misfits
 from reodsl.report.page import page
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
-from reodsl.store.runs import RunRecord, alive, events, require_spec
+from reodsl.store.runs import RunRecord, alive, begun, events, require_spec
 from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
@@ -133,10 +133,9 @@ def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
 
 
 def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathered:
-    told = events(store, record)
-    begun = {each["task"]: str(each["key"]) for each in told if each["kind"] == "started"}
+    started = begun(store, record)
     failed: dict[str, list[str]] = {}
-    for each in told:
+    for each in events(store, record):
         if each["kind"] == "failed" and each["task"] not in record.tasks:
             failed.setdefault(str(each.get("said", "")), []).append(each["task"])
     inputs: dict[str, Path] = {}
@@ -149,7 +148,7 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathe
             inputs[role] = store.path(key)
             continue
         missing[name] = None
-        work = store.root / "work" / begun.get(name, "none")
+        work = store.root / "work" / started.get(name, "none")
         if role.startswith("train:") and (work / STEPS).is_file():
             steps = read_steps(work)
             if steps:

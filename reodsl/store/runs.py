@@ -255,6 +255,12 @@ def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
     return [event for event in read if event is not None]
 
 
+def begun(store: Store, record: RunRecord) -> dict[str, str]:
+    """Return the keys of the tasks that a run has begun, by task; the last of each."""
+    told = (event for event in events(store, record) if event["kind"] == "started")
+    return {event["task"]: event.get("key", "") for event in told}
+
+
 _EVENT = {"at": float, "kind": str, "total": int, "task": str, "key": str, "seconds": float, "said": str}
 
 

@@ -21,7 +21,7 @@ from reodsl.report.provenance import versions
 from reodsl.report.run import material_of
 from reodsl.report.verdict_words import said
 from reodsl.store.external import Fingerprints
-from reodsl.store.runs import RunRecord, alive, records
+from reodsl.store.runs import RunRecord, records
 from reodsl.store.store import WEIGHTS, Store
 from reodsl.view.responses import (
     Evaluation,
@@ -36,7 +36,7 @@ from reodsl.view.responses import (
     row_of,
 )
 from reodsl.view.trainings import Training, list_rollouts
-from reodsl.watch import read_state, to_json
+from reodsl.watch import read_state, read_status, to_json
 
 Query = Mapping[str, str]
 
@@ -68,19 +68,16 @@ class Api:
 
     def runs(self, query: Query) -> dict[str, Any]:
         """Return the runs of the store, the latest first: their state, their arms with REG, and the verdict's headline."""
-        runs = []
-        for record in reversed(records(self.store)):
-            status = record.status
-            going = status == "running" and alive(self.store, record)
-            runs.append(
-                {
-                    "run": record.name,
-                    "study": record.study,
-                    "status": "stopped" if status == "running" and not going else status,
-                    "started": record.started,
-                    **self._outcome(record),
-                }
-            )
+        runs = [
+            {
+                "run": record.name,
+                "study": record.study,
+                "status": read_status(self.store, record),
+                "started": record.started,
+                **self._outcome(record),
+            }
+            for record in reversed(records(self.store))
+        ]
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
     def _outcome(self, record: RunRecord) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from reodsl.ir import Spec
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import name_wordings
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
-from reodsl.store.runs import RunRecord, events, require_spec
+from reodsl.store.runs import RunRecord, begun, require_spec
 from reodsl.store.store import Store
 from reodsl.tokenizer import open_tokenizer
 from reodsl.view.trainings import Training, find_training
@@ -66,10 +66,7 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
     """
     spec = require_spec(store, record)
-    begun = {
-        each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
-    }
-    keys = begun | dict(record.tasks)
+    keys = begun(store, record) | record.tasks
     graph = lower(spec)
     evaluations: dict[str, Evaluation] = {}
     trainings: dict[str, Training] = {}
