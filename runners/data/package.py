@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -17,7 +17,7 @@ from runners.data.draws import HELD_OUT_ONE_IN, Stream, split_of
 from runners.data.fold import chain_of_expression
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
-from runners.programs.values import Uncarried, create_dataset, entry_of, packed
+from runners.programs.values import create_dataset, entry_of, pack
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
@@ -80,17 +80,18 @@ def read_package(source: PackageData) -> pl.DataFrame:
             where="package data",
             help="ask for fewer, or make the task larger by its `options`",
         )
-    rows = [_row(source.task, entry, options, _plain) for entry in entries]
-    if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
+    rows = [_row(source.task, entry, {"entry": entry}, options) for entry in entries]
+    answered = entries[0]["answer"] is not None
+    if answered and not _survives(dataset, rows[0]):
         # Some scorers need the tuples, or the numbers as keys, that JSON alone does not have.
-        rows = [_row(source.task, entry, options, _packed) for entry in entries]
-    if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
-        raise problem(
-            "E0709",
-            f"the scorer of `{source.task}` does not accept its own answer once the question was stored as JSON",
-            where="package data",
-            help="choose another task of the package",
-        )
+        rows = [_row(source.task, entry, {"packed": pack(entry)}, options) for entry in entries]
+        if not _survives(dataset, rows[0]):
+            raise problem(
+                "E0709",
+                f"the scorer of `{source.task}` does not accept its own answer once the question was stored as JSON",
+                where="package data",
+                help="choose another task of the package",
+            )
     table = pl.DataFrame(rows, schema=["id", "question", "answer", "bare", "meta"], orient="row").cast(
         pl.String
     )
@@ -187,29 +188,13 @@ def _module(source: PackageData) -> str:
 
 
 def _row(
-    task: str, entry: dict[str, Any], options: Mapping[str, Any], write: Callable[[dict[str, Any]], Any]
+    task: str, entry: dict[str, Any], stored: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, str, str, str, str]:
     question = str(entry["question"])
     answer = "" if entry["answer"] is None else str(entry["answer"])
-    facts = {"task": task, **write(entry), **({"options": options} if options else {})}
+    facts = {"task": task, **stored, **({"options": options} if options else {})}
     meta = json.dumps(facts, default=str)
     return question_id(question), question, answer, bare_question(entry), meta
-
-
-def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"entry": entry}
-
-
-def _packed(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the entry with its tuples and keys as they are, if all in it is plain."""
-
-    def keep(value: Any) -> int:
-        raise Uncarried(f"{type(value).__name__} is not a plain value")
-
-    try:
-        return {"packed": packed(entry, keep)}
-    except Uncarried:
-        return _plain(entry)
 
 
 def _survives(dataset: Any, row: tuple[str, ...]) -> bool:

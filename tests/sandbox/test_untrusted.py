@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from runners.programs.judge import same_value
-from runners.programs.values import Uncarried, unpacked
 from runners.sandbox.untrusted import DEEPEST, MOST_DIGITS, Undecodable, decoded, encoded
 
 PIECES = [
@@ -64,20 +63,7 @@ def test_a_name_is_no_field_twice() -> None:
         decoded("{" + ",".join(f'"{n}":1' for n in range(100_000)) + ',"99999":1}', 2**24)
 
 
-NAMES = [
-    "int",
-    "tuple",
-    "dict",
-    "set",
-    "frozenset",
-    "bytes",
-    "complex",
-    "range",
-    "decimal",
-    "fraction",
-    "iterator",
-    "kept",
-]
+NAMES = ["a", "tuple", "dict", "set"]
 LEAVES = [
     None,
     True,
@@ -131,10 +117,6 @@ def test_any_bytes_are_a_value_or_the_one_refusal(cases: int) -> None:
         packed = said.get("value") if isinstance(said, dict) else said
         for wanted in (0.5, [{"a": 255}, [], "text", None], {"a": 1}):
             assert same_value(wanted, packed, 1e-4) in (True, False)
-        try:
-            unpacked(packed, lambda number: None)
-        except Uncarried:
-            continue
     assert cases / 5 < values < cases
 
 
@@ -150,20 +132,7 @@ class Number(int):
 
 def test_no_number_that_is_said_is_hashed() -> None:
     numbers: list[Any] = [Number(k * sys.hash_info.modulus) for k in range(45_000)]
-    for said in (
-        {"set": numbers},
-        {"frozenset": numbers},
-        {"dict": [[each, 1] for each in numbers]},
-        numbers,
-    ):
+    for said in ({"set": numbers}, {"dict": [[each, 1] for each in numbers]}, numbers):
         for wanted in ({"a": 1}, [1], 1, {str(k): 1 for k in range(45_000)}):
             assert not same_value(wanted, said, 1e-4)
     assert Number.hashed == 0
-
-
-@pytest.mark.parametrize(
-    "text", ["1e100000000", "1/0", "1_0", " 1", "9" * (MOST_DIGITS + 1), "1/" + "9" * 5000]
-)
-def test_a_fraction_is_digits_before_it_is_computed(text: str) -> None:
-    with pytest.raises(Uncarried):
-        unpacked({"fraction": text}, lambda number: None)
