@@ -24,7 +24,7 @@ import polars as pl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns, HubData
 from reodsl.ir.names import DATA_FILES
-from reodsl.store.external import hub_snapshot
+from reodsl.store.external import hub_snapshot, local_copy
 from reodsl.store.files import NotPlain, open_plain, stat_plain
 from runners.data.table import (
     from_records,
@@ -209,21 +209,16 @@ def _too_large(path: Path, size: str, bound: str) -> Problem:
 
 
 def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
-    header, rows = None, []
-    for number, row in _csv_rows(path):
-        if header is None:
-            header = row
-            require_columns(header, columns, str(path))
-        elif len(row) != len(header):
+    (_, header), *rows = list(_csv_rows(path)) or [(1, [])]
+    require_columns(header, columns, str(path))
+    for number, row in rows:
+        if len(row) != len(header):
             raise problem(
                 "E0707",
                 f"this row has {len(row)} fields where the header names {len(header)}",
                 where=f"{path}, line {number}",
                 help="quote a field that has commas or line breaks in it",
             )
-        else:
-            rows.append(row)
-    header = header or []
     names = list_mapped(columns)
     twice = next((name for name in names if header.count(name) > 1), None)
     if twice is not None:
@@ -233,9 +228,8 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
             where=f"{path}, line 1",
             help="give each column a name of its own",
         )
-    place = {name: header.index(name) for name in names if name in header}
-    data = {name: [row[index] for row in rows] for name, index in place.items()}
-    return pl.DataFrame(data, schema=dict.fromkeys(place, pl.String))
+    data = {name: [row[header.index(name)] for _, row in rows] for name in names}
+    return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -290,18 +284,12 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
-    """Return the files of the data set's split on this machine, from the first place that has some, sorted by path."""
-    for place in _places(source, folder):
-        files = _split_files(place, source)
-        if files:
-            return files
-    return []
-
-
-def _places(source: HubData, folder: Path) -> list[Path]:
-    """Return where a copy of the data set may lie: beside the spec, and in the hub's cache."""
-    snapshot = hub_snapshot("datasets", source.repo, source.revision)
-    return [folder / "data" / source.repo, *([] if snapshot is None else [snapshot])]
+    """Return the split's files on this machine, by path: of the copy beside the spec, or of the hub's cache."""
+    places = (
+        local_copy(source.repo, folder),
+        hub_snapshot("datasets", source.repo, source.revision),
+    )
+    return next(filter(None, (_split_files(place, source) for place in places if place is not None)), [])
 
 
 def _split_files(place: Path, source: HubData) -> list[Path]:
@@ -309,8 +297,6 @@ def _split_files(place: Path, source: HubData) -> list[Path]:
 
     Where no file names any split, all of them are the split `train`, as hubs have it.
     """
-    if not place.is_dir():
-        return []
     roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
     for root in roots:
         for pattern in (f"{source.split}.*", f"{source.split}-*", f"{source.split}/*"):

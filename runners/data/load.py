@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, problem, warning
+from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import (
     Chance,
@@ -93,9 +94,6 @@ def read_own(source: Generated, task: Python, folder: Path, resources: Resources
     return table.drop([name for name in ("meta", "trace") if table[name].null_count() == table.height])
 
 
-_SHOWN = 60
-
-
 def strip_marks(question: str, marks: Sequence[Marks]) -> str:
     """Return the question without the `marks` around it, one after another, and without white space at its ends."""
     for each in marks:
@@ -132,19 +130,14 @@ def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -
                 warnings.append(
                     warning(
                         "W0715",
-                        f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{_short(mark)}`",
+                        f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
                         where=where,
-                        notes=(f"the first is: {_short(questions[0])}",),
+                        notes=(f"the first is: {shorten_text(questions[0])}",),
                         help="write the mark as it stands in the data, or take it out of `strip`",
                     )
                 )
         texts = [text.removeprefix(before).removesuffix(after).strip() for text in texts]
     return warnings
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
 HERE = Resources()
@@ -185,22 +178,20 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Join the tables of the sources one after another, as `load_data` says."""
-    tables: list[pl.DataFrame] = []
-    repeating: list[pl.DataFrame] = []
-    for source, table in zip(data.sources, read, strict=True):
-        solved = isinstance(source, (Generated, PackageData)) and source.traces is not None
-        (repeating if solved else tables).append(table)
-    if tables and repeating:
+    where = ", ".join(map(_where, data.sources))
+    solved = [
+        isinstance(source, (Generated, PackageData)) and source.traces is not None for source in data.sources
+    ]
+    if all(solved):
+        return pl.concat(read)
+    if any(solved):
         raise problem(
             "E0712",
             "questions generated with worked solutions stand beside other sources",
-            where=", ".join(_where(source) for source in data.sources),
+            where=where,
             help="put them into a declaration of their own",
         )
-    if repeating:
-        return pl.concat(repeating)
-    where = ", ".join(_where(source) for source in data.sources)
-    settled = settle_duplicates(pl.concat(tables, how="diagonal"), data.duplicates, where)
+    settled = settle_duplicates(pl.concat(read, how="diagonal"), data.duplicates, where)
     require_names(settled, where)
     return settled
 
@@ -278,32 +269,29 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 def at_hand(data: Data, folder: Path) -> bool:
     """Return whether all questions are in files here that a second or so reads."""
-    sources = [source for source in data.sources if isinstance(source, (File, HubData))]
-    if len(sources) < len(data.sources):
-        return False
-    files = [path for source in sources for path in _files(source, folder)]
-    return bool(files) and sum(path.stat().st_size for path in files) <= READ_AHEAD
+    files = [_files(source, folder) for source in data.sources]
+    return all(files) and sum(path.stat().st_size for paths in files for path in paths) <= READ_AHEAD
 
 
 def count_questions(data: Data, folder: Path) -> int | None:
     """Return how many rows files and local copies of a hub's data sets have; None for other sources and faulty files."""
-    rows = []
-    for source in data.sources:
-        if not isinstance(source, (File, HubData)):
-            return None
-        files = _files(source, folder)
-        if not files or any(map(file_problem, files)):
-            return None
-        try:
-            rows += [count_rows(path, source.columns) for path in files]
-        except Problem:
-            return None
-    return sum(rows)
+    stored = [source for source in data.sources if isinstance(source, (File, HubData))]
+    files = [(path, source.columns) for source in stored for path in _files(source, folder)]
+    if not all(_files(source, folder) for source in data.sources) or any(
+        file_problem(path) for path, _ in files
+    ):
+        return None
+    try:
+        return sum(count_rows(path, columns) for path, columns in files)
+    except Problem:
+        return None
 
 
-def _files(source: File | HubData, folder: Path) -> list[Path]:
-    """Return the files of a source on this machine."""
-    return [folder / source.path] if isinstance(source, File) else local_files(source, folder)
+def _files(source: DataSource, folder: Path) -> list[Path]:
+    """Return the files of a source on this machine; none of questions that are made."""
+    if isinstance(source, File):
+        return [folder / source.path]
+    return local_files(source, folder) if isinstance(source, HubData) else []
 
 
 def _where(source: DataSource) -> str:

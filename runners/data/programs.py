@@ -5,10 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from reodsl.diagnostics import problem
+from runners.data.table import list_first
 from runners.grade import SEPARATOR
 from runners.programs.tests import Unreadable, read_tests
-
-_SHOWN = 5
 
 
 def require_tests(table: pl.DataFrame, where: str) -> None:
@@ -21,11 +20,10 @@ def require_tests(table: pl.DataFrame, where: str) -> None:
         except Unreadable as failure:
             unread.append(f"row {row}: {failure}")
     if unread:
-        rest = len(unread) - _SHOWN
         raise problem(
             "E0718",
             f"{len(unread)} of {table.height} rows have no tests that can be read",
             where=where,
-            notes=[*unread[:_SHOWN], *([f"and {rest} more"] if rest > 0 else [])],
+            notes=list_first(unread),
             help='name the column with the tests, as `columns: columns(answer: "test_list")`; docs/OWN_CODE.md shows shapes',
         )

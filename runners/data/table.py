@@ -19,6 +19,7 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.diagnostics import problem
+from reodsl.diagnostics.model import shorten_text
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import Columns
 from runners.grade import SEPARATOR
@@ -26,7 +27,6 @@ from runners.sandbox.untrusted import SPELLINGS, is_missing
 
 SHOWN = 5
 """The most rows or columns that a message names before it only counts them."""
-_SPACE = re.compile(r"\s+")
 
 
 def question_id(question: str) -> str:
@@ -172,14 +172,14 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
     if duplicates == "drop":
         return table[kept]
     pairs = [
-        f"row {second + 1} repeats row {first + 1}: {_shorten(table['question'][second])}"
+        f"row {second + 1} repeats row {first + 1}: {shorten_text(table['question'][second])}"
         for first, second in repeated
     ]
     raise problem(
         "E0705",
         f"{len(repeated)} of {table.height} questions are duplicates",
         where=where,
-        notes=_first(pairs),
+        notes=list_first(pairs),
         help="take them out, or write `duplicates = drop` to keep the first of each",
     )
 
@@ -195,19 +195,20 @@ def require_names(table: pl.DataFrame, where: str) -> None:
     for row, (name, text) in enumerate(zip(table["id"], texts, strict=True)):
         first = firsts.setdefault(name, row)
         if texts[first] != text:
-            shown = [f"row {at + 1}, {_shorten(table['question'][at])}" for at in (first, row)]
-            shared.setdefault(name, f"`{_shorten(name)}`: {'; '.join(shown)}")
+            shown = [f"row {at + 1}, {shorten_text(table['question'][at])}" for at in (first, row)]
+            shared.setdefault(name, f"`{shorten_text(name)}`: {'; '.join(shown)}")
     if shared:
         raise problem(
             "E0713",
             f"{len(shared)} of {len(firsts)} ids are those of several questions",
             where=where,
-            notes=_first(list(shared.values())),
+            notes=list_first(list(shared.values())),
             help="give every question its own, or leave `id` out of `columns`: ids are made from the questions then",
         )
 
 
-def _first(lines: Sequence[str]) -> list[str]:
+def list_first(lines: Sequence[str]) -> list[str]:
+    """Return the first lines for a message, and how many more there are."""
     rest = len(lines) - SHOWN
     return [*lines[:SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
 
@@ -218,15 +219,10 @@ def _rows(rows: Sequence[int]) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    shown = [f"`{_shorten(name)}`" for name in names]
+    shown = [f"`{shorten_text(name)}`" for name in names]
     if not shown:
         return "no columns"
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
-
-
-def _shorten(text: str) -> str:
-    line = _SPACE.sub(" ", text)
-    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -302,7 +298,7 @@ def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
     except _Twice as failure:
         raise problem(
             "E0707",
-            f"a record has `{_shorten(str(failure))}` twice",
+            f"a record has `{shorten_text(str(failure))}` twice",
             where=where,
             help="give each of its fields a name of its own",
         ) from None
