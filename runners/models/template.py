@@ -98,9 +98,9 @@ def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
         raise FailedTemplate(str(fault)) from None
     if len(template) > LARGEST:
         raise _refusal(f"has {len(template):,} characters, and at most {LARGEST:,} are read", template)
-    values = {"messages": list(turns), "tools": None, "documents": None, "add_generation_prompt": True}
+    asked = {"template": template, "turns": list(turns), "tokens": tokenizer.special_tokens_map}
     try:
-        said = _process(SECONDS).ask({"template": template, "values": values | tokenizer.special_tokens_map})
+        said = _process(SECONDS).ask(asked)
     except Beyond as why:
         raise _refusal(str(why), template) from None
     if "raised" in said:

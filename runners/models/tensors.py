@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +14,7 @@ from reodsl.diagnostics import Problem, misread, problem
 from reodsl.store.files import read_plain
 from runners.models.bounds import AGAIN, INCOMPLETE, explain_unread
 
+T = TypeVar("T")
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _LARGEST_INDEX = 1 << 26
 
@@ -38,26 +39,28 @@ def weight_files(folder: Path) -> list[Path]:
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return each tensor's shape by its transformers name, from the files' headers. Raises E0803 to E0805."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                shapes.update((name, tuple(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as fault:
-            raise _broken(path, fault) from fault
-    return shapes
+    return _read_each(folder, lambda file, name: tuple(file.get_slice(name).get_shape()))
 
 
 def read_state(folder: Path) -> dict[str, torch.Tensor]:
     """Return all tensors by their transformers names, on CPU. Raises E0803 to E0805."""
-    state: dict[str, torch.Tensor] = {}
+    return _read_each(folder, lambda file, name: file.get_tensor(name))
+
+
+def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
+    found: dict[str, T] = {}
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                state.update((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
+                found.update((name, read(file, name)) for name in file.keys())  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as fault:
-            raise _broken(path, fault) from fault
-    return state
+            raise problem(
+                "E0805",
+                f"the weights cannot be read: {str(fault)[:200]}",
+                where=str(path),
+                help="the file was cut short or is not a safetensors file: copy or download it again",
+            ) from fault
+    return found
 
 
 def _indexed(folder: Path) -> list[Path]:
@@ -74,15 +77,6 @@ def _indexed(folder: Path) -> list[Path]:
             message = f"`{_INDEX}` names `{name}`, which is missing"
             raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
     return [folder / name for name in sorted(names)]
-
-
-def _broken(path: Path, fault: Exception) -> Problem:
-    return problem(
-        "E0805",
-        f"the weights cannot be read: {str(fault)[:200]}",
-        where=str(path),
-        help="the file was cut short or is not a safetensors file: copy or download it again",
-    )
 
 
 class Stored:

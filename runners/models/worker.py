@@ -2,7 +2,7 @@
 
 Its arguments are the mebibytes and the seconds that it may take. Each line in is one of these, and has a line as its answer:
 
-- `{"template", "values"}`: what a chat template makes of the values, as in transformers: `{"text"}`, or `{"raised"}`.
+- `{"template", "turns", "tokens"}`: what a chat template makes of a conversation: `{"text"}`, or `{"raised"}`.
   Each may take a tenth of a second more than those before it left over.
 - `{"tokenizer"}`, the path of a model folder: `{"growth"}`, by how much its tokenizer's steps may lengthen a text, or
   `{"raised"}` where one of its files cannot be read, or it fails on texts of what its patterns look for.
@@ -18,9 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,52 +50,13 @@ _PROBES = (
 )
 
 
-def render(template: str, values: dict[str, Any]) -> str:
-    """Return what a chat template makes of the values, to the letter as transformers has it."""
-    return str(_compiled(template).render(**values))
+def render(template: str, turns: list[dict[str, Any]], tokens: dict[str, str]) -> str:
+    """Return what a chat template makes of a conversation, up to where the model's turn begins, by transformers itself."""
+    # It takes a second to load, which a process that tries a tokenizer is spared.
+    from transformers.utils.chat_template_utils import render_jinja_template
 
-
-@cache
-def _compiled(template: str) -> Any:
-    from jinja2.exceptions import TemplateError
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import CallBlock, Node
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class GenerationTag(Extension):
-        """`{% generation %}`, which marks what the model writes, and changes nothing of it."""
-
-        tags = {"generation"}
-
-        def parse(self, parser: Any) -> Node:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return CallBlock(self.call_method("_unchanged"), [], [], body).set_lineno(line)
-
-        def _unchanged(self, caller: Callable[[], str]) -> str:
-            return caller()
-
-    def fail(message: str) -> None:
-        raise TemplateError(message)
-
-    def to_json(
-        value: Any,
-        ensure_ascii: bool = False,
-        indent: Any = None,
-        separators: Any = None,
-        sort_keys: bool = False,
-    ) -> str:
-        return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = fail
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment.from_string(template)
+    (text,), _ = render_jinja_template([turns], chat_template=template, add_generation_prompt=True, **tokens)
+    return str(text)
 
 
 def try_tokenizer(folder: Path) -> float:
@@ -215,7 +174,7 @@ def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
     """Do what a line asks for."""
     try:
         if "template" in request:
-            text = render(request["template"], request["values"])
+            text = render(request["template"], request["turns"], request["tokens"])
             return (
                 {"text": text}
                 if len(text) <= LONGEST

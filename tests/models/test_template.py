@@ -104,11 +104,13 @@ def test_a_template_that_behaves_until_it_is_used_is_refused_then(
 
 
 def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A template may be slow; each prompt brings some time with it."""
-    monkeypatch.setattr(template, "SECONDS", 2)
-    slow = tokenizer_with("{% for i in range(60000) %}{% set x = i * i %}{% endfor %}x")
+    """A template may be slow; each prompt brings some time with it. Together these take longer than one may."""
+    monkeypatch.setattr(template, "SECONDS", 3)
+    slow = tokenizer_with(
+        "{% for i in range(190) %}{% for j in range(1000) %}{% set x = i * j %}{% endfor %}{% endfor %}x"
+    )
     prompt = Prompt(kind="chat", template="{question}")
-    assert len(prompt_tokens(prompt, slow, ["x"] * 60)) == 60
+    assert len(prompt_tokens(prompt, slow, ["x"] * 150)) == 150
 
 
 def test_a_process_that_somebody_ends_ends_what_asked_it() -> None:
