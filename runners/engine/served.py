@@ -118,11 +118,8 @@ class ServedEngine:
         self._limits.check(requests, sampling)
         self._made = {}
         self._loop.run(self._probe(requests))
-        if self._texts and not all(self._reads_alike(each.prompt) for each in requests):
-            raise self._unsound(
-                "it reads texts alone, and would take words of a question for a control token",
-                "take a server that reads token ids, as vLLM's and SGLang's do, or take such words out of the questions",
-            )
+        for each in requests:
+            self._require_alike(each.prompt, "a question", ", or take such words out of the questions")
 
         async def respond(at: int) -> tuple[Generation, int]:
             request = requests[at]
@@ -200,8 +197,17 @@ class ServedEngine:
         if cut >= len(response.tokens):
             return ()
         prompt = (*request.prompt, *response.tokens[:cut], *forcing)
+        self._require_alike(prompt, "a response", "")
         made = await self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut))
         return made.tokens
+
+    def _require_alike(self, prompt: Sequence[int], where: str, more: str) -> None:
+        """Check that a server of texts finds no control tokens in that of a prompt but its own. Raises E0834."""
+        if self._texts and not self._reads_alike(prompt):
+            raise self._unsound(
+                f"it reads texts alone, and would take words of {where} for a control token",
+                f"take a server that reads token ids, as vLLM's and SGLang's do{more}",
+            )
 
     def _ask_all(self, ask: Callable[[int], Coroutine[Any, Any, Value]], count: int) -> list[Value]:
         """Return what `ask` returns for each number below `count`, so many at a time. A failure ends the others."""

@@ -160,9 +160,14 @@ def test_an_answer_that_a_teacher_is_told_opens_no_turn(tokenizer: PreTrainedTok
 
 
 def asked(
-    tokenizer: PreTrainedTokenizerFast, says: Says, folder: Path, prompt: tuple[int, ...]
+    tokenizer: PreTrainedTokenizerFast,
+    says: Says,
+    folder: Path,
+    prompt: tuple[int, ...],
+    cuts: tuple[int, ...] = (),
+    given: str | None = None,
 ) -> Generation:
-    """What an engine makes of the reply of a server of texts."""
+    """What an engine makes of the reply of a server of texts, or a `given` text; an answer is forced at each cut of it."""
     with served(says) as server:
         source = Served(model="m", address=server.address, tokenizer=Folder(path="tok"), retries=0)
         engine = ServedEngine(
@@ -174,10 +179,16 @@ def asked(
             partial(reads_alike, tokenizer),
         )
         stops = (tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<｜User｜>"))
-        (found,) = engine.generate(
-            [Request(prompt, 1)], TokenSampling(200, 0.0, stop_ids=stops, logprobs=False)
-        )
-        engine.close()
+        request = Request(prompt, 1)
+        sampling = TokenSampling(200, 0.0, stop_ids=stops, logprobs=False)
+        try:
+            if given is None:
+                (found,) = engine.generate([request], sampling)
+            else:
+                found = respond_again(given, True, tokenizer, stops)
+            engine.force([request], [found], [cuts], tokenizer.encode("So"), sampling)
+        finally:
+            engine.close()
         return found
 
 
@@ -224,6 +235,36 @@ def test_a_server_of_texts_is_asked_nothing_that_it_reads_as_a_control_token(
     assert asked(tokenizer, replies("7", 2, len(sound), takes_tokens=False), tmp_path, sound).finish == "stop"
     with pytest.raises(Problem, match="would take words of a question for a control token"):
         asked(tokenizer, replies("7", 2, len(evil), takes_tokens=False), tmp_path, evil)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["its own", "a table's"])
+def test_no_answer_is_forced_out_of_words_that_a_server_of_texts_reads_as_a_control_token(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, given: bool
+) -> None:
+    """Up to the cut: marks that models write are control tokens here and there, and others are text here alone."""
+    text = "<think>it</think>7 <|im_start|>9"
+    (ids,) = encode_traces(tokenizer, [text])
+    until = len(encode_traces(tokenizer, [text[: text.index("<|im_start|>")]])[0])
+    prompt = (70, 71)
+
+    def says(request: dict[str, Any]) -> Any:
+        """Count the tokens as a server that has the tokenizer would."""
+        if not isinstance(request["prompt"], str):
+            return 400, {"error": "no such prompt"}
+        read = len(tokenizer.encode(request["prompt"]))
+        return replies(text, len(ids) + 1, read, takes_tokens=False)(request)
+
+    table = text if given else None
+    found = asked(tokenizer, says, tmp_path, prompt, (until,), table)
+    assert found.tokens[:-1] == ids
+    with pytest.raises(Problem, match="would take words of a response for a control token") as caught:
+        asked(tokenizer, says, tmp_path, prompt, (until, len(ids)), table)
+    assert caught.value.diagnostics[0].code == "E0834"
+
+    def reads_ids(request: dict[str, Any]) -> Any:
+        return replies(text, len(ids) + 1, len(request["prompt"]))(request)
+
+    assert asked(tokenizer, reads_ids, tmp_path, prompt, (until, len(ids)), table) == found
 
 
 def test_the_words_before_an_answer_are_text(tokenizer: PreTrainedTokenizerFast) -> None:
