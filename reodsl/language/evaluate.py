@@ -738,21 +738,24 @@ def bind_argument(
     """Return the value of an argument or a default in the type and range of its parameter. Raises `Failed`."""
     type_ = read_type(ctx, param.type)
     name = param.name.name
-    if type_ == SPLITS:
-        return evaluate_splits(ctx, expr, scope, name)
-    given = evaluate(ctx, expr, scope, type_)
+    given = evaluate(ctx, expr, scope, SCHEDULE if type_ == SPLITS else type_)
     splits = (isinstance(given.data, Items) and len(given.data.values) > 1) or (
         isinstance(given.data, Record) and given.data.kind in list_kinds(SPLITS)
     )
-    if isinstance(type_, Num) and splits:
-        ctx.refused[param.span] = "budgets"
+    number = name_unit(given.data.unit) or "number" if isinstance(given.data, Quantity) else ""
+    meant = "budgets" if isinstance(type_, Num) and splits else number if type_ == SPLITS else ""
+    if meant:
+        ctx.refused[param.span] = meant
         message = f"`{name}` is {describe_type(type_)}, not {describe(given)}"
-        helps = f"write {describe_type(type_)}, or declare it as `{name}: budgets`"
+        wanted = describe_type(type_) if splits else "a list, such as `[1K tokens, 32K tokens]`"
+        helps = f"write {wanted}, or declare it as `{name}: {meant}`"
         ctx.fail("E0301", message, given.span, describe(given), help=helps)
+    if type_ == SPLITS:
+        return evaluate_splits(ctx, expr, scope, name)
     value = attempt(partial(fit_setting, ctx, given, type_, name))
     if value is None:
-        if isinstance(given.data, Quantity):
-            ctx.refused[param.span] = name_unit(given.data.unit) or "number"
+        if number:
+            ctx.refused[param.span] = number
         raise Failed
     if param.range is not None:
         check_range(ctx, value, param.range, type_, name, Scope(definition.module))

@@ -234,7 +234,7 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         rows = (
             (
                 not bare and not want and bool(value.via),
-                f"divide by a number of {unit} to get a plain number",
+                f"divide by a number of {unit} to get a plain number, or set it as a `number`, without a unit{typed}",
             ),
             (fits and not want, f"write {same}, without a unit{typed}"),
             (

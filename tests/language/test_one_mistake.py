@@ -251,6 +251,11 @@ def test_the_spec_with_more_arms_has_no_mistake(tmp_path: Path) -> None:
         ("number", "dense L in a: trapezoid(L) * correct(answer(y[:L]))", "few", ["E0301"]),
         ("tokens", "dense L in a: trapezoid(L) * correct(answer(y[:L]))", "few", ["E0301"]),
         ("number", "correct(y) - len(y)", "3 tokens", ["E0302", "E0302"]),
+        ("number in 1..1000", "correct(y) - len(y) / a", "most", ["E0302"]),
+        ("budgets", "correct(y) * (1 - a)", "0.5", ["E0301"]),
+        ("budgets", "correct(y) - len(y) / max(a, 1 token)", "50 tokens", ["E0301"]),
+        ("budgets", "correct(y) - len(y) / max(a, 1 token)", "most", ["E0301"]),
+        ("budgets", "dense L in a: trapezoid(L) * correct(answer(y[:L]))", "0.5", ["E0301"]),
     ],
 )
 def test_a_parameter_of_a_wrong_type_is_one_error_unless_the_body_has_its_own(
@@ -260,7 +265,7 @@ def test_a_parameter_of_a_wrong_type_is_one_error_unless_the_body_has_its_own(
     text = SPEC.replace(
         "earlier = small { reward = early(at: few)", f"earlier = small {{ reward = own(a: {given})"
     )
-    path.write_text(f"{text}reward own(a: {declared}) {{ {body} }}\n")
+    path.write_text(f"{text}param most: tokens = 9 tokens\nreward own(a: {declared}) {{ {body} }}\n")
     found = [each for each in compile_file(path).diagnostics if each.severity == "error"]
     assert [each.code for each in found] == codes, [(each.code, each.message) for each in found]
     (label,) = {each.labels[0].span.line for each in found if "`a` is" in each.message}
