@@ -24,7 +24,8 @@ def alone(gold: str, answer: str) -> bool:
 @pytest.mark.parametrize("page", ["docs/GRADING.md", "docs/START.md", "reodsl/diagnostics/pages/E0740.md"])
 def test_every_verifier_with_a_name_is_told_of(page: str) -> None:
     text = (PAGE.parents[1] / page).read_text("utf-8")
-    assert [name for name in get_args(Named) if f"`{name}`" not in text] == []
+    untold = [name for name in get_args(Named) if f"`{name}`" not in text]
+    assert not untold, f"write {untold} into {page}"
 
 
 @pytest.mark.slow

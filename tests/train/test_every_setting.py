@@ -226,7 +226,7 @@ def test_bounds_of_ratios_change_nothing_where_a_step_has_one_update(
 def test_every_setting_of_a_stage_is_tried_or_shown_elsewhere() -> None:
     fields = {f"{place}.{name}" for place, cls in PLACES.items() for name in cls.model_fields}
     named = [*POINTS, *(path for paths in UNSEEN.values() for path in paths)]
-    assert sorted(named) == sorted(fields)
+    assert sorted(named) == sorted(fields), "give a setting a row in POINTS"
 
 
 SEQUENCES = {"sft": Sft, "simpo": Simpo, "dpo": Dpo}

@@ -181,7 +181,8 @@ def test_what_a_ppo_stage_leaves(bench):
         "tokens",
     }
     assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
-    assert {name for name in metrics.columns if f"`{name}`" not in PAGE.read_text()} == set()
+    untold = {name for name in metrics.columns if f"`{name}`" not in PAGE.read_text()}
+    assert not untold, f"describe {untold} in docs/STORE.md"
     assert metrics["ratio_error"].max() < 1e-4
     timings = pl.read_parquet(out / "timings.parquet")
     assert timings["memory"].is_between(0.01, 1000).all()
