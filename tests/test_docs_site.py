@@ -135,7 +135,7 @@ def test_the_reference_has_a_page_a_kind_and_diagnostics_lead_on(site: Path, bui
     for name in ("suite", "optim", "exp", "std.paper", "rewards", "index"):
         assert (site / "reference" / f"{name}.html").exists(), name
     assert 'optim.html#optim"' in (site / "reference" / "recipe.html").read_text()
-    assert 'reference/rewards.html#rewards"' in (site / "LANGUAGE.html").read_text()
+    assert 'reference/rewards.html#rewards"' in (site / "REWARDS.html").read_text()
     page = (site / "diagnostics" / "E0833.html").read_text()
     assert "<h1" in page
     assert "E0833: A served model" in page

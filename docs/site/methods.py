@@ -16,7 +16,7 @@ HEAD = """\
 
 `reodsl new mine.reo --method NAME` writes a study that compares a method with vanilla RL on the miniature, and
 `--model qwen3_4b` with Qwen3-4B. A method is data: no runner knows one by its name. To change it, edit the spec, or
-start from a formula ([rewards](LANGUAGE.md#rewards)). This page is generated from the docstrings of the library
+start from a formula ([rewards](REWARDS.md)). This page is generated from the docstrings of the library
 (`python docs/site/methods.py`).
 
 ## By name

@@ -1,4 +1,4 @@
-"""Rows in the forms in which sets are published, read by what the cookbook writes for them. The rows are our own."""
+"""Rows in the forms in which sets are published, read by what the documents write for them. The rows are our own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runners.data.load import doubts, file_problems, load_data, read_sources
 from runners.data.references import solutions_read
 from runners.grade import SEPARATOR
 
-COOKBOOK = Path(__file__).resolve().parents[2] / "docs" / "COOKBOOK.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "DATA.md"
 GSM8K = [
     {"question": "6 rows of 7 jars?", "answer": "There are 6 * 7 = <<6*7=42>>42 jars.\n#### 42"},
     {"question": "What does it bring?", "answer": "12500 - 2500 = $<<12500-2500=10000>>10,000.\n#### 10,000"},
@@ -74,7 +74,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def recipe(name: str, folder: Path) -> Data:
     """Return what the cookbook declares under this name."""
-    declared = re.search(rf"^data {name} +\{{.*?(?:\}}\n|^\}})", COOKBOOK.read_text(), re.M | re.S)
+    declared = re.search(rf"^data {name} +\{{.*?(?:\}}\n|^\}})", PAGE.read_text(), re.M | re.S)
     assert declared is not None
     return compiled_data(name, declared[0], folder)
 

@@ -1,4 +1,4 @@
-"""The learning rate of the own-data spec in docs/START.md: a small model learns at it."""
+"""The learning rate of the own-data spec in docs/DATA.md: a small model learns at it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import reodsl
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "START.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "DATA.md").read_text()
 SPEC = """
 from std.miniature import overthinker, chain_train, chain_hard_questions, chain_forcing
 from std.recipes   import ppo
