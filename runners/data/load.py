@@ -37,8 +37,7 @@ from runners.data.files import (
 )
 from runners.data.fold import generate_questions
 from runners.data.package import package_problem, read_package
-from runners.data.programs import require_tests
-from runners.data.references import doubtful_references, require_read, solutions_read
+from runners.data.references import doubtful_references, require_read, require_tests, solutions_read
 from runners.data.table import question_id, require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
 from runners.own.function import open_function

@@ -1,4 +1,4 @@
-"""Read references out of worked solutions, and find those that no parser reads."""
+"""Read references out of worked solutions, and find those that no parser reads, and tests that no program could pass."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from reodsl.ir.data import (
     reader_words,
 )
 from runners.data.files import read_head
-from runners.data.table import SHOWN, field_paths, from_records, questions_table
+from runners.data.table import SHOWN, field_paths, from_records, list_first, questions_table
 from runners.grade import SEPARATOR, read_answer
 from runners.grade.checks import unread
+from runners.programs.tests import Unreadable, read_tests
 
 KEPT = 20
 """Rows of a kind that are named; the others are only counted."""
@@ -164,3 +165,22 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
     ]
     silent = list(compress(rows, unread([row["answer"] for row in rows])))
     return {"rows": len(rows), "unread": {"count": len(silent), "first": silent[:KEPT]}} if silent else None
+
+
+def require_tests(table: pl.DataFrame, where: str) -> None:
+    """Raise a Problem (E0718) that names rows whose tests no program could be judged by."""
+    metas = table["meta"].to_list() if "meta" in table.columns else [""] * table.height
+    unread = []
+    for row, (answer, meta) in enumerate(zip(table["answer"], metas, strict=True), 1):
+        try:
+            read_tests(tuple(answer.split(SEPARATOR)), meta or "")
+        except Unreadable as failure:
+            unread.append(f"row {row}: {failure}")
+    if unread:
+        raise problem(
+            "E0718",
+            f"{len(unread)} of {table.height} rows have no tests that can be read",
+            where=where,
+            notes=list_first(unread),
+            help='name the column with the tests, as `columns: columns(answer: "test_list")`; docs/OWN_CODE.md shows shapes',
+        )

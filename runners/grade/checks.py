@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reodsl.diagnostics import Problem
 from runners.grade.answer import SEPARATOR, Claim, Verdict
-from runners.grade.compare.judge import expressions
+from runners.grade.compare import expressions
 from runners.sandbox.untrusted import Undecodable, encoded
 from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
 

@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Chance, Comparison, Named, Python, Tests
 from runners.grade.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.grade.checks import Checks
-from runners.grade.compare.judge import LONGEST, Ask, Plan, judge, outcome, questions
+from runners.grade.compare import LONGEST, Ask, Plan, judge, outcome, questions
 from runners.grade.compare.notation import plain, spelt, tidy
 from runners.grade.compare.quantity import quantity, same_quantity
 from runners.own.function import FailedRow, OwnFunction, open_function

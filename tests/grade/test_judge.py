@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from math_verify import parse, verify
 
-from runners.grade.compare import notation
-from runners.grade.compare.judge import Ask, Every, Plan, Some, judge, outcome, questions
+from runners.grade.compare import FORMS, Ask, Plan, every, judge, notation, outcome, questions, some
 
 NUMBERS = [
     "0", "-0", "+0", "1", "+1", "-1", "01", "10", "7", "-7", "+7", "1000000", "12345678901234567890",
@@ -104,9 +103,10 @@ def test_expressions_are_asked_and_whole_references_asked_exactly() -> None:
 
 def test_a_plan_comes_to_what_its_questions_come_to() -> None:
     one, two, three = (Ask("a", text) for text in "bcd")
-    plan: Plan = Every((one, Some((two, three))))
+    plan: Plan = every([True, one, some([False, two, three])])
     assert questions(plan) == [one, two, three]
     assert questions(True) == []
+    assert (every([one, False]), some([one, True]), every([]), some([])) == (False, True, True, False)
     for right in range(8):
         truth = {ask: bool(right >> place & 1) for place, ask in enumerate((one, two, three))}
         assert outcome(plan, truth.__getitem__) is (truth[one] and (truth[two] or truth[three]))
@@ -299,3 +299,30 @@ def test_an_equation_that_names_a_number_is_met_by_it_alone() -> None:
     assert decide("a+b=12", "b+a=12") is None
     assert decide("a+b=12", "21") is False
     assert decide("a+b=12", "a-b=12") is None
+
+
+EXAMPLES = (
+    ("figure", r"\angle ABC", r"\angle CBA", r"\angle ACB"),
+    ("residue", r"n \equiv 4 \pmod 3", "n = 3k + 1", r"n \equiv 2 \pmod 3"),
+    ("choices", "A and C", "C, A", "A and B"),
+    ("choice", "(B)", r"\text{(B) } 12", r"\text{(C) } 12"),
+    ("words", r"\text{the blue car}", "blue car", "red car"),
+    ("wrapping", "(7/2)", "3.5", "2.5"),
+    ("relation", "a < b", "b > a", "b < a"),
+    ("approximation", r"\frac{1}{2} \approx 0.5", "1/2", "1/3"),
+    ("equation", "x = 5", "5", "6"),
+    ("several numbers", "1 2 3", "1  2 3", "123"),
+    ("group", "0 < x < 1", "(0, 1)", "[0, 1)"),
+)
+
+
+@pytest.mark.parametrize(("name", "gold", "right", "wrong"), EXAMPLES)
+def test_a_reference_is_read_in_its_form(name: str, gold: str, right: str, wrong: str) -> None:
+    read = [form.name for form in FORMS if form.read(notation.plain(gold))]
+    assert read[0] == name
+    assert decide(gold, right) is True
+    assert decide(gold, wrong) is False
+
+
+def test_every_form_has_an_example() -> None:
+    assert [form.name for form in FORMS] == [name for name, *_ in EXAMPLES]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.grade import Claim, ExactVerifier, PooledVerifier
-from runners.grade.compare import kinds
-from runners.grade.compare.judge import judge
+from runners.grade.compare import judge, kinds
 from runners.grade.compare.kinds import READERS, read_kind, roman_value, same_kind
 from tests.grade.recorded import recorded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runners.grade.compare.judge import several
+from runners.grade.compare import several
 from runners.grade.compare.notation import tidy
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from runners.grade.compare.numerals import number_in_words
+from runners.grade.compare.quantity import number_in_words
 
 SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "

@@ -6,7 +6,7 @@ import pytest
 
 from runners.grade import SEPARATOR, Claim, make_verifier
 from runners.grade.checks import unread
-from runners.grade.compare.judge import expressions
+from runners.grade.compare import expressions
 from tests.grade.test_graded import rows
 
 pytestmark = pytest.mark.slow

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
+COMMANDS = re.compile(r"\\[A-Za-z]+")
+
 _SIGNS: dict[int, str] = str.maketrans(
     {
         # Digits and letters of other widths and fonts, and fractions of one character.
@@ -212,6 +215,11 @@ def plain(text: str) -> str:
     return r"\emptyset" if _NONE.fullmatch(words) else _NAMED.get(words, text)
 
 
+def in_line(text: str) -> str:
+    """Return a text in one spelling without wrappings of words, its spaces single."""
+    return " ".join(TEXT.sub(r" \1 ", text).split()) if "\\" in text else text
+
+
 def spelt(text: str) -> str:
     """Return the text with one character for each sign and digit, without the marks of Markdown, tidied."""
     text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
@@ -233,21 +241,9 @@ def tidy(text: str) -> str:
     """`text` without surrounding space, one box and one pair of dollar signs around it, its inner spaces single."""
     short = _SPACE.sub(" ", text).strip(" ")
     boxed = _BOXED.fullmatch(short)
-    if boxed is not None and _balanced(boxed[1]):
+    if boxed is not None and balanced(boxed[1], _BRACE):
         short = boxed[1].strip(" ")
-    if len(short) > 2 and short[0] == short[-1] == "$" and "$" not in short[1:-1]:
-        short = short[1:-1].strip(" ")
-    return short
-
-
-def _balanced(text: str) -> bool:
-    """Return whether every brace has its partner, escaped ones counted alike."""
-    depth = 0
-    for brace in _BRACE.findall(text):
-        depth += 1 if brace == "{" else -1
-        if depth < 0:
-            return False
-    return depth == 0
+    return _without_dollars(short)
 
 
 def _emphasis_gone(text: str) -> str:
@@ -259,13 +255,15 @@ def _emphasis_gone(text: str) -> str:
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1] else text
 
 
+def _without_dollars(text: str) -> str:
+    outside = len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]
+    return text[1:-1].strip(" ") if outside else text
+
+
 def unwrapped(text: str) -> str:
     """Return the text without one pair of braces or dollar signs around all of it."""
-    if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
-        return text[1:-1].strip(" ")
-    if len(text) > 1 and text[0] == "{" and text[-1] == "}" and closing(text, 0) == len(text) - 1:
-        return text[1:-1].strip(" ")
-    return text
+    braced = len(text) > 1 and text[0] == "{" and text[-1] == "}" and closing(text, 0) == len(text) - 1
+    return text[1:-1].strip(" ") if braced else _without_dollars(text)
 
 
 def closing(text: str, start: int) -> int | None:
@@ -279,10 +277,10 @@ def closing(text: str, start: int) -> int | None:
     return None
 
 
-def balanced(text: str) -> bool:
+def balanced(text: str, brackets: re.Pattern[str] = _BRACKET) -> bool:
     """Return whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
     depth = 0
-    for mark in _BRACKET.findall(text):
+    for mark in brackets.findall(text):
         depth += _CHANGES.get(mark, 0)
         if depth < 0:
             return False

@@ -1,18 +1,17 @@
-r"""Read numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}`."""
+r"""Read numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}`, `two thirds`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from runners.grade.compare.numerals import number_in_words
+from runners.grade.compare.notation import TEXT, WORDS_TO_TWENTY, in_line
 
 Dimension = tuple[tuple[str, int], ...]
 MOST_CHARACTERS = 80
-MOST_POWER = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,12 @@ def _table() -> dict[str, Unit]:
 
 
 _UNITS = _table()
+_TIMES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 _TOKEN = re.compile(
-    r"\s*+(?:([A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++|[$\u20ac\u00a3\u20b9\u00a5\u20a9\u20bd\u00a2\u5143])|\^\{?(-?\d)\}?|(/)|(\\cdot|\*))"
+    r"\s*+(?:(?P<per>/|per(?![A-Za-z]))|\\cdot|\*|(?:(?P<before>square|sq|cubic|cu)\s++)?"
+    r"(?P<unit>[A-Za-z\u00b5\u03bc\u03a9\u00c5\u212b]++|[$\u20ac\u00a3\u20b9\u00a5\u20a9\u20bd\u00a2\u5143])"
+    r"\s*+(?:\^\{?(?P<power>-?[0-6])\}?|(?P<after>squared|cubed)(?![A-Za-z]))?)"
 )
-_MODIFIERS, _AFTER = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}, {"squared": 2, "cubed": 3}
 _IN_TEXT = re.compile(r"\\(?:text|mathrm)\{((?:[^{}]|\{[^{}]*+\})*+)\}")
 _SUN = re.compile(r"([MLR])_ ?\{? ?\\odot ?\}?")
 _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
@@ -134,42 +135,24 @@ def unit_of(text: str) -> Unit | None:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _IN_TEXT.sub(r" \1 ", text)))
     text = text.replace(".", " ").replace(r"\$", "$").replace(r"\Omega", "\u03a9").strip()
-    place, sign, next_power = 0, 1, 1
+    place, sign, size = 0, 1, Fraction(1)
     powers: dict[str, int] = {}
-    size, last = Fraction(1), None
     while place < len(text):
         token = _TOKEN.match(text, place)
         if token is None:
             return None
-        place = token.end()
-        word = token[1]
-        if token[2] is not None or word in _AFTER:
-            # One power has been counted with the unit itself.
-            if (
-                last is None
-                or abs(power := int(token[2]) if token[2] is not None else _AFTER[word]) > MOST_POWER
-            ):
-                return None
-            size *= last[0].size ** (last[1] * (power - 1))
-            _add(powers, last[0].dimension, last[1] * (power - 1))
-            last = None
-        elif token[3] is not None or word == "per":
-            sign = -1
-        elif word in _MODIFIERS:
-            next_power = _MODIFIERS[word]
-        elif word is not None:
-            unit = _UNITS.get(word) or _UNITS.get(word.lower() if len(word) > 3 else word)
-            if unit is None:
-                return None
-            size *= unit.size ** (sign * next_power)
-            _add(powers, unit.dimension, sign * next_power)
-            last, next_power = (unit, sign * next_power), 1
-    return Unit(_powers(powers), size) if powers or last is not None else None
-
-
-def _add(powers: dict[str, int], dimension: Dimension, times: int) -> None:
-    for name, power in dimension:
-        powers[name] = powers.get(name, 0) + power * times
+        place, word = token.end(), token["unit"]
+        if word is None:
+            sign = -1 if token["per"] else sign
+            continue
+        unit = _UNITS.get(word) or _UNITS.get(word.lower() if len(word) > 3 else word)
+        if unit is None:
+            return None
+        power = sign * _TIMES.get(token["before"], 1) * int(token["power"] or _TIMES.get(token["after"], 1))
+        size *= unit.size**power
+        for name, exponent in unit.dimension:
+            powers[name] = powers.get(name, 0) + exponent * power
+    return Unit(_powers(powers), size) if powers else None
 
 
 LARGEST_POWER = 999
@@ -186,10 +169,8 @@ _NUMBER = re.compile(
     rf"(?P<sign>[+-]?) ?(?:(?P<money>(?:US)?\\?\$|US[D$]|[\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd]|EUR|GBP|CNY|RMB|INR"
     rf"|Rs\.?) ?)?(?P<late>-?)(?:"
     rf"(?P<before>[0-9]{{0,12}}+)\.(?P<once>[0-9]{{0,12}}+)\\overline\{{(?P<over>[0-9]{{1,12}})\}}"
-    rf"|(?P<mixed>[0-9]{{1,12}}) ?\\frac\{{(?P<mtop>[0-9]{{1,12}})\}}\{{(?P<mbottom>[0-9]{{1,12}})\}}"
-    rf"|(?P<plainmixed>[0-9]{{1,12}}) (?P<ptop>[0-9]{{1,12}}) ?/ ?(?P<pbottom>[0-9]{{1,12}})"
-    rf"|\\frac\{{ ?(?P<top>[+-]?[0-9]{{1,60}}) ?\}}\{{ ?(?P<bottom>[+-]?[0-9]{{1,60}}) ?\}}"
-    rf"|(?P<left>[0-9]{{1,60}})\.? ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
+    rf"|(?:(?P<mixed>[0-9]{{1,12}}) ?)?\\frac\{{ ?(?P<top>[+-]?[0-9]{{1,60}}) ?\}}\{{ ?(?P<bottom>[+-]?[0-9]{{1,60}}) ?\}}"
+    rf"|(?:(?P<beside>[0-9]{{1,12}}) )?(?P<left>[0-9]{{1,60}})\.? ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
     rf"|(?P<whole>{_WHOLE})(?:\.(?P<decimals>[0-9]{{0,200}}+))?"
     rf"|\.(?P<fraction>[0-9]{{1,200}}+)"
     r")",
@@ -206,7 +187,6 @@ _PERCENT = re.compile(
     r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent(?:age)?|per cent|pct)\.? ?\}|percent(?:age)?|per cent|pct)",
     re.IGNORECASE,
 )
-_FLAT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
 _THEN = re.compile(
     r"(?<=[a-z])\.?(?:,? and|,)? (?=[0-9.]+ ?[A-Za-z])|(?<=[0-9][hm])(?=[0-9]+ ?(?:m|s)[a-z]*$)"
 )
@@ -222,7 +202,6 @@ _LETTERED = re.compile(
 )
 _ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
-_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +243,14 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         text = _FEET.sub(r"\1 ft \2 in", text)
     if "." in text:
         text = _POINTS.sub(_without_points, text)
-    flat = " ".join(_FLAT.sub(r" \1 ", text).split()) if "\\" in text else text
+    flat = in_line(text)
     special = _prefixed(flat) if flat[:1] == "0" else _degrees_and_minutes(text) if "'" in text else None
     if special is not None:
         return special
     parts = _THEN.split(flat)
     if len(parts) > 1:
         return _in_several_units([quantity(part, reference=reference) for part in _spelt_out(parts)])
-    lettered = _LETTERED.fullmatch(text if "\\" not in text else _FLAT.sub(r"\1", text))
+    lettered = _LETTERED.fullmatch(text if "\\" not in text else TEXT.sub(r"\1", text))
     if lettered is not None and 10 < int(lettered[2]) <= 36:
         digits = lettered[1].upper()
         if all(int(digit, 36) < int(lettered[2]) for digit in digits):
@@ -282,20 +261,15 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         exponent = int(power_alone[2] or power_alone[3])
         if abs(exponent) > LARGEST_POWER:
             return None
-        value = Fraction(10) ** exponent
-        number_read = MeasuredQuantity(-value if power_alone[1] == "-" else value, False, False)
-        return _with_tail(number_read, text[power_alone.end() :], reference)
+        value = (-1 if power_alone[1] == "-" else 1) * Fraction(10) ** exponent
+        return _with_tail(MeasuredQuantity(value, False, False), text[power_alone.end() :], reference)
     number = _NUMBER.match(text)
     if number is None:
         return None
-    value_of = _value(number)
-    if value_of is None:
+    read, sign = _value(number), number["sign"] + number["late"]
+    if read is None or len(sign) > 1:
         return None
-    value, digits = value_of
-    if number["late"] and number["sign"]:
-        return None
-    if "-" in (number["sign"], number["late"]):
-        value = -value
+    value, digits = read
     decimals = number["decimals"] or number["fraction"] or ""
     rounded, unended, step = bool(decimals.strip("0")), False, Fraction(1, 10 ** len(decimals))
     dots, end = _DOTS.match(text, number.end()), number.end()
@@ -306,7 +280,7 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         rest = (
             Fraction(int(repeated[2]), (10 ** len(repeated[2]) - 1) * 10 ** len(decimals)) if repeated else 0
         )
-        value += -rest if "-" in (number["sign"], number["late"]) else rest
+        value += rest
         unended, rounded, end = not (rest or number["over"]), True, dots.end()
     power = _POWER.match(text, end)
     if power is not None and number["over"] is None:
@@ -318,7 +292,7 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     whole = value.denominator == 1 and not rounded
     scale = _SCALE.match(text, end)
     if scale is not None:
-        times = 10 ** _THOUSANDS[scale[1]]
+        times = _POWERS[scale[1]]
         value, step, end = value * times, step * times, scale.end()
         if "{" in scale[0] and "}" not in scale[0]:
             text = text[:end] + r"\text{" + text[end:]
@@ -326,10 +300,9 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     money = number["money"]
     money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
     step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
-    number_read = MeasuredQuantity(
-        value, whole, rounded, unit=money, digits=digits, unended=unended, step=step
-    )
-    return _with_tail(number_read, text[end:], reference)
+    value = -value if sign == "-" else value
+    given = MeasuredQuantity(value, whole, rounded, unit=money, digits=digits, unended=unended, step=step)
+    return _with_tail(given, text[end:], reference)
 
 
 _POINTS = re.compile(
@@ -369,16 +342,20 @@ def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
     return MeasuredQuantity(-degrees if match[1] else degrees, False, False, degrees=True)
 
 
-def quantity_in_words(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
-    """Return the number that words say, with its unit; a reference is words of a number alone."""
+def read_number(text: str, reference: bool = False) -> MeasuredQuantity | None:
+    """Return the number that a text says in digits or words; a reference is words of a number alone."""
+    return quantity(text, reference=reference) or _quantity_in_words(text, reference)
+
+
+def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
+    """Return the number that words say, with its unit."""
     if not text[:1].isalpha() and text[:5] != r"\text":
         return None
-    words = _FLAT.sub(r" \1 ", text).strip(" ")
+    words = in_line(text)
     signed = _MINUS.match(words)
     if signed is not None:
-        rest = words[signed.end() :]
-        positive = quantity(rest, reference=reference) or quantity_in_words(rest, reference=reference)
-        return positive and _changed(positive, value=-positive.value)
+        positive = read_number(words[signed.end() :], reference)
+        return positive and replace(positive, value=-positive.value)
     spoken = number_in_words(words)
     if spoken is None or (spoken[1] and reference):
         return None
@@ -397,7 +374,7 @@ def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, toleran
     if elsewhere and reference.unit is None:
         return False
     if reference.unit in _SCALES.values() and answer.degrees:
-        answer = _changed(answer, degrees=False)
+        answer = replace(answer, degrees=False)
     scale = Fraction(1)
     if reference.unit is not None and answer.unit is not None:
         if reference.unit.dimension != answer.unit.dimension:
@@ -452,21 +429,13 @@ def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
         return (Fraction(int(whole)) if not decimals else Fraction(f"{whole}.{decimals}")), whole
     if number["fraction"] is not None:
         return Fraction(f"0.{number['fraction']}"), ""
-    for base, top, bottom in (
-        ("mixed", "mtop", "mbottom"),
-        ("plainmixed", "ptop", "pbottom"),
-        (None, "top", "bottom"),
-        (None, "left", "right"),
-    ):
-        if number[top] is not None:
-            below = int(number[bottom])
-            if below == 0:
-                return None
-            part = Fraction(int(number[top]), below)
-            if base is None:
-                return part, ""
-            return (int(number[base]) + part, "") if 0 <= part < 1 else None
-    return None
+    below = int(number["bottom"] or number["right"])
+    if below == 0:
+        return None
+    part, mixed = Fraction(int(number["top"] or number["left"]), below), number["mixed"] or number["beside"]
+    if mixed is None:
+        return part, ""
+    return (int(mixed) + part, "") if 0 <= part < 1 else None
 
 
 def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> MeasuredQuantity | None:
@@ -476,20 +445,20 @@ def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> Measured
     if not tail:
         return number
     if _PERCENT.fullmatch(tail):
-        return _changed(number, percent=True)
-    degrees = _DEGREES.fullmatch(_FLAT.sub(r"\1", tail))
+        return replace(number, percent=True)
+    degrees = _DEGREES.fullmatch(TEXT.sub(r"\1", tail))
     if degrees is not None:
         letter = degrees[1]
         return (
-            _changed(number, degrees=True)
+            replace(number, degrees=True)
             if letter is None
-            else _changed(number, unit=_SCALES[letter[0].lower()])
+            else replace(number, unit=_SCALES[letter[0].lower()])
         )
     base = _BASE.fullmatch(tail)
     if base is not None and number.digits and number.value.denominator == 1:
         written = base[1] or base[2]
-        known = int(written) if written.isdigit() else _BASES.get(written)
-        return None if known is None else _changed(number, base=known)
+        known = int(written) if written.isdigit() else _CARDINALS.get(written)
+        return None if known is None else replace(number, base=known)
     if _ORDINAL.fullmatch(tail):
         return number if number.whole else None
     wrapped = _WRAPPED.match(tail)
@@ -498,18 +467,18 @@ def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> Measured
         return None
     unit = unit_of(tail)
     if unit is not None and (wrapped is not None or mark or len(tail) > 1):
-        return _changed(number, unit=unit)
+        return replace(number, unit=unit)
     # Words that are no unit only say what is counted.
     if _SAYS.fullmatch(tail) and not _MORE.search(tail):
         return number
-    words = _FLAT.sub(r" \1 ", tail).strip(" ")
+    words = in_line(tail)
     if _COUNTER.fullmatch(words):
         return None if _MORE.search(words) else number
     if words[:1] == "(" and words[-1:] == ")":
         words = words[1:-1].strip(" ")
     if not _NOUNS.fullmatch(words) or _MORE.search(words.lower()):
         return None
-    return _changed(number, unit=number.unit or _first_unit(words), counted=True)
+    return replace(number, unit=number.unit or _first_unit(words), counted=True)
 
 
 def _first_unit(words: str) -> Unit | None:
@@ -519,7 +488,6 @@ def _first_unit(words: str) -> Unit | None:
 
 
 _SCALE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?)?(thousand|million|billion|trillion)(?![A-Za-z])(?: ?\})?")
-_THOUSANDS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
 # A first word that is no product of variables: four letters, or three that can be spoken.
 _NOUNS = re.compile(
@@ -543,6 +511,152 @@ _MORE = re.compile(
 )
 
 
-def _changed(number: MeasuredQuantity, **fields: object) -> MeasuredQuantity:
-    kept = {name: getattr(number, name) for name in MeasuredQuantity.__slots__}
-    return MeasuredQuantity(**{**kept, **fields})
+_GAP = r"(?:\s|~|\\[ ,;:]|\\q?quad)++"
+_ONE_OF_SEVERAL = r"(?:\\[dt]?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++(?:[./][0-9]++)?)"
+_IN_BRACKETS = rf"(?:\\left)?[(\[]\s*+[+-]?{_ONE_OF_SEVERAL}\s*+(?:\\right)?[)\]]"
+_SEVERAL = re.compile(
+    rf"[+-]?(?:{_ONE_OF_SEVERAL}|{_IN_BRACKETS})(?:(?:{_GAP})?{_IN_BRACKETS}|(?:{_GAP}|(?<=[)\]])){_ONE_OF_SEVERAL})+"
+)
+
+
+def several(text: str) -> bool:
+    """Return whether these are numbers with only space or brackets between them, and not one number, which is no answer.
+
+    math-verify adds them up, or reads the first alone, where others read a product, a list or a mixed number.
+    """
+    return _SEVERAL.fullmatch(text) is not None and quantity(text) is None
+
+
+_UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
+_BARE_UNIT = re.compile(
+    r"(?:(?<=\\pi) |(?<=[})]) ?)((?:(?:square|cubic|sq) )?(?:[cmk]m|ft|in|yd|mi|kg|mg|mL|[a-z]{4,12})(?:(?:/| per )[a-z]+)?"
+    r"(?:\^(?:\{[23]\}|[23]))?)$"
+)
+
+
+def without_unit(text: str) -> tuple[str, Unit | None, str]:
+    """Return an expression without the unit or the words after it, that unit if it is one, and what was after it."""
+    after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
+    if after is None or after.start() == 0:
+        return text, None, ""
+    unit = unit_of(after[1].strip(" "))
+    if unit is None and (
+        after.re is _BARE_UNIT or r"\mathrm" in after[1] or not after[1].startswith(r"\text{ ")
+    ):
+        return text, None, ""
+    return text[: after.start()].strip(" "), unit, after[1]
+
+
+def number_text(value: Fraction, rounded: bool) -> str:
+    """Return a number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
+    sign = "-" if value < 0 else ""
+    if rounded:
+        digits, power = f"{float(abs(value)):.15e}".split("e")
+        return rf"{sign}{digits} \cdot 10^{{{int(power)}}}"
+    if value.denominator == 1:
+        return str(value.numerator)
+    return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+# Numbers in words.
+MOST_WORDS = 24
+"""Words of one number; more are a sentence."""
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_CARDINALS = {word: value for value, word in enumerate(WORDS_TO_TWENTY)} | {
+    word: 10 * value for value, word in enumerate(_TENS, 2)
+}
+_POWERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SHARES = {
+    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
+    "ninth": 9, "tenth": 10, "eleventh": 11, "twelfth": 12, "fifteenth": 15, "sixteenth": 16, "twentieth": 20,
+    "hundredth": 100, "thousandth": 1000,
+}  # fmt: skip
+_ALL = {
+    *_CARDINALS,
+    *_POWERS,
+    *_SHARES,
+    *(f"{word}s" for word in _SHARES),
+    "hundred",
+    "dozen",
+    "and",
+    "a",
+    "an",
+}
+_BETWEEN = re.compile(r"[ -]+")
+
+
+def number_in_words(text: str) -> tuple[Fraction, str] | None:
+    """Return the number that a text begins with in words, and what follows it; None where it begins with none."""
+    words = _BETWEEN.split(text.strip())
+    count = next((index for index, word in enumerate(words) if word.lower() not in _ALL), len(words))
+    if count > MOST_WORDS:
+        return None
+    while count and words[count - 1].lower() in ("and", "a", "an"):
+        count -= 1
+    value = _value_of_words([word.lower() for word in words[:count]])
+    return None if value is None else (value, " ".join(words[count:]))
+
+
+def _value_of_words(words: list[str]) -> Fraction | None:
+    """Return what words of numbers come to; None where they are no number."""
+    if not words or words == ["a"]:
+        return None
+    if words[-1] == "dozen":
+        # `a dozen` is often said of about twelve.
+        count = _value_of_words(words[:-2] if words[-2:-1] == ["a"] and len(words) > 2 else words[:-1])
+        return None if count is None else 12 * count
+    share = _SHARES.get(words[-1]) or _SHARES.get(words[-1].removesuffix("s"))
+    if share is not None:
+        return _with_share(words, share)
+    return _cardinal(words)
+
+
+def _with_share(words: list[str], share: int) -> Fraction | None:
+    """Return the number of `two thirds` or of `two and a half`; `third` alone is a place in a row."""
+    counted = words[:-1]
+    whole = Fraction(0)
+    if "and" in counted:
+        index = len(counted) - 1 - counted[::-1].index("and")
+        before = _cardinal(counted[:index])
+        if before is None:
+            return None
+        whole, counted = before, counted[index + 1 :]
+    if not counted:
+        return Fraction(1, 2) if share == 2 and not whole else None
+    if counted in (["a"], ["an"]):
+        return whole + Fraction(1, share)
+    count = _cardinal(counted)
+    return None if count is None else whole + count / share
+
+
+def _cardinal(words: list[str]) -> Fraction | None:
+    """Return the whole number of `three hundred and forty-two`; None where the words are in no order of a number."""
+    total = group = 0
+    last = 10**15
+    before = ""
+    for word in words:
+        if word == "and":
+            if before not in ("hundred", *_POWERS):
+                return None
+        elif word in ("a", "an"):
+            if before:
+                return None
+            group = 1
+        elif word in _POWERS:
+            if not group or _POWERS[word] >= last:
+                return None
+            total, group, last = total + group * _POWERS[word], 0, _POWERS[word]
+        elif word == "hundred":
+            if not 0 < group < 100:
+                return None
+            group *= 100
+        elif word in _CARDINALS:
+            value = _CARDINALS[word]
+            room = 100 if before in ("", "and", "hundred", *_POWERS) else 10
+            if (before in _CARDINALS and (_CARDINALS[before] < 20 or value >= 10)) or value >= room:
+                return None
+            group += value
+        else:
+            return None
+        before = word
+    return None if not before or before in ("and", "a", "an") else Fraction(total + group)

@@ -1,0 +1,404 @@
+"""Compare two texts in one form: numbers, residues, choices, words, equations, groups; ask computer algebra of expressions.
+
+A comparison is given what was read of both, None for a text that is not of its form. It returns None where that decides
+nothing, and other forms are tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from runners.grade.compare.groups import (
+    MOST_LINKS,
+    RATIO,
+    Group,
+    Residue,
+    is_name,
+    is_named,
+    names_number,
+    one_by_one,
+    read_as,
+    read_linear,
+)
+from runners.grade.compare.notation import COMMANDS, TEXT
+from runners.grade.compare.quantity import MeasuredQuantity, number_text, quantity, without_unit
+from runners.grade.compare.words import (
+    Choice,
+    Words,
+    fold,
+    is_spoken,
+    opposed,
+    said_in,
+    same_said,
+    same_text,
+    words_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to computer algebra: are two expressions equal, numbers within a share of the first?"""
+
+    gold: str
+    answer: str
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Plans of which `every` one has to hold, or else one."""
+
+    every: bool
+    parts: tuple[Plan, ...]
+
+
+Plan = bool | Ask | Joined
+
+
+def every(parts: Sequence[Plan]) -> Plan:
+    """Return the conjunction, decided as far as it can be."""
+    return _join(True, parts)
+
+
+def some(parts: Sequence[Plan]) -> Plan:
+    """Return the disjunction, decided as far as it can be."""
+    return _join(False, parts)
+
+
+def _join(every: bool, parts: Sequence[Plan]) -> Plan:
+    if (not every) in parts:
+        return not every
+    left = tuple(part for part in parts if not isinstance(part, bool))
+    return every if not left else left[0] if len(left) == 1 else Joined(every, left)
+
+
+def questions(plan: Plan) -> list[Ask]:
+    """List the questions that a plan asks, each once."""
+    if isinstance(plan, Ask):
+        return [plan]
+    if isinstance(plan, bool):
+        return []
+    return list(dict.fromkeys(ask for part in plan.parts for ask in questions(part)))
+
+
+def outcome(plan: Plan, verdict: Callable[[Ask], bool]) -> bool:
+    """Return the outcome of a plan, given the answers to its questions."""
+    if isinstance(plan, bool):
+        return plan
+    if isinstance(plan, Ask):
+        return verdict(plan)
+    return (all if plan.every else any)(outcome(part, verdict) for part in plan.parts)
+
+
+MOST_ITEMS = 24
+"""Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A reference and an answer, the numbers that they are, and how parts of them are compared."""
+
+    gold: str
+    answer: str
+    numbers: tuple[MeasuredQuantity | None, MeasuredQuantity | None]
+    tolerance: Fraction
+    compare: Callable[[str, str], Plan]
+
+    def ask(self) -> Plan:
+        """Return the question whether both are equal as they stand."""
+        return ask(self.gold, self.answer, float(self.tolerance))
+
+    def compare_each(self, golds: Sequence[str], answers: Sequence[str]) -> Plan:
+        """Return how parts are compared one by one, as many as there have to be."""
+        if len(golds) != len(answers):
+            return False
+        return every([self.compare(*pair) for pair in zip(golds, answers, strict=True)])
+
+
+def equal(pair: Pair, left: object | None, right: object | None) -> Plan | None:
+    """Compare what is read as the same value wherever it is the same."""
+    return None if left is None or right is None else left == right
+
+
+def never(pair: Pair, left: object | None, right: object | None) -> Plan | None:
+    """Accept no answer where either side is of this form."""
+    return False
+
+
+def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Plan | None:
+    """Compare residues: equal up to their modulus. Without a name on its left side a residue is also its remainder."""
+    if right is None:
+        right = read_linear(pair.answer)
+    if left is None or right is None:
+        gold, answer = left or Residue("", pair.gold, ""), right or Residue("", pair.answer, "")
+        return not (gold.name or answer.name) and pair.compare(gold.remainder, answer.remainder)
+    named = [pair.compare(left.name, right.name)] if left.name and right.name else []
+    values = pair.compare(left.remainder, right.remainder)
+    return every([*named, values, pair.compare(left.modulus, right.modulus)])
+
+
+def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan | None:
+    """Compare a choice by its letter, and by its text where both say it."""
+    if left is None:
+        return None
+    if left.text:
+        if right is None:
+            return fold(left.text) == fold(pair.answer)
+        return left.letter == right.letter and (not right.text or fold(left.text) == fold(right.text))
+    if right is None or (right.text and not left.letter.isupper()):
+        return None if said_in(pair.answer) is None else False
+    return left.letter == right.letter or (right.bracketed and left.letter == right.letter.upper())
+
+
+def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | None:
+    """Compare words; a reference that is yes or no takes an answer that begins so."""
+    if left is not None and left.alone and right is not None and right.agrees is not None:
+        return left.agrees == right.agrees
+    if left is None or left.said is None or not is_spoken(left.said):
+        return None
+    return same_said(left.said, words_of(pair.answer) if right is None or right.said is None else right.said)
+
+
+def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None:
+    """Compare what is in wrappings."""
+    return pair.compare(left or pair.gold, right or pair.answer)
+
+
+def same_relations(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
+    """Compare relations side by side; another one may still describe the same interval."""
+    if left is None or right is None or len(left) != len(right):
+        return None
+    return all(map(same_text, left, right)) or None
+
+
+def same_near(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
+    """Compare a number, or what it is near to."""
+    return some([pair.compare(*both) for both in product(left or [pair.gold], right or [pair.answer])])
+
+
+_NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
+
+
+def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) -> Plan | None:
+    """Compare assignments and equations."""
+    lists = one_by_one(left, pair.answer), one_by_one(right, pair.gold)
+    if any(lists):
+        return pair.compare(lists[0] or pair.gold, lists[1] or pair.answer)
+    left, right = left or [pair.gold], right or [pair.answer]
+    if max(len(left), len(right)) > MOST_LINKS:
+        return False
+    if len(left) == 1:
+        links = right[1:] if is_named(_NUMBERED_POWER.sub("", right[0])) else right
+        # Of `F = ma = 5` the formula in the middle says nothing against a number.
+        links = [link for link in links[:-1] if pair.numbers[0] is None or not is_named(link)] + links[-1:]
+        return every([pair.compare(pair.gold, link) for link in links])
+    value = left[-1]
+    if not is_name(left[0]):
+        # An equation: another one can say the same, and a number where nothing else is to be known.
+        alike = len(right) == 2 and same_text(left[0].strip("|"), right[0].strip("|"))
+        if names_number(left) and (len(right) == 1 or alike):
+            return pair.compare(value, right[-1])
+        return pair.ask() if len(right) > 1 else False
+    if len(right) == 1:
+        return pair.compare(value, pair.answer)
+    names = left[0], right[0]
+    alike = same_text(*names)
+    if not is_name(right[0]) or not (alike or quantity(value, reference=True) is not None):
+        return pair.ask()
+    if not alike:
+        bare = [name.replace("'", "") for name in names]
+        if all(len(name) == 1 for name in names) or opposed(*names) or same_text(*bare):
+            return False
+    return every([pair.compare(value, link) for link in right[1:]])
+
+
+def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | None:
+    """Compare tuples, intervals, sets, lists and matrices by their members; a number is none of them."""
+    one, other = pair.numbers
+    left, right = None if one else left, None if other else right
+    if right is not None and left is None and one is None:
+        left = read_as(pair.gold, right)
+    if left is not None and right is None and other is None:
+        right = read_as(pair.answer, left)
+    if left is not None and right is not None:
+        return _same_members(pair, left, right)
+    lone = left or right
+    if lone is None:
+        return None
+    if len(lone.items) == 1 and lone.kind in ("set", "list"):
+        return pair.compare(lone.items[0] if left else pair.gold, lone.items[0] if right else pair.answer)
+    if lone.kind == "ratio":
+        # A reference that is a ratio may be met by the quotient; a quotient by no ratio.
+        if right is not None or len(lone.items) > 2:
+            return False
+        return pair.compare(_quotient(*lone.items), pair.answer)
+    return pair.ask() if one is None and other is None else False
+
+
+def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
+    kinds = {left.kind, right.kind}
+    if "ratio" in kinds:
+        return len(kinds) == 1 and _in_proportion(pair, left.items, right.items)
+    if "matrix" in kinds:
+        fits = left.width == right.width
+        if "tuple" in kinds:
+            # A row or a column is a tuple.
+            fits = all(group.width in (0, 1, len(group.items)) for group in (left, right))
+        return fits and pair.compare_each(left.items, right.items)
+    if "union" in kinds and kinds != {"union"}:
+        return pair.ask()
+    if "tuple" in kinds:
+        interval = left.kind == "tuple" and len(left.items) == 2 and left.ends != right.ends
+        if "set" in kinds or (interval and (right.kind == "tuple" or left.ends == "[]")):
+            return False
+        if kinds != {"tuple"}:
+            left, right = left.unnamed(), right.unnamed()
+        return pair.compare_each(left.items, right.items)
+    if max(len(left.items), len(right.items)) > MOST_ITEMS:
+        return pair.ask()
+    one, other = left.by_name(), right.by_name()
+    if one is not None and other is not None and one.keys() == other.keys():
+        return every([pair.compare(one[name], other[name]) for name in one])
+    return _in_any_order(pair, left.unnamed().items, right.unnamed().items)
+
+
+def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
+    """Compare the parts of two ratios: one another's multiples; as they are written where one of them is 0."""
+    if len(left) != len(right) or any(not part.strip("0") for part in (*left, *right)):
+        return pair.compare_each(left, right)
+    quotients = [[_quotient(part, parts[0]) for part in parts[1:]] for parts in (left, right)]
+    return pair.compare_each(*quotients)
+
+
+def _in_any_order(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
+    if len(left) != len(right):
+        return False
+    table = [[pair.compare(gold, answer) for answer in right] for gold in left]
+    return every([some(row) for row in (*table, *map(list, zip(*table, strict=True)))])
+
+
+def _quotient(above: str, below: str) -> str:
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+_FREE = re.compile(r"(?<=\+)( ?)[cCkK]$")
+_PI = re.compile(r"\\pi(?![A-Za-z])")
+_BOUND = re.compile(r"\\(?:le|ge)(?![A-Za-z])|[<>]")
+_PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|prime)(?![a-z])")
+
+
+def same_expressions(pair: Pair) -> Plan:
+    """Compare expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
+    gold, answer = pair.gold, pair.answer
+    one, other = pair.numbers
+    if _BOUND.match(answer):
+        return False
+    share = float(pair.tolerance)
+    if one is not None:
+        near = one.allowance(pair.tolerance, not DECIMAL.search(answer))
+        share = float(near / abs(one.value)) if one.value else share
+        if one.percent and other is None:
+            values = one.value / 100, one.value
+            return some([ask(number_text(value, one.rounded), answer, share) for value in values])
+    free = gold[-1:] if _FREE.search(gold) else ""
+    if free and free not in gold[:-1]:
+        answer = _FREE.sub(rf"\1{free}", answer)
+    if one is not None and one.degrees and _PI.search(answer):
+        gold, one = rf"\frac{{{number_text(one.value, one.rounded)}\pi}}{{180}}", None
+    if other is not None and other.degrees and _PI.search(gold):
+        answer, other = rf"\frac{{{number_text(other.value, other.rounded)}\pi}}{{180}}", None
+    gold, unit, condition = without_unit(gold)
+    answer, other_unit, other_condition = without_unit(answer)
+    said = [
+        [word for word in fold(text) if word not in ("a", "an", "the")]
+        for text in (condition, other_condition)
+    ]
+    if _PREDICATE.search(condition) and said[0] != said[1]:
+        return False
+    unit, other_unit = one.unit if one is not None else unit, other.unit if other is not None else other_unit
+    if unit is not None and other_unit is not None and unit != other_unit:
+        return False
+    if ("%" in answer and "%" not in gold) or other_case(gold, answer):
+        return False
+    if one is not None and one.base is None:
+        gold = number_text(one.value, one.rounded)
+    if other is not None and other.base is None:
+        answer = number_text(other.value, other.rounded)
+    return ask(gold, answer, 0.0 if one is not None and one.whole else share)
+
+
+DECIMAL = re.compile(r"\.[0-9]")
+
+
+def ask(gold: str, answer: str, share: float) -> Plan:
+    """Return a question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
+    if other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
+        return False
+    if RATIO.search(answer) and not RATIO.search(gold):
+        return False
+    rounded = DECIMAL.search(gold) or DECIMAL.search(answer)
+    gold, answer = (for_algebra(_with_indices(text, gold + answer)) for text in (gold, answer))
+    return Ask(gold, answer, share if rounded else 0.0)
+
+
+def other_case(gold: str, answer: str) -> bool:
+    """Return whether an answer has a letter in another case than the reference, which math-verify takes for the same one."""
+    left, right = (
+        set(re.findall("[A-Za-z]", COMMANDS.sub(" ", TEXT.sub(" ", text)))) for text in (gold, answer)
+    )
+    return any(letter.swapcase() in left - right for letter in right - left)
+
+
+def _with_indices(text: str, letters: str) -> str:
+    """Return `text` with an index at each capital that `letters` has as a small letter too: math-verify makes all small."""
+    small = COMMANDS.sub(" ", letters)
+
+    def indexed(letter: re.Match[str]) -> str:
+        if letter[1] is None or letter[1].lower() not in small:
+            return letter[0]
+        return f"{letter[1]}_{{0{letter[2] or letter[3] or ''}}} "
+
+    return _CAPITAL.sub(indexed, text)
+
+
+_INDEXED = r"(?:_(?:\{([^{}]*)\}|(\w)))?"
+_CAPITAL = re.compile(
+    r"\\(?:mathbb|text|mathrm|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|([A-Z])" + _INDEXED
+)
+_WRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), written)
+    for pattern, written in (
+        # What a prime or a mark of LaTeX makes of a letter is another letter: its index has digits that nobody writes.
+        (
+            rf"([A-Za-z]){_INDEXED}('+)",
+            lambda name: f"{name[1]}_{{{name[2] or name[3] or ''}{'9' * len(name[4])}}}",
+        ),
+        (r"(?<![0-9.])([0-9]{1,2})!!(?!!)", lambda number: str(prod(range(int(number[1]), 0, -2)))),
+        (r"\\frac\{ ?d ?([A-Za-z]) ?\}\{ ?d ?([a-z]) ?\}", r"\\frac{\1_{7}}{\2_{7}}"),
+        (r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?", r"\1_{7}"),
+        (r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])", r"\1_{6}"),
+        (r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()", r"\1_{8}"),
+        # `\gamma` is a function or a constant to it, degrees are radians, and it knows no `E_0` and no base e.
+        (r"\\gamma(?![A-Za-z])", r"\\varsigma "),
+        (r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))", r"\\ln "),
+        (
+            r"(\\(?:sin|cos|tan|cot|sec|csc)) ?[({]? ?([0-9.]{1,12}) ?\^\\circ ?[)}]?",
+            r"\1{\\frac{\2\\pi}{180}}",
+        ),
+        (r"E_", r"\\Xi_"),
+        # A last letter is a unit to it.
+        (r"(?:(?<=[0-9)}]) ?|(?<=[A-Za-z]) )([A-Za-z])$", r"{\1}"),
+    )
+)
+
+
+def for_algebra(text: str) -> str:
+    """Return an expression in words that math-verify reads as they are meant."""
+    for pattern, written in _WRITTEN:
+        text = pattern.sub(written, text)
+    return text

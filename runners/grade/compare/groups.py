@@ -1,0 +1,488 @@
+"""Read what has parts: labelled answers, residues, equations, lists, tuples, intervals, sets, matrices and ratios."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runners.grade.compare.final import LABELS
+from runners.grade.compare.notation import COMMANDS, TEXT, closing, split_top
+from runners.grade.compare.quantity import number_text, quantity, without_unit
+from runners.grade.compare.words import is_words
+
+MOST_LINKS = 8
+"""Sides of a chain of equations; a longer one is not an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """A value up to its modulus, and the name that it is given, if any."""
+
+    name: str
+    value: str
+    modulus: str
+
+    @property
+    def parts(self) -> list[str]:
+        """Return what is said of it."""
+        return [part for part in (self.name, self.value, self.modulus) if part]
+
+    @property
+    def remainder(self) -> str:
+        """Return the remainder that the value has, or the value if it or the modulus is no whole number."""
+        numbers = quantity(self.value), quantity(self.modulus)
+        whole = [int(number.value) for number in numbers if number is not None and number.whole]
+        return str(whole[0] % whole[1]) if len(whole) == 2 and whole[1] > 0 else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several members.
+
+    They are a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`, or the parts
+    of a `ratio`.
+    """
+
+    kind: str
+    items: tuple[str, ...]
+    ends: str = ""
+    width: int = 0
+
+    def by_name(self) -> dict[str, str] | None:
+        """Map the names in a list to their values; None if a member has no name, or a name has several values."""
+        values = dict(filter(None, map(_assignment, self.items)))
+        return values if len(values) == len(self.items) else None
+
+    def unnamed(self) -> Group:
+        """Return the group without the names that its members are assigned to."""
+        return replace(self, items=tuple((_assignment(item) or ("", item))[1] for item in self.items))
+
+
+def _join(word: str, signs: str) -> str:
+    return rf"[,;]? ?\\text\{{,? ?{word},? ?\}}|[,;]? {word} | ?{signs} ?"
+
+
+_OR = re.compile(_join("or", r"(?:\u6216|\\lor(?![A-Za-z]))"))
+_AND = re.compile(_join("and", r"(?:\u548c|\\land(?![A-Za-z]))"))
+_EITHER = re.compile(f"{_OR.pattern}|;")
+_COMMA = re.compile(f"{_OR.pattern}|{_AND.pattern}|[,;]")
+_EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
+_IN = re.compile(r"\\in(?![A-Za-z])")
+_CUP = re.compile(r"\\cup(?![A-Za-z])")
+_CAP = re.compile(r"\\cap(?![A-Za-z])")
+_OTHER_SETS = re.compile(r"\\(?:cap|setminus|times|backslash)(?![A-Za-z])")
+_COLON = re.compile(":")
+RATIO = re.compile(r"[0-9]{1,12} ?: ?[0-9]{1,12}")
+_APPROX = re.compile(r"\\approx(?![A-Za-z])")
+_NUMERAL = re.compile(
+    r"(?=.*[0-9])(?:\\(?:frac|sqrt|pi|cdot|times|ln|log)(?![A-Za-z])|[0-9.+*/^{}()\[\] -])+"
+)
+_NAMES = re.compile(
+    r"\( ?[A-Za-z](?:_\w)? ?(?:, ?(?:[A-Za-z](?:_\w)?|\\[a-z]+) ?)+\)|\(r, ?\\theta(?:, ?[a-z\\]+)?\)"
+)
+_NAME = re.compile(
+    r"(?:[A-Za-z]|\\(?!frac|sqrt|log|ln|sin|cos|tan|binom|pm|left|text|mathrm)[A-Za-z]+|\\vec\{[A-Za-z]\}|[A-Z]{2,3}"
+    r"|\\angle ?[A-Z]{1,3}|\\(?:text|mathrm)\{[^{}]{1,40}\})(?:_(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?'*"
+    rf"(?:(?:\^\{{-1\}})?\([^()]{{0,40}}\))?|{_NAMES.pattern}"
+)
+_INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
+_NO_NAME = re.compile(r"[0-9^<>]|\\pm|\\mp")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is the name of what is sought."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_named(text: str) -> bool:
+    """Return whether the left side of an equation only says what is sought: a name, or a sum of names such as `m + n`."""
+    if is_name(text):
+        return True
+    bare = _INDEX.sub("", TEXT.sub("t", text))
+    if len(text) > 80 or text[:1] == "-" or _NO_NAME.search(bare):
+        return False
+    return re.search("[A-Za-z]", bare) is not None
+
+
+def _assignment(text: str) -> tuple[str, str] | None:
+    sides = split_top(text, _EQUALS)
+    return (sides[0], sides[1]) if len(sides) == 2 and is_name(sides[0]) else None
+
+
+def read_near(text: str) -> list[str] | None:
+    r"""Return a number and what it is near to, of `6\pi \approx 18.85`."""
+    sides = split_top(text, _APPROX) if r"\approx" in text else []
+    return sides if len(sides) == 2 and _NUMERAL.fullmatch(sides[0]) else None
+
+
+def read_equation(text: str) -> list[str] | None:
+    """Return the sides of equations in order, or the name and the set of a membership."""
+    if "=" not in text and r"\in" not in text:
+        return None
+    sides = split_top(text, _EQUALS)
+    if len(sides) == 1:
+        member = split_top(text, _IN)
+        return member if len(member) == 2 and is_name(member[0]) else None
+    items = split_top(text, _COMMA)
+    if len(items) < 2 or (_NAMES.match(text) and len(sides) == 2):
+        return sides
+    # Members may be assignments of their own: `x = 1, y = 2`.
+    assigned = all(len(split_top(item, _EQUALS)) > 1 for item in items)
+    return None if assigned or _orders(text) is not None else sides
+
+
+def equation_parts(sides: Sequence[str]) -> Sequence[str]:
+    """Return the sides that say an answer; nothing that can be read if some are words, or too many."""
+    if is_name(sides[0]) or names_number(sides):
+        return sides[-1:]
+    return [""] if len(sides) > MOST_LINKS or any(map(is_words, sides)) else sides
+
+
+def names_number(sides: Sequence[str]) -> bool:
+    """Return whether an equation gives a number other than 0, or a ratio, as its answer: `a + b = 12`, `a : b = 2 : 3`."""
+    if len(sides) != 2 or not is_named(sides[0]):
+        return False
+    number = quantity(sides[1], reference=True)
+    return bool(number.value) if number is not None else RATIO.fullmatch(sides[1]) is not None
+
+
+def one_by_one(sides: Sequence[str] | None, other: str) -> str | None:
+    """Return the list `x = 1, y = 1` of the equation `x = y = 1` if that is compared with a list."""
+    if sides is None or len(sides) < 3 or not all(map(is_name, sides[:-1])) or not _listed(other):
+        return None
+    return ", ".join(f"{name} = {sides[-1]}" for name in sides[:-1])
+
+
+def _listed(text: str) -> bool:
+    return len(split_top(text, _COMMA)) > 1
+
+
+_MODULO = re.compile(
+    r"(?:((?:(?!\\equiv|mod(?![a-z]))[^=<>])*?) ?\\equiv ?)?((?:(?!\\equiv|mod(?![a-z])).)+?)"
+    r" ?\(?(?:\\[pb]?mod(?![A-Za-z])|\\text\{ ?mod ?\}|mod ) ?\{?([^{}()]+?)\}?\)?"
+)
+_LINEAR = re.compile(
+    r"(?:([a-z]) ?= ?)?(?:([0-9]{1,9}) ?[a-z] ?(?:([+-]) ?([0-9]{1,9}))?|([+-]?[0-9]{1,9}) ?\+ ?([0-9]{1,9}) ?[a-z])"
+    r"(?: ?, ?[a-z] ?\\in ?\\mathbb\{Z\})?"
+)
+
+
+def read_residue(text: str) -> Residue | None:
+    r"""Return the residue of `n \equiv 4 \pmod{7}`."""
+    residue = _MODULO.fullmatch(text)
+    return None if residue is None else Residue(*residue.groups(""))
+
+
+def read_linear(text: str) -> Residue | None:
+    """Return the residue that `n = 7k + 3` is."""
+    linear = _LINEAR.fullmatch(text)
+    if linear is None:
+        return None
+    name, modulus, sign, rest, first, after = linear.groups("")
+    return Residue(name, first or ("-" if sign == "-" else "") + (rest or "0"), modulus or after)
+
+
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
+_LEADING_PLUS = re.compile(r"(?<=[({=,]) ?\+")
+
+
+def _both(text: str) -> tuple[str, ...]:
+    """Return the two values of an expression with one sign of plus and minus."""
+    if len(_PLUS_MINUS.findall(text)) != 1:
+        return (text,)
+    values = _PLUS_MINUS.sub("+", text).removeprefix("+"), _PLUS_MINUS.sub("-", text)
+    return tuple(_LEADING_PLUS.sub("", value) for value in values)
+
+
+def _members(text: str) -> tuple[str, ...]:
+    return tuple(both for item in split_top(text, _COMMA) if item for both in _both(item))
+
+
+_PART = re.compile(
+    r"(?:\\(?:frac|sqrt|pi|cdot)(?![A-Za-z])|(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])|[0-9.+*/^{}() -])+"
+)
+
+
+def read_group(text: str) -> Group | None:
+    """Return the members of a text that has several, or of a set."""
+    group = _solutions(text) or _transposed(text) or _matrix(text) or _set(text) or _orders(text)
+    if group is not None:
+        return group
+    parts = split_top(text, _CUP)
+    if len(parts) > 1:
+        return Group("union", tuple(parts))
+    if _OTHER_SETS.search(text):
+        return None
+    members = _members(text)
+    if len(members) > 1:
+        return Group("list", members)
+    if text[0] in "([" and text[-1] in ")]" and closing(text, 0) == len(text) - 1:
+        items = split_top(text[1:-1], _COMMA)
+        return Group("tuple", tuple(items), text[0] + text[-1]) if len(items) > 1 else None
+    parts = split_top(without_unit(text)[0], _COLON)
+    return Group("ratio", tuple(parts)) if len(parts) > 1 and all(map(_PART.fullmatch, parts)) else None
+
+
+def _solutions(text: str) -> Group | None:
+    """Return the tuples of `x = 1, y = 2 or x = 2, y = 1`, in which each part has a value for each of the names."""
+    if "=" not in text:
+        return None
+    parts = [
+        [split_top(item, _EQUALS) for item in split_top(part, _COMMA)] for part in split_top(text, _EITHER)
+    ]
+    names = [[sides[0] for sides in part] for part in parts]
+    if len(parts) < 2 or len(names[0]) < 2 or any(each != names[0] for each in names):
+        return None
+    if not all(len(sides) == 2 for part in parts for sides in part):
+        return None
+    return Group("list", tuple(f"({', '.join(sides[1] for sides in part)})" for part in parts))
+
+
+_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_SCALED = re.compile(r"(-?(?:\\frac\{[0-9]+\}\{[0-9]+\}|[0-9]+)) ?(\\begin\{[pbB]?matrix\}.*)", re.DOTALL)
+_NESTED = re.compile(r"\[(?: ?\[[^\[\]]+\] ?,?){2,}\]")
+_TRANSPOSED = re.compile(
+    r"((?:[(\[]|\\begin).*(?:[)\]]|\\end\{[a-z]{1,9}\})) ?\^ ?\{? ?(?:T|\\top|\\intercal|\\(?:mathrm|text)\{T\}) ?\}?",
+    re.DOTALL,
+)
+
+
+def _matrix(text: str) -> Group | None:
+    if _NESTED.fullmatch(text):
+        # Lists of lists, as programs write them.
+        return _rows([split_top(row[1:-1], _COMMA) for row in split_top(text[1:-1], _COMMA)])
+    body = text[1:-1].strip(" ") if text[0] in "([|" and text[-1] in ")]|" else text
+    scaled = _SCALED.fullmatch(body)
+    matrix = _MATRIX.fullmatch(scaled[2] if scaled else body)
+    if matrix is None or r"\begin" in matrix[2]:
+        return None
+    if matrix[1] in ("vmatrix", "Vmatrix") or (matrix[1] == "array" and body == text):
+        return None
+    rows = [row.split("&") for row in matrix[2].split(r"\\") if row.strip(" ")]
+    if scaled:
+        rows = [[rf"{scaled[1]} \cdot ({cell.strip()})" for cell in row] for row in rows]
+    return _rows(rows)
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> Group | None:
+    """Return the matrix of some rows, None where they differ in length."""
+    if len({len(row) for row in rows}) != 1:
+        return None
+    return Group("matrix", tuple(cell.strip(" ") for row in rows for cell in row), width=len(rows[0]))
+
+
+def _transposed(text: str) -> Group | None:
+    """Return the column that a transposed row or tuple is, and a transposed matrix."""
+    match = _TRANSPOSED.fullmatch(text) if text[-1] in "T}p" or text.endswith("intercal") else None
+    group = read_group(match[1]) if match is not None else None
+    if group is None or group.kind not in ("tuple", "matrix"):
+        return None
+    width = group.width or len(group.items)
+    rows = [group.items[start : start + width] for start in range(0, len(group.items), width)]
+    return _rows(list(zip(*rows, strict=True)))
+
+
+_BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
+
+
+def _set(text: str) -> Group | None:
+    if text == r"\emptyset":
+        return Group("set", ())
+    if not (text.startswith(r"\{") and text.endswith(r"\}") and closing(text, 0) == len(text) - 1):
+        return None
+    builder = _BUILDER.fullmatch(text)
+    return Group("set", _members(text[2:-2])) if builder is None else _orders(builder[1].strip(" "))
+
+
+_ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
+_RELATION = re.compile(r"(\\(?:le|ge|subset|supset|subseteq|supseteq)(?![A-Za-z])|<|>)")
+_MIRRORED = {"<": ">", r"\le": r"\ge", r"\subset": r"\supset", r"\subseteq": r"\supseteq"}
+_MIRRORED |= {right: left for left, right in _MIRRORED.items()}
+_LESS = ("<", r"\le")
+_UNEQUAL = re.compile(r"[a-zA-Z] ?\\ne (-?[^,=<>\\ ]{1,20}|-?\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})")
+_FIXED = r"(?:\\[a-z]+|[^|<>=+A-Za-z\\-])+"
+_DISTANCE = re.compile(
+    rf"\| ?(?:[a-vxy](?: ?(?P<sign>[+-]) ?(?P<centre>{_FIXED}))?|(?P<first>{_FIXED})- ?[a-vxy]) ?\|"
+)
+
+
+def _pieces(text: str, marks: re.Pattern[str]) -> list[str]:
+    """Return what stands between marks, and the marks."""
+    return [piece.strip(" ") for piece in marks.split(text)]
+
+
+def read_relation(text: str) -> tuple[str, ...] | None:
+    r"""Return a relation in the one order of its sides: `b > a` as `a < b`, `B \cap A` as `A \cap B`."""
+    if _CAP.search(text):
+        return tuple(sorted(split_top(text, _CAP)))
+    pieces = _pieces(text, _RELATION)
+    if len(pieces) != 3:
+        return None
+    left, sign, right = pieces
+    return (left, sign, right) if sign < _MIRRORED[sign] else (right, _MIRRORED[sign], left)
+
+
+def _orders(text: str) -> Group | None:
+    """Return the interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
+    ordered = _ORDER.search(text) is not None
+    if not ordered and r"\ne" not in text:
+        return None
+    for joined, mark in (("or", _OR), ("and", _AND)) if ordered else ():
+        parts = split_top(text, mark)
+        ranges = [_interval(part) or _point(part, joined) for part in parts] if len(parts) > 1 else [None]
+        names = {name for part in parts for name in re.findall(r"[A-Za-z]+", COMMANDS.sub(" ", part))}
+        if None in ranges or len(names) != 1:
+            continue
+        if joined == "or":
+            return Group("union", tuple(map(_written, filter(None, ranges))))
+        intervals = [(each.ends, *each.items) for each in ranges if each is not None]
+        above = [(ends[0], low) for ends, low, _ in intervals if low != r"-\infty"]
+        below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
+        if len(parts) == 2 and len(above) == len(below) == 1:
+            return Group("tuple", (above[0][1], below[0][1]), above[0][0] + below[0][0])
+    unequal = _UNEQUAL.fullmatch(text)
+    if unequal is not None:
+        return Group("union", (rf"(-\infty,{unequal[1]})", rf"({unequal[1]},\infty)"))
+    return _within_distance(text) or _interval(text)
+
+
+def _point(text: str, joined: str) -> Group | None:
+    """Return the set that `x = a` describes if it is joined to orders by `or`."""
+    assigned = _assignment(text) if joined == "or" else None
+    return None if assigned is None else Group("set", assigned[1:])
+
+
+def _written(part: Group) -> str:
+    """Return an interval or a set as a member of a union."""
+    open_, close = (r"\{", r"\}") if part.kind == "set" else (part.ends[0], part.ends[1])
+    return f"{open_}{','.join(part.items)}{close}"
+
+
+def _within_distance(text: str) -> Group | None:
+    r"""Return the interval of `|x - a| < r`, or what is left beside that of `|x - a| > r`."""
+    pieces = _pieces(text, _ORDER)
+    if len(pieces) != 3:
+        return None
+    distance, sign, radius = pieces if pieces[0][:1] == "|" else reversed(pieces)
+    measured = _DISTANCE.fullmatch(distance)
+    if measured is None or not radius or radius[0] == "-" or "|" in radius or _listed(radius):
+        return None
+    inside = (sign in _LESS) == (distance == pieces[0])
+    centre = measured["first"] or (measured["centre"] or "0")
+    low, high = (_end(centre, mark, radius, measured["sign"] == "+") for mark in "-+")
+    open_, close = "[]" if "e" in sign else "()"
+    if inside:
+        return Group("tuple", (low, high), open_ + close)
+    return Group("union", (rf"(-\infty,{low}{close}", rf"{open_}{high},\infty)"))
+
+
+def _end(centre: str, mark: str, radius: str, negative: bool) -> str:
+    """Return an end of an interval: as a number where both are, else as an expression."""
+    one, other = quantity(centre), quantity(radius)
+    if one is None or other is None:
+        side = "" if centre == "0" else f"-{centre}" if negative else centre
+        return f"{side}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
+    value = -one.value if negative else one.value
+    return number_text(value + (other.value if mark == "+" else -other.value), one.rounded or other.rounded)
+
+
+def _interval(text: str) -> Group | None:
+    r"""Return the interval that `a \le x < b`, `x > a` or `a < x` describes."""
+    if not _ORDER.search(text) or _listed(text):
+        return None
+    pieces = _pieces(text, _ORDER)
+    sides, signs = pieces[::2], pieces[1::2]
+    if len(sides) == 2 and is_name(sides[1]) and not is_name(sides[0]):
+        sides, signs = sides[::-1], [_MIRRORED[signs[0]]]
+    if len(sides) == 2:
+        # `x < b` is `-\infty < x < b`.
+        less = signs[0] in _LESS
+        sides, signs = [r"-\infty" if less else r"\infty", *sides], ["<" if less else ">", *signs]
+    if len(sides) != 3 or not is_name(sides[1]) or (signs[0] in _LESS) != (signs[1] in _LESS):
+        return None
+    if signs[0] not in _LESS:
+        sides, signs = sides[::-1], signs[::-1]
+    return Group("tuple", (sides[0], sides[2]), "(["["e" in signs[0]] + ")]"["e" in signs[1]])
+
+
+_POINT = re.compile(r"[A-Z](?:_[0-9]|')? ?(\([^()]*\))")
+_AXES = re.compile(
+    r" ?([+-]?) ?((?:\\(?:frac\{[^{}]*\}|sqrt|pi|cdot) ?|[0-9.]+|\{[^{}ijk]*\}|[a-hl-z] ?)*+) ?\{?([ijk])\}?(?![A-Za-z])"
+)
+_COLUMN = re.compile(r"\\binom\{([^{}]*)\}\{([^{}]*)\}")
+
+
+def read_as(text: str, other: Group) -> Group | None:
+    r"""Return the coordinates of `A(2, 5)`, `2i + 5j` or `\binom{2}{5}`, which only another vector makes coordinates."""
+    if other.kind not in ("tuple", "matrix") and "".join(other.items)[:1] != "(":
+        return None
+    column = _COLUMN.fullmatch(text) if other.kind == "matrix" else None
+    if column is not None:
+        return Group("matrix", column.groups(), width=1)
+    point = _POINT.fullmatch(text)
+    if point is not None:
+        return read_group(point[1]) if "," in point[1] else None
+    parts: dict[str, str] = {}
+    # Part after part from the start: a search would try a long text anew at each letter.
+    while part := _AXES.match(text):
+        sign, size, axis = part.groups()
+        parts[axis] = f"{sign}{size.strip(' ') or 1}"
+        text = text[part.end() :].strip(" ")
+    if "j" not in parts or text:
+        return None
+    return Group("tuple", tuple(parts.get(axis, "0") for axis in "ijk"[: max(2, len(other.items))]), "()")
+
+
+_PART_LABEL = re.compile(
+    r"(?:(?:^|[;,]|(?<= ))(?: ?\\text\{ ?and ?\}| ?and )? ?(?:\\text\{,? ?)?(?:[Pp]art ?)?)\(?"
+    r"([a-h]|[1-9]|i{1,3}|iv|v)\)[.:]? ?\}?[:=]? ?"
+)
+
+
+def labelled(text: str) -> list[str]:
+    """Return the parts of `(a) 12; (b) 7`, in the order of their labels; nothing for another text."""
+    labels = list(_PART_LABEL.finditer(text))
+    found = [label[1] for label in labels]
+    if len(labels) < 2 or labels[0].start() > 0:
+        return []
+    series = next((each for each in LABELS if set(found) == set(each[: len(found)])), None)
+    if series is None or len(set(found)) < len(found):
+        return []
+    ends = [*(label.start() for label in labels[1:]), len(text)]
+    parts = {label[1]: text[label.end() : end].strip(" ,;") for label, end in zip(labels, ends, strict=True)}
+    return [parts[label] for label in series[: len(found)]] if all(parts.values()) else []
+
+
+_ANY_INTEGER = re.compile(r"(.+?) ?, ([a-z]) \\in \\mathbb\{Z\}")
+_LETTER = re.compile(r"\\(?:text|mathrm)\{[^{}]*\}|\\[A-Za-z]+|([A-Za-z])")
+
+
+def with_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
+    r"""Return the pairs to compare if a letter of both is any integer, as in `k\pi, k \in \mathbb{Z}`.
+
+    The letter may have another name, be counted from another number, or downwards.
+    """
+    said, said_of_answer = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
+    given, other = said_of_answer.groups() if said_of_answer is not None else (answer, "")
+    if said is None:
+        return [(gold, given if other and other in _letters(gold) else answer)]
+    body, name = said.groups()
+    own = _letters(given) - _letters(body)
+    if not other:
+        other = name if name in _letters(given) else next(iter(own), "")
+        if other != name and (len(own) != 1 or other not in "klmn"):
+            return [(gold, answer)]
+    if other != name and name in _letters(given):
+        return [(gold, answer)]
+    values = [name]
+    if not re.search(rf"[\^_]\{{?{other}", given):
+        values += [f"({name}+1)", f"({name}-1)", f"(-{name})"]
+    return [
+        (body, _LETTER.sub(lambda found, put=value: put if found[0] == other else found[0], given))
+        for value in values
+    ]
+
+
+def _letters(text: str) -> set[str]:
+    return set(_LETTER.findall(text)) - {""}

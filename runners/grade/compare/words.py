@@ -1,0 +1,444 @@
+"""Read choices, words and names, what says the opposite of them, and what a text says without its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from runners.grade.compare.notation import TEXT, closing, in_line, plain
+from runners.grade.compare.quantity import quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice: its letter, whether that stands in brackets, and the text that is said with it."""
+
+    letter: str
+    bracketed: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a text, if it is words, and whether it begins with yes or no, or is that alone."""
+
+    said: str | None
+    agrees: bool | None
+    alone: bool
+
+
+_CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
+_CHOICE_SAID = re.compile(
+    r"(?:\\(?:text|mathrm)\{ ?)?"
+    r"(?:\(([A-Z])\)[.:]?|([A-J])(?:[.):]|\}(?=\\text)| (?=\([a-z]{3}))|([A-J])(?=\})) ?\}?[ :]*(.*?)\}?",
+    re.DOTALL,
+)
+_OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
+_CHOSEN = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
+_OPINION = re.compile(r"(?:(yes|true)|no|false)(?:$|[,.;:] )", re.IGNORECASE)
+_ALL_TEXT = re.compile(r"(?:\\(?:text|mathrm)\{[^{}]*+\} ?)++")
+_BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
+_ANY_WORDS = re.compile(r"[A-Za-z][A-Za-z ,.'-]*+|[^\W\d_]+(?:[ .,'\u2019&-]+[^\W\d_]+)*[.!]?")
+_LONG_WORD = re.compile(r"[A-Za-z]{4}|[^\x00-\x7f]")
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+_ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)\b")
+_VERBS = frozenset({"is", "was", "has", "had"})
+_CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve", "solutions"})
+_DENIED = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
+
+
+def read_choices(text: str) -> list[str] | None:
+    """Return the letters of several choices, `ACD` or `A, C and D`; without marks between them they rise as choices do."""
+    flat = in_line(text)
+    letters = re.findall("[A-H]", flat) if _CHOSEN.fullmatch(flat) else []
+    rising = sorted(set(letters))
+    return sorted(letters) if letters and (not flat.isalpha() or letters == rising) else None
+
+
+def read_choice(text: str) -> Choice | None:
+    """Return a choice: its letter alone, or with its text, which names no other choice."""
+    said = said_in(text)
+    letter = _CHOICE.fullmatch(text if said is None else plain(said))
+    if letter is not None:
+        return Choice(letter[1], letter[0][0] == "(")
+    with_text = _CHOICE_SAID.fullmatch(text)
+    if with_text is None or not with_text[4].strip() or _OTHER_CHOICE.search(with_text[4]):
+        return None
+    return Choice(with_text[1] or with_text[2] or with_text[3], True, with_text[4])
+
+
+def read_words(text: str) -> Words | None:
+    """Return what a text says in words, or whether it begins with yes or no."""
+    said, opinion = said_in(text), _OPINION.match(TEXT.sub(r"\1", text))
+    if said is None and opinion is None:
+        return None
+    if opinion is None:
+        return Words(said, None, False)
+    return Words(said, opinion[1] is not None, not opinion[0].endswith(" "))
+
+
+@lru_cache(maxsize=1024)
+def said_in(text: str) -> str | None:
+    """Return the words of a text; None if it is mathematics, or a number with its unit."""
+    if _ALL_TEXT.fullmatch(text):
+        said = TEXT.sub(r"\1", text).strip()
+        return None if said[:1].isdigit() and quantity(said) is not None else said
+    return text if _BARE_WORDS.fullmatch(text) else None
+
+
+def is_spoken(text: str) -> bool:
+    """Return whether a text says something in words, other than what joins a list."""
+    words = [word for word in _PLAIN_WORD.findall(text) if not word.isdigit()]
+    return any(len(word) > 1 and word.lower() not in ("and", "or") for word in words)
+
+
+def is_words(text: str) -> bool:
+    """Return whether a reference is a choice or words, in any script: what is compared as text."""
+    said = said_in(text)
+    if said is not None and is_spoken(said):
+        return True
+    if read_choice(text) is not None:
+        return True
+    return said is None and _ANY_WORDS.fullmatch(text) is not None and _LONG_WORD.search(text) is not None
+
+
+def fold(words: str) -> list[str]:
+    """Return words without case, marks and a leading article."""
+    folded = [word.casefold() for word in _PLAIN_WORD.findall(_ORDINAL.sub("", words))]
+    while len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at", "to"):
+        folded = folded[1:]
+    return folded
+
+
+def same_said(gold: str, answer: str) -> bool:
+    """Return whether an answer says the words of a reference, and after them only its verb or its class."""
+    named, met = fold(gold), fold(answer)
+    more = met[len(named) :]
+    if more and (
+        (more[0] in _VERBS and not _DENIED.intersection(more)) or (len(more) == 1 and more[0] in _CLASSES)
+    ):
+        met = met[: len(named)]
+    return named == met and bool(named)
+
+
+def words_of(text: str) -> str:
+    """Return an answer where it is letters alone, in any script, and else nothing."""
+    return text if _ANY_WORDS.fullmatch(text) else ""
+
+
+_COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
+
+
+def read_wrapped(text: str) -> str | None:
+    r"""Return what is in a wrapping that says nothing: brackets around one thing, `\text{…}` around mathematics."""
+    wrapped = TEXT.fullmatch(text)
+    if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
+        inside = text[1:-1].strip(" ")
+    elif wrapped is not None and re.search("[0-9]", wrapped[1]):
+        inside = plain(wrapped[1])
+        counted = _COUNTED.fullmatch(inside)
+        if counted is not None:
+            return rf"{counted[1]} \text{{ {counted[2]}}}"
+        if is_spoken(inside) and quantity(inside) is None:
+            return None
+    else:
+        return None
+    return inside if inside not in ("", text) else None
+
+
+# Names of figures, formulas of chemistry, and texts but for their spaces.
+_FIGURE = re.compile(r"(?:\\(angle|triangle|overline|overrightarrow|vec|bar) ?)?\{? ?([A-Z]{2,6}) ?\}?")
+_FORMULA = re.compile(r"(?=.*[0-9])(?:\(?[A-Z][a-z]?[0-9]*\)?[0-9]*){2,40}(?:\^?[0-9]?[+-])?")
+_OF_FORMULA = re.compile(r"[_{} ]|\\(?:text|mathrm|ce)(?![a-z])")
+_LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
+
+
+def read_figure(text: str) -> tuple[str, str] | None:
+    """Return what a figure is and its corners in the one order that all its names have."""
+    figure = _FIGURE.fullmatch(text)
+    if figure is None:
+        return None
+    sign, corners = figure[1] or "overline", figure[2]
+    if sign == "triangle":
+        return sign, "".join(sorted(corners))
+    return sign, corners if sign in ("overrightarrow", "vec") else min(corners, corners[::-1])
+
+
+def read_formula(text: str) -> str:
+    """Return a formula of chemistry without its marks of LaTeX, and nothing for other texts."""
+    bare = _OF_FORMULA.sub("", text)
+    return bare if r"\ce{" in text or _FORMULA.fullmatch(bare) else ""
+
+
+def same_text(gold: str, answer: str) -> bool:
+    """Return whether two texts are the same but for spaces and wrappings."""
+    return (
+        gold == answer or tighten(gold) == tighten(answer) or "" != read_formula(gold) == read_formula(answer)
+    )
+
+
+def tighten(text: str) -> str:
+    """Return a text without wrappings of words, and without spaces that part nothing."""
+    return _LOOSE_SPACE.sub("", in_line(text))
+
+
+_OUT_OF = re.compile(r"([0-9]{1,12}) ?(?:\\text\{ ?)?(?:out of|in) ?\}? ?([0-9]{1,12})")
+_DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?: of)?)?(?![a-z]) ?\}?")
+
+
+@lru_cache(maxsize=1024)
+def spellings(text: str) -> tuple[str, ...]:
+    """Return what a text may say without words: a share, dozens or the things themselves, a number without its direction."""
+    share = _OUT_OF.fullmatch(text)
+    if share is not None:
+        return (rf"\frac{{{share[1]}}}{{{share[2]}}}",)
+    dozens = _DOZEN.match(text)
+    if dozens is None:
+        return tuple(without_sides(text))
+    number = 12 * Fraction(dozens[1])
+    count = number.numerator if number.denominator == 1 else float(number)
+    return (*without_sides(text), f"{count}{text[dozens.end() :]}")
+
+
+DIRECTIONS = (
+    "north northward northwards | south southward southwards | east eastward eastwards | west westward westwards"
+    " | northeast | northwest | southeast | southwest",
+    "up upward upwards upstream uphill | down downward downwards downstream downhill",
+    "left leftward leftwards | right rightward rightwards",
+    "clockwise | counterclockwise anticlockwise",
+    "forward forwards | backward backwards back",
+    "inward inwards | outward outwards",
+    "ahead | behind",
+    "above | below beneath underneath",
+    "increase increases increased increasing rise rises rose growth"
+    " | decrease decreases decreased decreasing reduction drop drops fall falls decline",
+    "profit gain gained | loss lost",
+    "maximum greatest largest | minimum smallest least",
+    "early | late",
+    "older | younger",
+    "ago earlier before previously | hence later after afterwards",
+    "bygone | anno",
+    "surplus | deficit shortage",
+    "discount | markup surcharge",
+    "deposit deposited | withdrawal withdrawn",
+    "credit | debit",
+)
+"""Groups whose words may be missing on one side, and are put aside where both sides agree."""
+OPPOSITES = (
+    *DIRECTIONS,
+    "more | less fewer",
+    "faster quicker | slower",
+    "taller longer higher | shorter lower",
+    "heavier | lighter",
+    "hotter warmer | colder cooler",
+    "cheaper | expensive costlier dearer",
+    "wider broader | narrower",
+    "deeper | shallower",
+    "closer nearer | farther further",
+    "stronger | weaker",
+    "thicker | thinner",
+    "richer | poorer",
+    "better | worse",
+    "easier | harder",
+    "added adds | removed removes",
+    "bought buys | sold sells",
+    "entered enters | left leaves",
+    "borrowed | lent",
+    "owes owed | owns",
+    "correct | incorrect wrong",
+    "present | absent",
+    "passed | failed",
+    "full | empty",
+    "hot | cold",
+    "summer | winter | spring | autumn",
+    "wins win won | losses loses lost | draws ties",
+    "boys boy | girls girl",
+    "men man males male | women woman females female",
+    "adults adult | children child kids kid",
+    "sons son | daughters daughter",
+    "brothers brother | sisters sister",
+    "husband | wife",
+    "mother mothers | father fathers",
+    "heads | tails",
+    "even | odd",
+    "positive | negative | nonnegative | nonpositive",
+    "real | complex imaginary nonreal",
+    "rational | irrational",
+    "prime primes | composite composites",
+    "convex | concave",
+    "acute | obtuse",
+    "horizontal horizontally | vertical vertically",
+    "parallel | perpendicular",
+    "inside | outside",
+    "upper | lower",
+    "open | closed",
+    "front | back rear",
+    "red | blue | green | yellow | black | white | purple | pink | brown | gray grey",
+    "cats cat | dogs dog | cows cow | chickens chicken | horses horse | sheep | pigs pig | goats goat | ducks duck"
+    " | rabbits rabbit | birds bird",
+    "apples apple | oranges | bananas banana | pears pear | peaches peach | grapes | lemons lemon | mangoes",
+    "pens pen | pencils pencil",
+    "pennies penny | nickels nickel | dimes dime | quarters",
+    "aces ace | kings king | queens queen | jacks jack",
+    "wolves wolf | sheep | foxes fox | bears bear | lions lion | tigers tiger",
+    "large larger big bigger greater | small smaller lesser",
+    "tall high | deep | long | wide",
+    "toward towards | away",
+    "top | bottom",
+    "first | last",
+    "students student | teachers teacher",
+    "cars car | trucks truck | bicycles bikes bike | motorcycles",
+    "rows row | columns column",
+    "vertices vertex | edges edge | faces face",
+    "diameter | radius | circumference",
+    "area | perimeter | volume",
+    "mean | median | mode",
+    "hits | misses",
+    "successes success | failures failure",
+    "days | nights",
+    "buy bought | sell sold",
+    "won | lost",
+    "diverges divergent diverge | converges convergent converge",
+    "unbounded | bounded",
+    "internal internally | external externally",
+    "ascending | descending",
+    "max maximum | min minimum",
+    "sup supremum | inf infimum",
+    "lor | land",
+)
+"""All groups. A word may be in several of them."""
+_COMPASS = 0
+"""The group in which every direction counts: 30 degrees north of east."""
+
+
+def _table() -> dict[str, tuple[tuple[int, int], ...]]:
+    sides: dict[str, tuple[tuple[int, int], ...]] = {}
+    for group, line in enumerate(OPPOSITES):
+        for side, words in enumerate(line.split("|")):
+            for word in words.split():
+                sides[word] = (*sides.get(word, ()), (group, side))
+    return sides
+
+
+_SIDES = _table()
+_OF_LATEX = r"\\(?:max|min|sup|inf|lor|land)(?![A-Za-z])"
+_WORD = re.compile(rf"(?<![\\A-Za-z])[A-Za-z]{{2,}}(?![A-Za-z])|{_OF_LATEX}")
+_ANY_WORD = re.compile(
+    rf"(?<![\\A-Za-z])[A-Za-z]{{2}}|[BAC]\.[CDE]\.|(?<=[ {{])[NSEW](?![A-Za-z])|{_OF_LATEX}"
+)
+_PHRASES = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        (r"\bfrom now\b", "hence"),
+        (
+            r"\bin(?: \} ?|\} ?| )(?=[0-9]+ ?(?:\}? ?\\text\{ ?)?(?:second|minute|hour|day|week|month|year))",
+            "hence ",
+        ),
+        (r"\bat most\b|\bno (?:more|greater) than\b|\bor under\b", "fewer"),
+        (r"\bat least\b|\bno (?:less|fewer) than\b|\bor over\b", "more"),
+        (r"\b(north|south)[- ](east|west)", r"\1\2"),
+        (r"\b(counter|anti)[- ]clockwise", r"\1clockwise"),
+        (r"\bnon[- ](?=[a-z])", "non"),
+        (r"(?<=[0-9])((?: |\\text\{)+)(?:BC|BCE|B\.C\.(?:E\.)?)(?![A-Za-z])", r"\1bygone"),
+        (r"(?<=[0-9])((?: |\\text\{)+)(?:AD|CE|A\.D\.|C\.E\.)(?![A-Za-z])", r"\1anno"),
+    )
+)
+_AFTER_DEGREES = "|".join(
+    rf"(?<={mark}{text})"
+    for mark in (r"\\circ", r"\\circ ", "' ", "'")
+    for text in (r"\\text\{", r"\\text\{ ")
+)
+_LETTER_OF_COMPASS = re.compile(
+    rf"(?:(?<=[a-z'] )|{_AFTER_DEGREES}|^)(NE|NW|SE|SW|(?<!^)[NSEW])(?= ?\}}?$)"
+    r"|(?<![\\A-Za-z])([NSEW])(?= of )|(?<= of )([NSEW])(?= ?\}?$)"
+)
+_COMPASS_NAMES = {
+    "N": "north", "S": "south", "E": "east", "W": "west",
+    "NE": "northeast", "NW": "northwest", "SE": "southeast", "SW": "southwest",
+}  # fmt: skip
+_OF = re.compile(r"\b(north|south|east|west)[a-z]* of (?:due )?(north|south|east|west)")
+_NEGATION = re.compile(r"(?<![\\A-Za-z])(?:no|not|never|none|without|neither)(?![A-Za-z])", re.IGNORECASE)
+_DIRECTION_WORDS = sorted(
+    {word for line in DIRECTIONS for word in re.findall("[a-z]+", line)}, key=len, reverse=True
+)
+_STRIPPED = re.compile(
+    r"(?<![\\A-Za-z0-9])(?:(?:an?|due|to the|in the|of|by|from the) ){0,3}"
+    rf"(?:{'|'.join(_DIRECTION_WORDS)})"
+    r"(?: (?:of|by|is))?(?![A-Za-z])[:=]? ?",
+    re.IGNORECASE,
+)
+_SEA_LEVEL = re.compile(r"(above|below) (zero|freezing|sea level|ground(?: level)?)", re.IGNORECASE)
+_ARTICLE = re.compile(r"\A(?:\\text\{ ?an? ?\} ?|an? (?=[0-9\\$]))")
+_EMPTY = re.compile(r"\\(?:text|mathrm)\{[ ,.]*\}")
+_NEGATIVE = re.compile(
+    r"(?<![\\A-Za-z])(?:decreas|reduction|loss|lost|drop|decline|deficit|below (?:sea|ground))", re.IGNORECASE
+)
+_BELOW_ZERO = re.compile(r"below (?:zero|freezing)", re.IGNORECASE)
+
+
+def opposed(gold: str, answer: str) -> bool:
+    """Return whether an answer says the opposite of a reference: another member of a group, or a denial."""
+    if _ANY_WORD.search(gold) is None or _ANY_WORD.search(answer) is None:
+        return False
+    gold, answer = spell_sides(gold), spell_sides(answer)
+    first, second = _sides(gold), _sides(answer)
+    for group in first.keys() & second.keys():
+        if first[group].isdisjoint(second[group]) or (group == _COMPASS and first[group] != second[group]):
+            return True
+    if _OF.findall(gold) != _OF.findall(answer) and 0 in first and 0 in second:
+        return True
+    return (
+        _digits(answer)
+        and _digits(gold)
+        and not _NEGATION.search(gold)
+        and _NEGATION.search(answer) is not None
+    )
+
+
+def spell_sides(text: str) -> str:
+    r"""Return the text with one word for each direction: `51^\circ N` with north, `from now` as hence."""
+    for pattern, replacement in _PHRASES:
+        text = pattern.sub(replacement, text)
+    if not _digits(text) and text not in _COMPASS_NAMES:
+        return text
+    return _LETTER_OF_COMPASS.sub(lambda letter: _COMPASS_NAMES[letter[1] or letter[2] or letter[3]], text)
+
+
+def without_sides(text: str) -> Iterator[str]:
+    """Yield the text without its direction, and where the direction may be a sign, its opposite: `3 below zero` is -3.
+
+    A text without a number is only a direction, and is spelled as such.
+    """
+    if _ANY_WORD.search(text) is None:
+        yield text
+        return
+    spelled = spell_sides(text)
+    if not _digits(text):
+        yield spelled
+        return
+    bare, count = _STRIPPED.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
+    bare = _ARTICLE.sub("", " ".join(_EMPTY.sub("", bare).split()).strip(" ,:="))
+    if not count or not _digits(bare):
+        yield text
+        return
+    if not _BELOW_ZERO.search(spelled):
+        yield bare
+    if _BELOW_ZERO.search(spelled) or _NEGATIVE.search(spelled):
+        yield bare.removeprefix("-") if bare[0] == "-" else f"-{bare}"
+
+
+def _digits(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _sides(text: str) -> dict[int, set[int]]:
+    """Map the groups of a text's words to its members."""
+    sides: dict[int, set[int]] = {}
+    for word in _WORD.findall(text):
+        name = word.lstrip("\\")
+        for group, side in _SIDES.get(name, ()) or _SIDES.get(name.lower(), ()):
+            sides.setdefault(group, set()).add(side)
+    return sides
