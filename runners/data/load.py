@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,38 +105,32 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
     """Return `table` with its questions stripped; ids that were made from the questions are made from what is left."""
     if not marks or not table.height:
         return table
-    ids, questions = [], []
-    for name, text in table.select("id", "question").iter_rows():
-        stripped = None if text is None else strip_marks(text, marks)
-        id_of_question = text is not None and name == question_id(text)
-        ids.append(question_id(stripped) if id_of_question and stripped is not None else name)
-        questions.append(stripped)
+    questions = [text and strip_marks(text, marks) for text in table["question"]]
+    ids = [
+        question_id(stripped) if text is not None and name == question_id(text) else name
+        for name, text, stripped in zip(table["id"], table["question"], questions, strict=True)
+    ]
     return table.with_columns(
         pl.Series("id", ids, dtype=pl.String), pl.Series("question", questions, dtype=pl.String)
     )
 
 
-def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> list[Diagnostic]:
+def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> Iterator[Diagnostic]:
     """Warn (W0715) of marks that no question begins, or ends, with once the marks before them are removed."""
-    warnings, texts = [], [text.strip() for text in questions]
-    for each in marks:
-        before, after = each.before.strip(), each.after.strip()
+    for number, each in enumerate(marks):
+        texts = [strip_marks(text.strip(), marks[:number]) for text in questions]
         for mark, there, end in (
-            (before, any(text.startswith(before) for text in texts), "begins"),
-            (after, any(text.endswith(after) for text in texts), "ends"),
+            (each.before.strip(), str.startswith, "begins"),
+            (each.after.strip(), str.endswith, "ends"),
         ):
-            if mark and texts and not there:
-                warnings.append(
-                    warning(
-                        "W0715",
-                        f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
-                        where=where,
-                        notes=(f"the first is: {shorten_text(questions[0])}",),
-                        help="write the mark as it stands in the data, or take it out of `strip`",
-                    )
+            if texts and not any(there(text, mark) for text in texts):
+                yield warning(
+                    "W0715",
+                    f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
+                    where=where,
+                    notes=(f"the first is: {shorten_text(questions[0])}",),
+                    help="write the mark as it stands in the data, or take it out of `strip`",
                 )
-        texts = [text.removeprefix(before).removesuffix(after).strip() for text in texts]
-    return warnings
 
 
 HERE = Resources()
@@ -260,7 +254,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             load_data(at_hand, folder)
             if data.strip and len(small) == len(data.sources):
                 raw = [text for source in small for text in read_source(source, folder)["question"]]
-                return unused_marks(raw, data.strip, ", ".join(map(_where, small)))
+                return list(unused_marks(raw, data.strip, ", ".join(map(_where, small))))
     except Problem as caught:
         return list(caught.diagnostics)
     return []

@@ -34,10 +34,18 @@ def question_id(question: str) -> str:
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def _names_by_role(columns: Columns) -> dict[str, str]:
+    """Return the source's column for each of the table's that is read as text."""
+    return {
+        role: name
+        for role in ("question", "answer", "trace", "id")
+        if (name := getattr(columns, role)) is not None
+    }
+
+
 def list_mapped(columns: Columns) -> list[str]:
     """Return the source's column names that are read."""
-    every = (columns.question, columns.answer, columns.trace, columns.id)
-    return list(dict.fromkeys([name for name in every if name is not None] + list(columns.meta)))
+    return list(dict.fromkeys([*_names_by_role(columns).values(), *columns.meta]))
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
@@ -45,14 +53,8 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
 
     A field of a record has its path as its name, as in `reward_model.ground_truth`.
     """
-    wanted = {
-        "question": columns.question,
-        "answer": columns.answer,
-        "trace": columns.trace,
-        "id": columns.id,
-    }
-    wanted.update({f"meta {name}": name for name in columns.meta})
-    missing = {role: name for role, name in wanted.items() if name is not None and name not in present}
+    wanted = _names_by_role(columns) | {f"meta {name}": name for name in columns.meta}
+    missing = {role: name for role, name in wanted.items() if name not in present}
     if not missing:
         return
     names = ", ".join(f"`{name}`" for name in missing.values())
@@ -82,11 +84,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
     Raises a Problem: E0701 for missing columns, E0702 for a column of lists or records.
     """
     require_columns(frame.columns, columns, where)
-    picked = {"question": columns.question, "answer": columns.answer}
-    if columns.trace is not None:
-        picked["trace"] = columns.trace
-    if columns.id is not None:
-        picked["id"] = columns.id
+    picked = _names_by_role(columns)
     for role, name in picked.items():
         kind = frame.schema[name]
         if role == "answer" and kind == pl.List(pl.String):
@@ -109,8 +107,9 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
             json.dumps({name: _filled(value) for name, value in row.items()}, default=str) for row in facts
         ]
         table = table.with_columns(pl.Series("meta", texts, dtype=pl.String))
-    order = [name for name in ("id", "question", "answer", "trace", "meta") if name in table.columns]
-    return table.select(order)
+    return table.select(
+        name for name in ("id", "question", "answer", "trace", "meta") if name in table.columns
+    )
 
 
 def join_answers(several: Iterable[str | None]) -> str:
