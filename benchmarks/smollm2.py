@@ -2,7 +2,7 @@
 
     python -m benchmarks.smollm2 FOLDER
 
-The package is found and not imported. Both of its blocks and of what is written the numbers are the same float32.
+The package is found and not imported. What is written has the float32 numbers that the file's blocks stand for.
 """
 
 from __future__ import annotations
