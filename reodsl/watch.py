@@ -15,6 +15,7 @@ from typing import Any, Literal
 from reodsl.graph.job import Progress
 from reodsl.numbers.shares import in_percent
 from reodsl.numbers.unsettled import COUNTS, Reasons, count_reasons, list_tables
+from reodsl.report.formats import finite
 from reodsl.store.live import Live, read_live, read_steps
 from reodsl.store.runs import RunRecord, alive, events
 from reodsl.store.store import Store
@@ -206,14 +207,9 @@ def going_json(each: RunningTask) -> dict[str, Any]:
         "waiting": each.waiting,
         "step": progress.done if progress else None,
         "steps": progress.total or None if progress else None,
-        "numbers": finite(progress.numbers) if progress else {},
+        "numbers": finite(dict(progress.numbers)) if progress else {},
         "failing": [{"why": why, "times": times} for why, times in each.failing],
     }
-
-
-def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    """Return numbers as JSON can hold them."""
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

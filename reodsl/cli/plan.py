@@ -17,10 +17,11 @@ from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price.show import refusals
+from reodsl.report.formats import finite
 from reodsl.run import prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
-from reodsl.watch import finite, named_numbers
+from reodsl.watch import named_numbers
 
 
 @click.command(
@@ -170,29 +171,24 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
     verdicts = {other.task.id: other.verdict for other in plan.items}
     running = _running(ready, item)
     reason = "a run is at it" if running is not None and running["going"] else _reason(ready, item)
-    lines = [f"{item.task.id}: {item.verdict}, {reason}"]
-    if running is not None:
-        lines.append(_running_text(running))
-    for change in item.changes:
-        if change.origin is None and words(change) == item.reason:
-            continue
-        lines.append(f"  {words(change)}" + (f"   {place(change.origin)}" if change.origin else ""))
-    if item.task.inputs:
-        lines.append("reads")
-        for role, source in item.task.inputs.items():
-            lines.append(f"  {role:<20} {source}  ({verdicts[source]})")
     readers = ready.graph.readers()[item.task.id]
-    if readers:
-        lines.append("read by")
-        lines += [f"  {reader}  ({verdicts[reader]})" for reader in readers]
-    if item.key:
-        lines.append(f"key {item.key}")
-        manifest = ready.store.get(item.key)
-        if manifest is not None:
-            lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
-            for kept in acceptances(manifest):
-                lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
-                lines += [f"  {change}" for change in kept.changes]
+    told = (each for each in item.changes if each.origin is not None or words(each) != item.reason)
+    lines = [
+        f"{item.task.id}: {item.verdict}, {reason}",
+        *([_running_text(running)] if running is not None else []),
+        *(f"  {words(each)}" + (f"   {place(each.origin)}" if each.origin else "") for each in told),
+        *(["reads"] if item.task.inputs else []),
+        *(f"  {role:<20} {source}  ({verdicts[source]})" for role, source in item.task.inputs.items()),
+        *(["read by"] if readers else []),
+        *(f"  {reader}  ({verdicts[reader]})" for reader in readers),
+        *([f"key {item.key}"] if item.key else []),
+    ]
+    manifest = ready.store.get(item.key) if item.key else None
+    if item.key and manifest is not None:
+        lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
+        for kept in acceptances(manifest):
+            lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
+            lines += [f"  {change}" for change in kept.changes]
     return "\n".join(lines)
 
 

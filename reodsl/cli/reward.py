@@ -193,24 +193,24 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
     table = lay_columns([[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)])
     given = asked.group.tracks
     done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
+    at, outcome, dense = reward.split, reward.outcome, reward.dense
     lines = [
-        f"track {each.name} = {given[each.name]:g}, as given"
-        if each.name in given
-        else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
-        for each, value in zip(reward.tracks, every[0].tracks, strict=True)
-    ]
-    lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
-    lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
-    if reward.split is not None:
-        lines += _splits(every)
-    if reward.outcome is not None:
-        lines.append(f"reward = {expression_text(reward.outcome)}")
-    if reward.dense is not None:
-        lines.append(f"reward at a split {reward.dense.var} = {expression_text(reward.dense.value)}")
-    lines += [
-        f"part {number} = {expression_text(part.value)}, normalised, times {weight_text(part.weight)},"
-        f" earned by the {part.on}"
-        for number, part in enumerate(reward.parts, 1)
+        *(
+            f"track {each.name} = {given[each.name]:g}, as given"
+            if each.name in given
+            else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
+            for each, value in zip(reward.tracks, every[0].tracks, strict=True)
+        ),
+        *(f"{let.name} = {expression_text(let.value)}" for let in reward.lets),
+        *(f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics),
+        *(_splits(every) if at is not None else ()),
+        *([f"reward = {expression_text(outcome)}"] if outcome is not None else ()),
+        *([f"reward at a split {dense.var} = {expression_text(dense.value)}"] if dense is not None else ()),
+        *(
+            f"part {number} = {expression_text(part.value)}, normalised, times {weight_text(part.weight)},"
+            f" earned by the {part.on}"
+            for number, part in enumerate(reward.parts, 1)
+        ),
     ]
     names = let_names(reward.lets)
     formulas = [as_written(line, names) for line in lines]

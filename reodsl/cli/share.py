@@ -307,13 +307,14 @@ def import_command(
 def _describe(found: Found) -> str:
     """Return a line of what was found, what was done to it, and what it gives."""
     each = found.responses / found.questions
-    parts = [
+    short = found.density is not None and found.density < LEAST_DENSITY
+    parts = (
         ", ".join(found.form),
         plural(found.questions, "question") + (f" × {each:g}" if each != 1 else ""),
-    ]
-    parts += [f"tokens of {found.counted} counted from text"] if found.counted else []
-    parts += [f"{found.graded} graded here"] if found.graded else []
-    parts += [f"{found.unfinished} unfinished"] if found.unfinished else []
-    if found.density is not None and found.density < LEAST_DENSITY:
-        parts.append("texts much shorter than their tokens: logged without the reasoning?")
-    return "  ".join([*parts, f"gives: {found.kind}"])
+        f"tokens of {found.counted} counted from text" if found.counted else "",
+        f"{found.graded} graded here" if found.graded else "",
+        f"{found.unfinished} unfinished" if found.unfinished else "",
+        "texts much shorter than their tokens: logged without the reasoning?" if short else "",
+        f"gives: {found.kind}",
+    )
+    return "  ".join(filter(None, parts))

@@ -231,28 +231,27 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
 def _reading(material: Material) -> list[str]:
     """Explain the table's numbers, how they were made and how they err, a paragraph for each."""
     study, score = material.study, material.study.score
-    words = ["Accuracy and length are means over whole responses; length is in tokens."]
-    if score is not None:
-        words.append(
-            f"REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
-            f"curve up to {score.to:,} tokens. Below 0 an arm beats the frontier."
-        )
-        words.append(notes.approximate(study))
-    words.append("Arrows in the heads show which way is better.")
-    if score is not None and score.relative_to is not None:
-        words.append(
-            f"Signed numbers beside others are differences from {score.relative_to}, paired by seed and question. "
-            "Differences are the same against any frontier. "
-            "They are given in percent only where the denominator's interval leaves out 0."
-        )
-        words.append(
-            "Intervals are not corrected: about 1 in 20 equal arms will exclude 0 by chance. Stars are corrected for all "
-            "comparisons of the study (Holm): about 1 in 20 studies of equal arms has any."
-        )
-    words.append(notes.frontiers(study))
-    if material.framed:
-        words.append("Shaded rows are not part of the frontier.")
-    return words
+    base = score.relative_to if score is not None else None
+    return [
+        "Accuracy and length are means over whole responses; length is in tokens.",
+        f"REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
+        f"curve up to {score.to:,} tokens. Below 0 an arm beats the frontier."
+        if score is not None
+        else "",
+        notes.approximate(study),
+        "Arrows in the heads show which way is better.",
+        f"Signed numbers beside others are differences from {base}, paired by seed and question. "
+        "Differences are the same against any frontier. "
+        "They are given in percent only where the denominator's interval leaves out 0."
+        if base is not None
+        else "",
+        "Intervals are not corrected: about 1 in 20 equal arms will exclude 0 by chance. Stars are corrected for all "
+        "comparisons of the study (Holm): about 1 in 20 studies of equal arms has any."
+        if base is not None
+        else "",
+        notes.frontiers(study),
+        "Shaded rows are not part of the frontier." if material.framed else "",
+    ]
 
 
 def _list_inexact(material: Material) -> list[Child]:

@@ -51,6 +51,9 @@ def rerun(spec: Spec) -> str:
 def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
     """Command, changes, seeds, versions, the text of every source, and the digests of all artifacts."""
     spec = material.spec
+    artifacts = material.artifacts.values()
+    commits = sorted({each for artifact in artifacts for each in artifact.hub.items()})
+    unconfined = "; ".join(sorted({artifact.unconfined for artifact in artifacts} - {""}))
     facts = {
         "Run again": tag("code", rerun(spec)),
         "Seeds": seeds(material.study),
@@ -58,37 +61,28 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         "Versions": ", ".join(
             f"{name} {version}" for name, version in collect_versions(material, installed).items()
         ),
+        "From a hub": ", ".join(f"{repo} at {commit}" for repo, commit in commits),
+        "Answers": "; ".join(answers_read(spec)),
+        "Sandbox": unconfined and f"answers were checked without one: {unconfined}",
     }
-    if commits := sorted({each for artifact in material.artifacts.values() for each in artifact.hub.items()}):
-        facts["From a hub"] = ", ".join(f"{repo} at {commit}" for repo, commit in commits)
-    if read := answers_read(spec):
-        facts["Answers"] = "; ".join(read)
-    unconfined = sorted(
-        {artifact.unconfined for artifact in material.artifacts.values() if artifact.unconfined}
-    )
-    if unconfined:
-        facts["Sandbox"] = f"answers were checked without one: {'; '.join(unconfined)}"
-    parts = [tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items()], class_="pair")]
+    known = [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
+    parts = [tag("dl", known, class_="pair")]
     if spec.changes:
         lines = [tag("li", tag("code", f"{c.option} {c.target}={c.value}")) for c in spec.changes]
         parts.append(tag("h3", "Changed on the command line, not saved in a spec"))
         parts.append(tag("ul", lines))
     if spec.sources:
         parts.append(tag("h3", "The spec and what it imports"))
-        for i, (path, text) in enumerate(
-            sorted(spec.sources.items(), key=lambda item: (item[0] != spec.path, item[0]))
-        ):
-            parts.append(
-                tag(
-                    "details",
-                    tag("summary", path, class_="mono"),
-                    tag("pre", text, tabindex="0", role="region", aria_label=path),
-                    open=i == 0,
-                )
+        parts += [
+            tag(
+                "details",
+                tag("summary", path, class_="mono"),
+                tag("pre", spec.sources[path], tabindex="0", role="region", aria_label=path),
+                open=place == 0,
             )
-    if material.artifacts:
-        parts.append(artifacts(material))
-    return parts
+            for place, path in enumerate(sorted(spec.sources, key=lambda path: (path != spec.path, path)))
+        ]
+    return [*parts, *([list_artifacts(material)] if material.artifacts else [])]
 
 
 def seeds(study: Study) -> str:
@@ -146,7 +140,7 @@ def lines_of(spec: Spec) -> dict[str, str]:
     return {name: f"{origin.path}:{origin.line}" for name, origin in spec.origins.items()}
 
 
-def artifacts(material: Material) -> Markup:
+def list_artifacts(material: Material) -> Markup:
     """Return the results behind a report, one a row, folded."""
     tasks = lower(material.spec)["report"].inputs
     rows, lines = [], lines_of(material.spec)

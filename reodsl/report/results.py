@@ -208,14 +208,15 @@ def summary_table(
     around = intervals and len(groups) == 1
     seeds = int(table["seeds"].max() or 1) if table.height else 1  # type: ignore[arg-type]
     star = notes.star(study.score) if compared and study.score is not None else ""
-    said = [notes.intervals(study, seeds) if around else star]
-    if "reg_plain" in shown and notes.frontiers(study):
-        said.append(
-            "REG is against the cross-fitted frontier; plain: against the paper's, which is biased upward."
-        )
-    said.append(notes.approximate(study))
-    if left := study.measures[len(study.measures) if measures is None else measures :]:
-        said.append(f"The report has {', '.join(each.name for each in left)} too.")
+    left = ", ".join(each.name for each in study.measures[measures:]) if measures is not None else ""
+    said = (
+        notes.intervals(study, seeds) if around else star,
+        "REG is against the cross-fitted frontier; plain: against the paper's, which is biased upward."
+        if "reg_plain" in shown and notes.frontiers(study)
+        else "",
+        notes.approximate(study),
+        f"The report has {left} too." if left else "",
+    )
     heads = name_columns(study, HEADS)
     out = Table(
         box=None,

@@ -180,32 +180,29 @@ def _read(
 def _findings(
     record: RunRecord, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
 ) -> tuple[Diagnostic, ...]:
-    warnings = []
-    if gathered.missing:
-        notes = [f"left out: {listed(gathered.missing, _NAMED)}"]
-        notes += gathered.say_failed()
-        if gathered.under_way:
-            steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
-            notes.append(f"drawn as far as it is trained: {listed(steps, _NAMED)}")
-        warnings.append(
-            warning(
-                "W0805",
-                f"the report leaves out {len(gathered.missing)} of {wanted} results, "
-                + ("not there yet" if going else "missing or damaged"),
-                where=record.name,
-                notes=tuple(notes),
-                help="the run goes on, and draws the whole report at its end"
-                if going
-                else f"finish the run, which does only what is missing: reodsl run {record.path}",
-            )
+    steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
+    notes = [
+        f"left out: {listed(gathered.missing, _NAMED)}",
+        *(f"failed: {listed(names, _NAMED)}: {why}" for why, names in gathered.failed.items()),
+        *([f"drawn as far as it is trained: {listed(steps, _NAMED)}"] if steps else []),
+    ]
+    left_out = warning(
+        "W0805",
+        f"the report leaves out {len(gathered.missing)} of {wanted} results, "
+        + ("not there yet" if going else "missing or damaged"),
+        where=record.name,
+        notes=notes,
+        help="the run goes on, and draws the whole report at its end"
+        if going
+        else f"finish the run, which does only what is missing: reodsl run {record.path}",
+    )
+    unreadable = (
+        warning(
+            "W0805",
+            f"the report leaves out a result that cannot be read: {why}",
+            where=name,
+            help=f"make it anew: reodsl run {record.path}",
         )
-    for name, why in unread.items():
-        warnings.append(
-            warning(
-                "W0805",
-                f"the report leaves out a result that cannot be read: {why}",
-                where=name,
-                help=f"make it anew: reodsl run {record.path}",
-            )
-        )
-    return tuple(warnings)
+        for name, why in unread.items()
+    )
+    return (*([left_out] if gathered.missing else []), *unreadable)

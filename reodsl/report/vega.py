@@ -103,7 +103,8 @@ def chart(
     With `switches` it has two parameters: `focus`, the arm that is pointed at (empty for all), and `off`, the arms that
     are switched off. `about` describes it to those who hear it, and `cross` is for the page's crosshair.
     """
-    spec: Json = {
+    signals: list[Json] = [{"name": "focus", "value": ""}, {"name": "off", "value": list(off)}]
+    return {
         "$schema": _SCHEMA,
         "title": title,
         "description": about,
@@ -111,12 +112,9 @@ def chart(
         "height": height,
         "layer": list(layers),
         "datasets": rows.by_name,
+        **({"params": signals} if switches else {}),
+        **({"usermeta": {"cross": asdict(cross)}} if cross is not None else {}),
     }
-    if switches:
-        spec["params"] = [{"name": "focus", "value": ""}, {"name": "off", "value": list(off)}]
-    if cross is not None:
-        spec["usermeta"] = {"cross": asdict(cross)}
-    return spec
 
 
 def colour(material: Material, arms: Sequence[str], shown: Sequence[str] | None = None) -> Json:
