@@ -6,7 +6,7 @@ of a page leave the disk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -182,7 +182,8 @@ def matching(evaluation: Evaluation, wanted: Filter) -> Rows:
 
 @lru_cache(maxsize=64)
 def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], wanted: Filter) -> Rows:
-    conditions = _conditions(wanted)
+    given = {name: getattr(wanted, name) for name in _CONDITIONS}
+    conditions = [_CONDITIONS[name](value) for name, value in given.items() if value is not None]
     if conditions:
         fits = pl.all_horizontal(conditions).fill_null(False).alias("hit")
         hit = _scan(samples).select(fits).collect(engine="streaming")["hit"].to_numpy()
@@ -223,18 +224,22 @@ def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
     return one.equals(two)
 
 
-def _conditions(wanted: Filter) -> list[pl.Expr]:
-    words = f"(?i){pl.escape_regex(wanted.words or '')}"
-    texts = (pl.col(name).str.contains(words).fill_null(False) for name in ("text", "response", "answer"))
-    conditions = {
-        "benchmark": pl.col("benchmark") == wanted.benchmark,
-        "right": pl.col("correct") == wanted.right,
-        "unfinished": pl.col("finish") == "length",
-        "shortest": pl.col("tokens") >= wanted.shortest,
-        "longest": pl.col("tokens") <= wanted.longest,
-        "words": pl.any_horizontal(*texts, pl.col("question").str.starts_with(wanted.words or "")),
-    }
-    return [each for name, each in conditions.items() if getattr(wanted, name) is not None]
+def _have_words(words: str) -> pl.Expr:
+    """Return the condition that words occur in a question, a response or an answer, or begin a question's id."""
+    pattern = f"(?i){pl.escape_regex(words)}"
+    texts = (pl.col(name).str.contains(pattern).fill_null(False) for name in ("text", "response", "answer"))
+    return pl.any_horizontal(*texts, pl.col("question").str.starts_with(words))
+
+
+_CONDITIONS: Mapping[str, Callable[[Any], pl.Expr]] = {
+    "benchmark": lambda name: pl.col("benchmark") == name,
+    "right": lambda right: pl.col("correct") == right,
+    "unfinished": lambda _: pl.col("finish") == "length",
+    "shortest": lambda least: pl.col("tokens") >= least,
+    "longest": lambda most: pl.col("tokens") <= most,
+    "words": _have_words,
+}
+"""The conditions of a filter on one row, by the filter's fields."""
 
 
 @lru_cache(maxsize=32)
