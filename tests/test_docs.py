@@ -34,8 +34,24 @@ WORDS = {
     "COOKBOOK.md": 1500,
     "FAQ.md": 900,
     "GLOSSARY.md": 800,
+    "CONTRIBUTING.md": 1800,
+    "CLUSTERS.md": 3900,
+    "COMPARISON.md": 1100,
+    "EVIDENCE.md": 4800,
+    "GRADING.md": 4800,
+    "JSON.md": 5000,
+    "LOG.md": 4000,
+    "OWN_CODE.md": 2900,
+    "PREREGISTERED.md": 700,
+    "PRICE.md": 3500,
+    "RESULTS.md": 1900,
+    "SANDBOX.md": 800,
+    "SCIENCE.md": 4500,
+    "STORE.md": 3200,
+    "TOOLS.md": 1100,
+    "TRAINING.md": 4000,
 }
-"""The most words that a page may have, as `wc -w` counts them: these only go down."""
+"""The most words that a page by hand may have, as `wc -w` counts them: these only go down."""
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
@@ -90,10 +106,10 @@ def test_an_address_that_moved_leads_on(old: str, new: str) -> None:
     assert page not in MOVES["GONE"] or f"]({MOVES['MOVED'][page]})" in (ROOT / "docs" / page).read_text()
 
 
-@pytest.mark.parametrize(("name", "most"), WORDS.items())
-def test_a_page_stays_within_its_words(name: str, most: int) -> None:
-    (page,) = (page for page in PAGES if page.name == name)
-    assert len(page.read_text().split()) <= most
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_stays_within_its_words(page: Path) -> None:
+    if page.name not in {"REFERENCE.md", "METHODS.md", *MOVES["GONE"]}:
+        assert len(page.read_text().split()) <= WORDS[page.name]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -150,7 +166,7 @@ def test_the_language_page_shows_what_is_printed(tmp_path: Path, monkeypatch: py
             spec.write_text(block)
         elif kind == "text" and printed is not None:
             compared += 1
-            if "plan" in printed or "Plan:" in printed:
+            if "Plan:" in printed:
                 # Without the results of `make run` more tasks run, and all of them for the first time.
                 for task in re.findall(r"^  [+~] (\S+)", block, re.M):
                     assert f"+ {task} " in printed
@@ -215,9 +231,11 @@ def test_pictures_of_flows_are_what_their_script_draws() -> None:
         assert (ROOT / "docs" / f"{name}.svg").read_text() == drawn["draw_flow"](flow), name
 
 
-def test_the_page_of_methods_is_what_the_library_says() -> None:
-    written = runpy.run_path(str(ROOT / "docs" / "site" / "methods.py"))["methods_page"]()
-    assert (ROOT / "docs" / "METHODS.md").read_text() == written, "run: python docs/site/methods.py"
+def test_the_page_of_methods_is_what_the_library_says(request: pytest.FixtureRequest) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "site" / "methods.py"))
+    if request.config.getoption("--update-goldens"):
+        made["PAGE"].write_text(made["methods_page"]())
+    assert made["PAGE"].read_text() == made["methods_page"](), "run: python docs/site/methods.py"
 
 
 def test_the_citation_has_the_version() -> None:
