@@ -113,7 +113,9 @@ def run_command(
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise
-        kept = f"stopped: what is done is kept in {ready.store.root}, and the same command goes on from there"
+        kept = (
+            f"stopped: what is done is kept in {ready.store.shown}, and the same command goes on from there"
+        )
         click.echo(f"\n{kept}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)

@@ -283,7 +283,7 @@ def _choose_run(store: Store, run: str | None) -> RunRecord:
     if run is not None:
         return pick(runs, run)
     if not runs:
-        raise problem("E0954", "nothing has run here yet", where=str(store.root), help="reodsl run SPEC")
+        raise problem("E0954", "nothing has run here yet", where=store.shown, help="reodsl run SPEC")
     return next((each for each in reversed(runs) if alive(store, each)), runs[-1])
 
 

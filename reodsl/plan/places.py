@@ -55,7 +55,11 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     ("train", "W0804"): ("stage", "data", "answer"),
     ("evaluate", "W0804"): ("suite", "benchmarks"),
     ("evaluate", "E0438"): ("base", "path"),
-    **{("evaluate", code): ("model", "source") for code in ("E0833", "E0834", "W0809")},
+    **{
+        (kind, code): ("model", "source")
+        for kind in ("train", "sample", "evaluate")
+        for code in ("E0819", "E0833", "E0834", "W0809")
+    },
     ("train", "E0926"): ("stage", "optim", "lr"),
     ("train", "E0929"): ("stage", "plateau"),
     ("train", "E0935"): ("stage", "method", "batch"),

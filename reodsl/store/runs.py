@@ -124,7 +124,7 @@ def require_spec(store: Store, record: RunRecord) -> Spec:
         raise problem(
             "E0968",
             f"the spec of the run `{record.name}` was not kept",
-            where=str(store.root),
+            where=store.shown,
             help="name its folder instead, where spec.reo.json is",
         )
     return spec

@@ -82,6 +82,12 @@ class Store:
         return self
 
     @property
+    def shown(self) -> str:
+        """Return the store's path as messages show it: from the working folder, if it is below that."""
+        root, here = self.root.absolute(), Path.cwd()
+        return str(root.relative_to(here) if root.is_relative_to(here) else self.root)
+
+    @property
     def exists(self) -> bool:
         """Return whether the folder is a store by now, and not an empty one that may become one."""
         return (self.root / "format").is_file()
@@ -283,7 +289,7 @@ class Store:
         return problem(
             "E0952",
             f"this folder cannot be used as a store: {reason}",
-            where=str(self.root),
+            where=self.shown,
             help=instead or "name an empty or new folder: --store DIR (or REODSL_STORE)",
         )
 
@@ -291,7 +297,7 @@ class Store:
         return problem(
             "E0965",
             f"a task's result cannot be stored: {what}",
-            where=str(self.root),
+            where=self.shown,
             help="this is a defect of the runner: a result is plain files in its folder",
         )
 
