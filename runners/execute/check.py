@@ -154,15 +154,23 @@ def _scorers(payload: Any) -> Iterator[str]:
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report SGLang, if a task needs it and it has to be on this machine."""
+    """Report SGLang, if a task needs it and it has to be on this machine, and E0971 if its releases find no GPU here."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or machine.notes is not None or not served:
         return
-    from runners.engine.sglang.settings import missing
+    from runners.engine.sglang.settings import VARIABLE, missing
 
-    lack = missing()
+    lack, alone = missing(), [task for task in served if task.cluster is None]
     if lack is not None:
         yield lack
+    elif alone and not shown_gpus() and not os.environ.get(VARIABLE):
+        yield error(
+            "E0971",
+            "SGLang's releases need a GPU, and this machine has none",
+            where=alone[0].id,
+            help="write `engine = embedded`, which computes on processors, or name a Python whose SGLang does in "
+            + VARIABLE,
+        )
 
 
 def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:

@@ -21,6 +21,7 @@ from reodsl.ir.model import Architecture, Folder, Hub, WordTokenizer
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
 from reodsl.plan.registry import Machine, MachinePart
+from runners.engine.sglang import settings
 from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.check import check
@@ -271,6 +272,28 @@ def test_sglang_is_wanted_here_where_servers_start_here(
     assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
     only = tuple(task for task in lower(spec).tasks if task.kind in ("model", "data"))
     assert check(only, spec, tmp_path, LOCAL) == ()
+
+
+def test_sglangs_releases_are_refused_where_there_is_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    """Before anything starts; a Python that is named may have a build for processors."""
+    spec = make.four()
+    served = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
+    monkeypatch.setattr(settings, "missing", lambda: None)
+    monkeypatch.setattr(checking, "shown_gpus", lambda: 0)
+    monkeypatch.delenv("REODSL_SGLANG_PYTHON", raising=False)
+    (lack,) = check(lower(served).tasks, served, tmp_path, LOCAL)
+    refusal("execute/E0971-sglang.txt", Problem(lack))
+    for obeyed in ("embedded", "named", "gpu"):
+        with monkeypatch.context() as meant:
+            if obeyed == "named":
+                meant.setenv("REODSL_SGLANG_PYTHON", "/opt/python")
+            meant.setattr(checking, "shown_gpus", lambda obeyed=obeyed: int(obeyed == "gpu"))
+            study = spec if obeyed == "embedded" else served
+            assert check(lower(study).tasks, study, tmp_path, LOCAL) == ()
+    only = tuple(task for task in lower(served).tasks if task.kind in ("model", "data"))
+    assert check(only, served, tmp_path, LOCAL) == ()
 
 
 def test_missing_data_and_packages_are_named_together(
