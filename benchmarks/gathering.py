@@ -148,7 +148,7 @@ def measure(rounds: int, tokens: int = 22_000_000) -> dict[str, Any]:
         step = make_step(lambda _: graded, METHOD, 0)
         gathered = time.process_time()
         batch = spread_batch(learner.ranks, step.batch)
-        update(learner, batch, METHOD, 1, 0, same_numbers=False)
+        update(learner, batch, METHOD, 1, 0, engine_is_exact=False)
         every["gather"].append(gathered - began)
         every["update"].append(time.process_time() - gathered)
     seconds = {name: round(statistics.median(each), 2) for name, each in every.items()}

@@ -33,7 +33,7 @@ from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
 from runners.train.sharding import keep_little, shard
 from runners.train.stages import batch_loss
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, optimizer_step
 
 QWEN3: dict[str, Any] = {
     "family": "qwen3",
@@ -103,7 +103,7 @@ def measure(
                     wait(device)
                     learner.tally.empty(1.0, sizes, 1, None)
                     began = time.perf_counter()
-                take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
+                optimizer_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
             wait(device)
         except Problem as caught:
             return figures | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}

@@ -28,7 +28,7 @@ from runners.rollout.questions import AskedQuestion
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.rollouts import RolloutSampler, sample_step
+from runners.train.rollouts import RolloutSampler
 from runners.train.update import Learner
 
 
@@ -103,7 +103,7 @@ class Trainer:
         asked = range(self.method.batch.prompts)
         questions = [AskedQuestion(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
-        step = sample_step(self.sampler, questions, number)
+        step = self.sampler.sample(questions, number)
         batch = batch_of(score(step, self.method))
         update(self.learner, batch, self.method, 1, number)
         return [len(one.response.tokens) for one in step.rollouts]

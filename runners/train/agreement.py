@@ -30,7 +30,7 @@ def old_logprobs(
     batch: TrainBatch,
     method: Ppo,
     temperature: float,
-    same_numbers: bool,
+    engine_is_exact: bool,
     *,
     drawn: bool = True,
     shown: bool = True,
@@ -50,7 +50,7 @@ def old_logprobs(
         # The trainer's own are those of newer weights than sampled.
         rule = "engine"
     if rule == "auto":
-        rule = "engine" if whole and same_numbers and not method.weighs else "trainer"
+        rule = "engine" if whole and engine_is_exact and not method.weighs else "trainer"
     if rule == "engine" and whole and shown:
         return replace(batch, old=batch.logprobs), None, {}
     mine = scored = learner.score(batch, temperature)

@@ -14,7 +14,7 @@ from runners.data.draws import permutation, purpose
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, policy_loss, token_weights
-from runners.train.update import Learner, Loss, Teacher, take_step
+from runners.train.update import Learner, Loss, Teacher, optimizer_step
 
 
 def update(
@@ -23,7 +23,7 @@ def update(
     method: Ppo,
     seed: int,
     number: int,
-    same_numbers: bool = True,
+    engine_is_exact: bool = True,
     reference: Learner | None = None,
     own: Loss | None = None,
 ) -> dict[str, float]:
@@ -31,7 +31,7 @@ def update(
 
     Where the method crops, a response is only run as far as its last token with an advantage, and not at all without one:
     the rest has no gradient. It still counts in the mean. `reference` is the frozen model of `method.kl`. An `own` loss
-    stands for `PpoObjective`'s terms. `same_numbers` says that the engine's log-probabilities are computed as the
+    stands for `PpoObjective`'s terms. `engine_is_exact` says that the engine's log-probabilities are computed as the
     trainer's. Raises a Disagreement before anything changes where they differ too much.
     """
     temperature = method.rollout.temperature or 1.0
@@ -43,7 +43,7 @@ def update(
         batch = batch.crop(batch.last_advantages())
     shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
     batch, gap, numbers = old_logprobs(
-        learner, batch, method, temperature, same_numbers, drawn=drawn, shown=shown
+        learner, batch, method, temperature, engine_is_exact, drawn=drawn, shown=shown
     )
     measured = require_agreement(gap, method.mismatch_limit, number)
     batch, teacher = compare_with(reference, learner, batch, method, temperature)
@@ -64,7 +64,7 @@ def update(
             where = f"step {number + 1}, epoch {epoch + 1}, minibatch {index}"
             bonus = method.entropy > 0
             steps.append(
-                take_step(learner, weighted, objective, temperature, where, check, bonus, rows, teacher)
+                optimizer_step(learner, weighted, objective, temperature, where, check, bonus, rows, teacher)
             )
     return {
         "loss": sum(step.loss for step in steps) / len(steps),

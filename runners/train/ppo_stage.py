@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
-from runners.train.rollouts import GradedStep, RolloutSampler, sample_step
+from runners.train.rollouts import GradedStep, RolloutSampler
 from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
@@ -151,7 +152,10 @@ def _require(questions: list[AskedQuestion], references: dict[str, Reference], j
 
 
 class PpoStage(StageRunner):
-    """A stage of PPO on the process that generates. Step n learns from rollouts of the weights of step n - `lag`."""
+    """A stage of PPO on the process that generates: sample, grade, score, update.
+
+    Step n learns from rollouts of the weights of step n - `lag`.
+    """
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
         super().__init__()
@@ -160,146 +164,146 @@ class PpoStage(StageRunner):
         if not method.reward.name:
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
-        self.method, self.rests, self.version = method, False, context.begun
+        self.method, self.offloaded, self.version = method, False, context.begun
         # Trainers that are asked about tokens cannot learn at the same time.
-        self.overlap = method.lag > 0 and can_overlap(self.job) and not method.asks_trainers
+        self.parallel = method.lag > 0 and can_overlap(self.job) and not method.asks_trainers
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
         waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
-        configs = [
-            self.learner.model.config,
-            *([load_config(frozen_folder(self.job))] if method.frozen else []),
-        ]
-        room = min(each.max_position_embeddings for each in configs)
-        longest = _longest_response(context, method)
-        require_truths(self.pool.questions, method, context.loaded.tokenizer, longest, room)
+        self._require_truths()
         with self.opened as opening:
             functions, self.advantages = self._open_functions()
-            self.engine = self._open_engine()
+            self.engine = opening.enter_context(closing(self._open_engine()))
             # Servers take minutes to start, and others wait less than that inside a collective.
             self.crew.ranks.wait()
-            self._load(context.begun)
+            self._load_weights(context.begun)
             self.crew.release()
             self.sampler = self._make_sampler(functions)
-            self.tracks = Tracks(
-                method, self.sampler, self.pool.questions, self._file, self.job.work / "monitor"
-            )
+            monitored = self.job.work / "monitor"
+            self.tracks = Tracks(method, self.sampler, self.pool.questions, self._file, monitored)
             self.tracks.resume(context.rows, waiting)
-            self.queue: StepQueue[StepData] = StepQueue(self._make, waiting, self.overlap)
-            opening.callback(self.queue.close)
+            self.queue = opening.enter_context(closing(StepQueue(self.make_step, waiting, self.parallel)))
             self.opened = opening.pop_all()
 
-    def take(self, number: int) -> Numbers:
+    def run_step(self, step: int) -> Numbers:
         """Hand over weights, sample the steps that are due, update, and write the step's rollouts."""
-        context, lag, began = self.context, self.method.lag, now()
-        if number > context.begun:
+        began = now()
+        if step > self.context.begun:
+            # Nothing is sampled while weights change.
             self.queue.drain()
-            self._load(number)
+            self._load_weights(step)
         loaded = now()
-        self.queue.request(range(number, min(number + lag + 1, context.stage.steps)))
-        if not self.overlap:
-            self._rest()
+        self.queue.request(range(step, min(step + self.method.lag + 1, self.context.stage.steps)))
+        if not self.parallel:
+            self._offload_engine()
         asked = now()
-        step = self.queue.get(number)
+        data = self.queue.get(step)
         waited = now()
         self.crew.release()
-        row = {**step.metrics, **(_ages(step.table, number) if lag else {})}
-        batch = spread_batch(self.learner.ranks, step.batch)
-        same = _same_numbers(context)
-        row |= _update(context, batch, self.method, number, same)
-        write_parquet(step.table, self._file(number))
-        # It is on the disk before any standing counts this step as done.
-        sync(self._file(number))
-        self.queue.forget(number + 1)
-        return row, self._seconds(step, (began, loaded), (asked, waited), (waited, now()))
+        batch = spread_batch(self.learner.ranks, data.batch)
+        row = {**data.metrics, **(_ages(data.table, step) if self.method.lag else {})}
+        row |= _update(self.context, batch, self.method, step)
+        write_parquet(data.table, self._file(step))
+        # It is on the disk before any saved state counts this step as done.
+        sync(self._file(step))
+        self.queue.forget(step + 1)
+        return row, self._seconds(data, (began, loaded), (asked, waited), (waited, now()))
 
-    def keep(self, done: int) -> None:
+    def make_step(self, step: int) -> StepData:
+        """Return a step's data: sample, grade and score as many draws of questions as it takes."""
+        self._ensure_weights()
+        sampler, metrics, seconds = self.tracks.at(step)
+
+        def sample(draw: int) -> GradedStep:
+            self._ensure_weights()
+            questions, count = self.pool.questions, self.method.batch.prompts
+            chosen = drawn(self.context.seed, draw, count, len(questions))
+            return sampler.sample([questions[at] for at in chosen], draw)
+
+        data = make_step(sample, self.method, step, self.advantages)
+        self.tracks.keep(step, data)
+        return replace(data, metrics={**data.metrics, **metrics}, seconds={**data.seconds, **seconds})
+
+    def save_pending(self, done: int) -> None:
         """Save the steps that wait for their turn."""
         if self.method.lag:
-            numbers = range(done, min(done + self.method.lag, self.context.stage.steps))
-            save_waiting(
-                self.job.work / "waiting", done, {number: self.queue.get(number) for number in numbers}
-            )
+            steps = range(done, min(done + self.method.lag, self.context.stage.steps))
+            save_waiting(self.job.work / "waiting", done, {step: self.queue.get(step) for step in steps})
 
     def write_tables(self, folder: Path, steps: int) -> None:
         """Write `rollouts.parquet` and `monitor.parquet`."""
         schema = rollouts_schema(self.method)
-        join_parquet([self._file(number) for number in range(steps)], schema, folder / "rollouts.parquet")
+        join_parquet([self._file(step) for step in range(steps)], schema, folder / "rollouts.parquet")
         self.tracks.write_table(folder, steps)
 
-    def _make(self, number: int) -> StepData:
-        """Return a step's data: sample, force and grade."""
-        self._wake()
-        sampler, metrics, seconds = self.tracks.at(number)
-
-        def sample(draw: int) -> GradedStep:
-            self._wake()
-            return sample_step(sampler, self._draw(draw), draw)
-
-        step = make_step(sample, self.method, number, self.advantages)
-        self.tracks.keep(number, step)
-        return replace(step, metrics={**step.metrics, **metrics}, seconds={**step.seconds, **seconds})
-
-    def _load(self, version: int) -> None:
+    def _load_weights(self, version: int) -> None:
         """Hand the learner's weights, of so many steps, to the engine."""
-        self.engine.load_weights(self.crew.weights(copied=self.overlap), version)
-        self.rests, self.version = False, version
+        self.engine.load_weights(self.crew.weights(copied=self.parallel), version)
+        self.offloaded, self.version = False, version
 
-    def _wake(self) -> None:
+    def _ensure_weights(self) -> None:
         """Hand the weights over once more where the engine let go of them."""
-        if self.rests:
-            self._load(self.version)
+        if self.offloaded:
+            self._load_weights(self.version)
 
-    def _rest(self) -> None:
+    def _offload_engine(self) -> None:
         """Let the engine's memory go to the trainer."""
-        if not self.rests:
+        if not self.offloaded:
             self.engine.release()
-        self.rests = True
+        self.offloaded = True
 
-    def _ask(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
+    def _score_tokens(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
         """Ask the trainers about tokens, in the place of the engine."""
-        self._rest()
+        self._offload_engine()
         return self.crew.call("score", teacher, entropies, batch=batch).cpu()
 
-    def _draw(self, number: int) -> list[AskedQuestion]:
-        questions = self.pool.questions
-        places = drawn(self.context.seed, number, self.method.batch.prompts, len(questions))
-        return [questions[place] for place in places]
-
-    def _file(self, number: int) -> Path:
-        return self.rollout_files / f"{number:08d}.parquet"
+    def _file(self, step: int) -> Path:
+        return self.rollout_files / f"{step:08d}.parquet"
 
     def _seconds(
-        self, step: StepData, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
+        self, data: StepData, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
     ) -> dict[str, float]:
         if not self.method.lag:
-            return {**step.seconds, **spent("update", handed, updated)}
-        seconds = {**step.seconds, **spent("update", updated), **spent("wait", waited)}
-        if self.overlap:
+            return {**data.seconds, **spent("update", handed, updated)}
+        seconds = {**data.seconds, **spent("update", updated), **spent("wait", waited)}
+        if self.parallel:
             # Processor time of the two threads cannot be parted.
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
         return seconds
 
+    def _require_truths(self) -> None:
+        """Raise E0941 where a question has no answer that is read, or it does not fit into a model's context."""
+        configs = [self.learner.model.config]
+        if self.method.frozen:
+            configs.append(load_config(frozen_folder(self.job)))
+        room, longest = (
+            min(each.max_position_embeddings for each in configs),
+            _longest_response(self.context, self.method),
+        )
+        require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, room)
+
     def _open_functions(self) -> tuple[dict[str, OwnFunction], Own | None]:
         """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
-        method, job = self.method, self.job
-        functions = {}
-        for term in method.reward.terms:
-            python = Python(function=term.function, **term.limits)
-            functions[term.function] = open_function(python, "reward", job.folder, job.resources)
-            self.opened.callback(functions[term.function].close)
-        if method.advantage.own is None:
+
+        def open_one(python: Python, role: str, workers: int = 2) -> OwnFunction:
+            made = open_function(python, role, self.job.folder, self.job.resources, workers)
+            return self.opened.enter_context(closing(made))
+
+        functions = {
+            term.function: open_one(Python(function=term.function, **term.limits), "reward")
+            for term in self.method.reward.terms
+        }
+        if self.method.advantage.own is None:
             return functions, None
-        made = open_function(method.advantage.own, "advantage", job.folder, job.resources, workers=1)
-        self.opened.callback(made.close)
+        made = open_one(self.method.advantage.own, "advantage", workers=1)
         made.advantages(TRIED)
         return functions, made.advantages
 
     def _open_engine(self) -> Engine:
         """Open the engine of rollouts, without the learner's weights."""
-        engine = open_engine(
+        return open_engine(
             self.job.inputs["start"] / "checkpoint",
             self.job.resources,
             _longest(self.context, self.method),
@@ -308,34 +312,27 @@ class PpoStage(StageRunner):
             self.context.model.precision,
             self.method.caches,
         )
-        self.opened.callback(engine.close)
-        return engine
 
-    def _open_grader(self, stop: tuple[int, ...]) -> tuple[Grader, GradeAhead]:
-        """Open the verifier, what reads and grades answers, and its thread that grades while others are sampled."""
-        context, job, grading = self.context, self.job, self.context.stage.data.grading
+    def _make_sampler(self, functions: Mapping[str, OwnFunction]) -> RolloutSampler:
+        """Return what samples a step's questions with the open engine, and grades the responses beside it."""
+        context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
+        grading, seed = context.stage.data.grading, job.task.work["seed"]
+        stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
+        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
-        self.opened.callback(verifier.close)
         grader = Grader(
-            verifier,
-            context.loaded.tokenizer,
+            self.opened.enter_context(closing(verifier)),
+            tokenizer,
             stop,
             grading.answer,
-            self.method.forcing,
+            method.forcing,
             thinking_of(context.model, grading),
             prefixes=True,
         )
         ahead = GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader))
         self.opened.callback(ahead.close, drop=True)
-        return grader, ahead
-
-    def _make_sampler(self, functions: Mapping[str, OwnFunction]) -> RolloutSampler:
-        """Return what samples a step's questions with the open engine, and grades the responses."""
-        context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
-        stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
-        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
-        grader, ahead = self._open_grader(stop)
         sampling = sampling_of(method.rollout, stop, logprobs=True)
+        choose = partial(choose_wording, method.wordings, self.pool.references, seed)
         return RolloutSampler(
             generator=Generator(self.engine, tokenizer, sampling, method.forcing, phases),
             grader=grader,
@@ -346,15 +343,9 @@ class PpoStage(StageRunner):
             own_places=self.pool.own_places,
             references=self.pool.references,
             seed=context.seed,
-            wordings=Wordings.of(
-                method,
-                context.model,
-                tokenizer,
-                context.seed,
-                partial(choose_wording, method.wordings, self.pool.references, job.task.work["seed"]),
-            ),
+            wordings=Wordings.of(method, context.model, tokenizer, context.seed, choose),
             functions=functions,
-            models=self._ask,
+            models=self._score_tokens,
             cut_at=method.cut_at,
             marks=marks_of(context.model) if method.counts_thinking else None,
         )
@@ -370,33 +361,23 @@ class PpoFollower(StageRunner):
         context.learner.ranks.wait()
         self.crew.serve()
 
-    def take(self, number: int) -> Numbers:
+    def run_step(self, step: int) -> Numbers:
         """Take part in handing over weights until the step is sampled, then in the update."""
-        context = self.context
         self.crew.serve()
-        batch, same = spread_batch(context.learner.ranks, None), _same_numbers(context)
-        return _update(context, batch, self.method, number, same), {}
+        return _update(self.context, spread_batch(self.crew.ranks, None), self.method, step), {}
 
 
-def _update(
-    context: StageContext, batch: TrainBatch, method: Ppo, number: int, same: bool
-) -> dict[str, float]:
+def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
     """Do this process's part of a step's update, after which a teacher that is due follows."""
-    learner, frozen, own = context.learner, context.reference, context.loss
-    row = update(learner, batch, method, context.seed, number, same, frozen, own)
+    learner, reference = context.learner, context.reference
+    # In bfloat16 engine and trainer round different sums.
+    exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"
+    exact &= context.job.resources.engine == "embedded"
+    row = update(learner, batch, method, context.seed, step, exact, reference, context.loss)
     average = method.teacher_follows
-    if frozen is not None and average is not None and (number + 1) % average.every == 0:
-        frozen.follow(learner, average.decay)
+    if reference is not None and average is not None and (step + 1) % average.every == 0:
+        reference.follow(learner, average.decay)
     return row
-
-
-def _same_numbers(context: StageContext) -> bool:
-    """Return whether the engine computes the trainer's log-probabilities. In bfloat16 the two round different sums."""
-    return (
-        context.job.resources.engine == "embedded"
-        and context.learner.scorer.precision == torch.float32
-        and context.model.precision != "bfloat16"
-    )
 
 
 def can_overlap(job: Job) -> bool:

@@ -61,14 +61,36 @@ KEPT_TEXT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class GradedStep:
+    """A step's rollouts, question by question, `rollouts[i * size + k]` the k-th of question i, with their verdicts.
+
+    `inputs` is what a reward reads of them, and `forced` and `bare` the verdicts at its cuts. `prefixes[i]` follows the
+    answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled[i]` has a reason for each
+    answer of rollout i, whole, forced or of a prefix, that the verifier could not judge (`timeout`, `failed`), and for each
+    of the user's functions that failed at it (`reward`). `answered` is the share of the responses that ended in which
+    there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', up to `KEPT_TEXT` characters.
+    """
+
+    rollouts: tuple[Rollout, ...]
+    inputs: RewardInputs
+    forced: CutVerdicts
+    bare: CutVerdicts
+    prefixes: tuple[tuple[tuple[int, bool], ...], ...]
+    seconds: Mapping[str, float]
+    unsettled: tuple[tuple[str, ...], ...] = ()
+    answered: float = 1.0
+    texts: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutSampler:
     """A stage's way to roll out questions, `rollouts` times each; the same at every step.
 
     `ahead` grades by `grader`. `places` are splits that all questions share; where it is None they are each question's own
     (`own_places`), or the reasoning steps of each response. `functions` are the user's that the reward calls, by name.
     `tracks` are the values of its tracks at the step, and `history` the lengths and verdicts of each question's earlier
-    responses, if the reward reads them. With `cut_at` some are others that are cut at these shares. `models` tells what the
-    policy and a frozen model think of tokens. By its `marks` it is counted how long a response thinks.
+    responses, if the reward reads them. With `cut_at` some rollouts are others, cut at these shares and answered from there.
+    `models` tells what the policy and a frozen model think of tokens. `marks` delimit the thinking whose tokens are counted.
     """
 
     generator: Generator
@@ -102,223 +124,194 @@ class RolloutSampler:
             for rollout, one in enumerate(asked)
         ]
 
+    def sample(self, questions: Sequence[AskedQuestion], draw: int) -> GradedStep:
+        """Generate, force and grade the rollouts of a draw's questions.
 
-@dataclass(frozen=True, slots=True)
-class GradedStep:
-    """A step's rollouts, question by question, `rollouts[i * size + k]` the k-th of question i, with their verdicts.
+        Every random draw is a function of the seed, the number of the draw and a rollout's position there.
+        """
+        began = now()
+        asked = [one for position, each in enumerate(questions) for one in self.ask(each, draw, position)]
+        requests = [request for _, request in asked]
+        group = self.ahead.expect(len(asked), list)
 
-    `inputs` is what a reward reads of them, and `forced` and `bare` the verdicts at its cuts. `prefixes[i]` follows the
-    answer of rollout i's prefixes: (tokens, verdict) wherever it changes. `unsettled[i]` has a reason for each
-    answer of rollout i, whole, forced or of a prefix, that the verifier could not judge (`timeout`, `failed`), and for each
-    of the user's functions that failed at it (`reward`). `answered` is the share of the responses that ended in which
-    there is an answer; 1 where fewer than `LEAST_ENDED` did. `texts` are the responses', up to `KEPT_TEXT` characters.
-    """
+        def cuts(number: int, response: Generation) -> Sequence[int]:
+            alone = replace(self, rollouts=1, references={})
+            try:
+                inputs = alone.reward_inputs([asked[number][0]], [response])
+                return needed_cuts(self.reward, inputs).forced[0]
+            except Problem:
+                # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
+                return ()
 
-    rollouts: tuple[Rollout, ...]
-    inputs: RewardInputs
-    forced: CutVerdicts
-    bare: CutVerdicts
-    prefixes: tuple[tuple[tuple[int, bool], ...], ...]
-    seconds: Mapping[str, float]
-    unsettled: tuple[tuple[str, ...], ...] = ()
-    answered: float = 1.0
-    texts: tuple[str | None, ...] = ()
+        def ended(number: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+            question, request = asked[number]
+            forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
+            self.ahead.add([(group, number, Rollout(question, number, request, response, forced))])
 
+        if self.cut_at:
+            made = self.generator
+            assert made.phases is not None
+            responses = draw_cut(
+                made.engine, requests, made.sampling, made.phases, self.cut_at, self.rollouts
+            )
+        else:
+            early = cuts if self.reward.splits is not None else None
+            responses = self.generator.generate(requests, early, ended)
+        return self.grade(asked, responses, (began, now()), group)
 
-def sample_step(sampler: RolloutSampler, questions: Sequence[AskedQuestion], draw: int) -> GradedStep:
-    """Generate, force and grade the rollouts of a draw's questions.
+    def grade(
+        self,
+        asked: Sequence[tuple[AskedQuestion, Request]],
+        responses: Sequence[Generation],
+        generating: tuple[Moment, Moment],
+        group: RolloutGroup[list[GradedRollout]],
+    ) -> GradedStep:
+        """Force and grade responses, question by question and rollout by rollout.
 
-    Every random draw is a function of the seed, the number of the draw and a rollout's position there.
-    """
-    began = now()
-    asked = [one for position, each in enumerate(questions) for one in sampler.ask(each, draw, position)]
-    requests = [request for _, request in asked]
-    group = sampler.ahead.expect(len(asked), list)
-
-    def cuts(number: int, response: Generation) -> Sequence[int]:
-        alone = replace(sampler, rollouts=1, references={})
-        try:
-            inputs = reward_inputs(alone, [asked[number][0]], [response])
-            return needed_cuts(sampler.reward, inputs).forced[0]
-        except Problem:
-            # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
-            return ()
-
-    def ended(number: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
-        forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
-        sampler.ahead.add([(group, number, Rollout(*_of(asked, number), response, forced))])
-
-    if sampler.cut_at:
-        made, size = sampler.generator, sampler.rollouts
-        assert made.phases is not None
-        responses = draw_cut(made.engine, requests, made.sampling, made.phases, sampler.cut_at, size)
-        return grade_step(sampler, asked, responses, (began, now()), group)
-    early = cuts if sampler.reward.splits is not None else None
-    responses = sampler.generator.generate(requests, early, ended)
-    return grade_step(sampler, asked, responses, (began, now()), group)
-
-
-def grade_step(
-    sampler: RolloutSampler,
-    asked: Sequence[tuple[AskedQuestion, Request]],
-    responses: Sequence[Generation],
-    generating: tuple[Moment, Moment],
-    group: RolloutGroup[list[GradedRollout]] | None = None,
-) -> GradedStep:
-    """Force and grade responses, question by question and rollout by rollout; `generating` is when they were made.
-
-    `group` has those that came early.
-    """
-    group = group or sampler.ahead.expect(len(asked), list)
-    inputs = reward_inputs(sampler, [question for question, _ in asked], responses)
-    cuts = needed_cuts(sampler.reward, inputs)
-    measured = now()
-    forced = sampler.generator.force([request for _, request in asked], responses, cuts.forced)
-    answered = now()
-    rollouts = [
-        Rollout(*_of(asked, number), response, tuple(answers))
-        for number, (response, answers) in enumerate(zip(responses, forced, strict=True))
-    ]
-    sampler.ahead.add((group, number, rollout) for number, rollout in enumerate(rollouts))
-    graded = grade_later(group.result.result(), rollouts, sampler.grader)
-    prefixes = tuple(tuple((at, each[1].correct) for at, each in one.prefixes) for one in graded)
-    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
-    at_cuts = [(n, cut, each[1].correct) for n, one in enumerate(graded) for cut, each in one.forced.items()]
-    width = 1 + int(inputs.length.max())
-    correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
-    values, unpaid = _own_values(sampler, graded, correct)
-    for name in GRADED.keys() & inputs.given.keys():
-        values[name] = np.array([GRADED[name](one) for one in graded]).reshape(correct.shape)
-    checked, tokens = now(), {}
-    if cuts.tokens:
-        assert sampler.models is not None
-        tokens = ask_models(cuts.tokens, graded, inputs, sampler.grader, sampler.models)
-    scored = now()
-    decode = sampler.grader.text
-    texts = kept_texts(lambda at: decode(rollouts[at].response.sequence()), len(rollouts), sampler.rollouts)
-    rewarded = now()
-    return GradedStep(
-        rollouts=tuple(rollouts),
-        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}, tokens=tokens),
-        forced=CutVerdicts.of(at_cuts, width),
-        bare=CutVerdicts.of(bare, width),
-        prefixes=prefixes,
-        seconds={
-            **spent("generate", generating),
-            **spent("force", (measured, answered)),
-            **spent("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
-            **(spent("score", (checked, scored)) if tokens else {}),
-        },
-        unsettled=tuple((*_unjudged(one), *reasons) for one, reasons in zip(graded, unpaid, strict=True)),
-        answered=_share_answered(graded),
-        texts=texts,
-    )
-
-
-def reward_inputs(
-    sampler: RolloutSampler, asked: Sequence[AskedQuestion], responses: Sequence[Generation]
-) -> RewardInputs:
-    """Return the step's arrays as far as they are known before anything is graded."""
-    shape, tokenizer = (-1, sampler.rollouts), sampler.generator.tokenizer
-    questions = asked[:: sampler.rollouts]
-    length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
-    places, present = _places(sampler, questions, responses)
-    given = {name: np.array(values).reshape(shape) for name, values in shared_numbers(asked).items()}
-    wanted = {each.field for each in walk(sampler.reward) if isinstance(each, Given)}
-    for name in READ.keys() & wanted:
-        read = [READ[name](each, partial(sampler.grader.text, each.sequence())) for each in responses]
-        given[name] = np.array(read).reshape(shape)
-    if sampler.marks is not None:
-        pairs = zip(asked, responses, strict=True)
-        thought = [count_thinking(sampler.marks, tokenizer, one.prompt, each) for one, each in pairs]
-        given[THINKING] = np.array(thought, dtype=float).reshape(shape)
-    # What the user's functions give is known once all is graded, as what else an answer decides.
-    given.update(
-        (name, np.zeros(length.shape)) for name in (*sampler.reward.functions, *GRADED.keys() & wanted)
-    )
-    references = [sampler.references[q.id] for q in questions] if sampler.references else []
-    return RewardInputs(
-        questions=tuple(q.id for q in questions),
-        length=length,
-        correct=np.zeros(length.shape),
-        places=places,
-        present=present,
-        given=given,
-        reference_length=np.array([r.lengths for r in references]) if references else None,
-        reference_correct=np.array([r.correct for r in references]) if references else None,
-        reference_given={THINKING: np.array([r.thinking for r in references])}
-        if any(r.thinking for r in references)
-        else {},
-        earlier=Earlier.of([sampler.history.get(q.id, ()) for q in questions]),
-        tracks=sampler.tracks,
-    )
-
-
-def _of(asked: Sequence[tuple[AskedQuestion, Request]], number: int) -> tuple[AskedQuestion, int, Request]:
-    question, request = asked[number]
-    return question, number, request
-
-
-def _places(
-    sampler: RolloutSampler, questions: Sequence[AskedQuestion], responses: Sequence[Generation]
-) -> tuple[Floats, Any]:
-    split = sampler.reward.splits
-    if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
-        shared = [sampler.places or sampler.own_places[question.id] for question in questions]
-        places = [
-            reached_places(shared[number // sampler.rollouts], len(response.tokens))
-            for number, response in enumerate(responses)
+        `generating` is when they were made, and `group` has those that came early.
+        """
+        inputs = self.reward_inputs([question for question, _ in asked], responses)
+        cuts = needed_cuts(self.reward, inputs)
+        measured = now()
+        forced = self.generator.force([request for _, request in asked], responses, cuts.forced)
+        answered = now()
+        made = zip(asked, responses, forced, strict=True)
+        rollouts = [
+            Rollout(question, number, request, response, tuple(answers))
+            for number, ((question, request), response, answers) in enumerate(made)
         ]
-        return _of_groups(places, sampler.rollouts)
-    if sampler.places is not None:
-        return pad_places([[sampler.places]])
-    if isinstance(split, Steps):
-        steps = split
+        self.ahead.add((group, number, rollout) for number, rollout in enumerate(rollouts))
+        graded = grade_later(group.result.result(), rollouts, self.grader)
+        prefixes = tuple(tuple((at, each[1].correct) for at, each in one.prefixes) for one in graded)
+        bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
+        at_cuts = [
+            (n, cut, each[1].correct) for n, one in enumerate(graded) for cut, each in one.forced.items()
+        ]
+        width = 1 + int(inputs.length.max())
+        correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
+        values, unpaid = self._own_values(graded, correct)
+        for name in GRADED.keys() & inputs.given.keys():
+            values[name] = np.array([GRADED[name](one) for one in graded]).reshape(correct.shape)
+        checked, tokens = now(), {}
+        if cuts.tokens:
+            assert self.models is not None
+            tokens = ask_models(cuts.tokens, graded, inputs, self.grader, self.models)
+        scored = now()
+        decode = self.grader.text
+        texts = kept_texts(lambda at: decode(rollouts[at].response.sequence()), len(rollouts), self.rollouts)
+        rewarded = now()
+        return GradedStep(
+            rollouts=tuple(rollouts),
+            inputs=replace(inputs, correct=correct, given={**inputs.given, **values}, tokens=tokens),
+            forced=CutVerdicts.of(at_cuts, width),
+            bare=CutVerdicts.of(bare, width),
+            prefixes=prefixes,
+            seconds={
+                **spent("generate", generating),
+                **spent("force", (measured, answered)),
+                **spent("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
+                **(spent("score", (checked, scored)) if tokens else {}),
+            },
+            unsettled=tuple((*_unjudged(one), *reasons) for one, reasons in zip(graded, unpaid, strict=True)),
+            answered=_share_answered(graded),
+            texts=texts,
+        )
 
-        def decode(tokens: Sequence[int]) -> str:
-            return response_text(sampler.generator.tokenizer, tokens, ())
+    def reward_inputs(self, asked: Sequence[AskedQuestion], responses: Sequence[Generation]) -> RewardInputs:
+        """Return the step's arrays as far as they are known before anything is graded."""
+        shape, tokenizer = (-1, self.rollouts), self.generator.tokenizer
+        questions = asked[:: self.rollouts]
+        length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
+        places, present = self._places(questions, responses)
+        given = {name: np.array(values).reshape(shape) for name, values in shared_numbers(asked).items()}
+        wanted = {each.field for each in walk(self.reward) if isinstance(each, Given)}
+        for name in READ.keys() & wanted:
+            read = [READ[name](each, partial(self.grader.text, each.sequence())) for each in responses]
+            given[name] = np.array(read).reshape(shape)
+        if self.marks is not None:
+            pairs = zip(asked, responses, strict=True)
+            thought = [count_thinking(self.marks, tokenizer, one.prompt, each) for one, each in pairs]
+            given[THINKING] = np.array(thought, dtype=float).reshape(shape)
+        # What the user's functions give is known once all is graded, as what else an answer decides.
+        given.update(
+            (name, np.zeros(length.shape)) for name in (*self.reward.functions, *GRADED.keys() & wanted)
+        )
+        references = [self.references[q.id] for q in questions] if self.references else []
+        return RewardInputs(
+            questions=tuple(q.id for q in questions),
+            length=length,
+            correct=np.zeros(length.shape),
+            places=places,
+            present=present,
+            given=given,
+            reference_length=np.array([r.lengths for r in references]) if references else None,
+            reference_correct=np.array([r.correct for r in references]) if references else None,
+            reference_given={THINKING: np.array([r.thinking for r in references])}
+            if any(r.thinking for r in references)
+            else {},
+            earlier=Earlier.of([self.history.get(q.id, ()) for q in questions]),
+            tracks=self.tracks,
+        )
 
-        places = [step_places(steps, response.tokens, decode) for response in responses]
-        return _of_groups(places, sampler.rollouts)
-    if isinstance(split, Exits):
-        places = [exit_places(split, response.tokens, sampler.seed) for response in responses]
-        return _of_groups(places, sampler.rollouts)
-    return pad_places([[sampler.own_places[question.id]] for question in questions])
+    def _places(
+        self, questions: Sequence[AskedQuestion], responses: Sequence[Generation]
+    ) -> tuple[Floats, Any]:
+        split = self.reward.splits
+        if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
+            shared = [self.places or self.own_places[question.id] for question in questions]
+            places = [
+                reached_places(shared[number // self.rollouts], len(response.tokens))
+                for number, response in enumerate(responses)
+            ]
+            return _of_groups(places, self.rollouts)
+        if self.places is not None:
+            return pad_places([[self.places]])
+        if isinstance(split, Steps):
+            steps = split
+
+            def decode(tokens: Sequence[int]) -> str:
+                return response_text(self.generator.tokenizer, tokens, ())
+
+            places = [step_places(steps, response.tokens, decode) for response in responses]
+            return _of_groups(places, self.rollouts)
+        if isinstance(split, Exits):
+            places = [exit_places(split, response.tokens, self.seed) for response in responses]
+            return _of_groups(places, self.rollouts)
+        return pad_places([[self.own_places[question.id]] for question in questions])
+
+    def _own_values(
+        self, graded: Sequence[GradedRollout], correct: Floats
+    ) -> tuple[dict[str, Floats], list[list[str]]]:
+        """Return what each function of the user's that the reward calls gives each response, [questions, rollouts].
+
+        It is 0 where the function fails; the reasons of each response come second.
+        """
+        unpaid: list[list[str]] = [[] for _ in graded]
+        if not self.functions:
+            return {}, unpaid
+        rows = [
+            {
+                **answer_row(one.whole[0]),
+                "text": one.last,
+                "answer": one.whole[0].text,
+                "correct": one.whole[1].correct,
+                "tokens": len(one.rollout.response.tokens),
+            }
+            for one in graded
+        ]
+        values = {}
+        for name, function in self.functions.items():
+            given = function.call(rows)
+            for reasons, each in zip(unpaid, given, strict=True):
+                reasons += [f"{REWARD}: {each.why}"] if isinstance(each, FailedRow) else []
+            plain = [0.0 if isinstance(each, FailedRow) else each for each in given]
+            values[name] = np.array(plain, dtype=float).reshape(correct.shape)
+        return values, unpaid
 
 
 def _of_groups(places: Sequence[tuple[int, ...]], size: int) -> tuple[Floats, Any]:
     """Return the places of responses, a question's one after another."""
     return pad_places([places[start : start + size] for start in range(0, len(places), size)])
-
-
-def _own_values(
-    sampler: RolloutSampler, graded: Sequence[GradedRollout], correct: Floats
-) -> tuple[dict[str, Floats], list[list[str]]]:
-    """Return what each function of the user's that the reward calls gives each response, [questions, rollouts].
-
-    It is 0 where the function fails; the reasons of each response come second.
-    """
-    unpaid: list[list[str]] = [[] for _ in graded]
-    if not sampler.functions:
-        return {}, unpaid
-    rows = [
-        {
-            **answer_row(one.whole[0]),
-            "text": one.last,
-            "answer": one.whole[0].text,
-            "correct": one.whole[1].correct,
-            "tokens": len(one.rollout.response.tokens),
-        }
-        for one in graded
-    ]
-    values = {}
-    for name, function in sampler.functions.items():
-        given = function.call(rows)
-        for reasons, each in zip(unpaid, given, strict=True):
-            reasons += [f"{REWARD}: {each.why}"] if isinstance(each, FailedRow) else []
-        plain = [0.0 if isinstance(each, FailedRow) else each for each in given]
-        values[name] = np.array(plain, dtype=float).reshape(correct.shape)
-    return values, unpaid
 
 
 def _unjudged(one: GradedRollout) -> list[str]:

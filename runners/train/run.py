@@ -91,17 +91,16 @@ def train_among(job: Job, ranks: Ranks) -> None:
     own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
     learner = _learner(stage, job, ranks)
-    loaded = LoadedModel(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    frozen = _freeze(stage, job, learner) if stage.method.frozen else None
-    moving = frozen.model if frozen is not None and stage.method.moving else None
-    standing = load_state(job.work, learner.model, learner.optimizers, ranks, moving)
-    rows = tuple(standing.rows)
-    steps = _open_stage(StageContext(stage, model, job, loaded, learner, seed, frozen, rows, own))
-    stage = _limit_steps(stage, steps.sequences)
-    with steps:
-        _run(job, stage, learner, standing, steps, moving)
-    _finish(job, stage, loaded, learner, standing, steps, carried)
+    reference = _freeze(stage, job, learner) if stage.method.frozen else None
+    average = reference.model if reference is not None and stage.method.moving else None
+    state = load_state(job.work, learner.model, learner.optimizers, ranks, average)
+    loaded = LoadedModel(learner.model, tokenizer)
+    context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), own)
+    with _open_stage(context) as runner:
+        context = replace(context, stage=_limit_steps(stage, runner.sequences))
+        _run(context, runner, state, average)
+    _finish(context, runner, state, carried)
 
 
 def _sharded(stage: Stage, job: Job) -> bool:
@@ -181,28 +180,35 @@ def _limit_steps(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(
-    job: Job, stage: Stage, learner: Learner, standing: TrainingState, steps: StageRunner, moving: Any
-) -> None:
-    saved, saved_at, took = standing.steps, time.monotonic(), 0.0
-    ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
-    left_out = _left_out(steps.facts)
+def _run(context: StageContext, runner: StageRunner, state: TrainingState, average: Any) -> None:
+    """Do the steps that are left. `average` is the model of a teacher that follows."""
+    stage, job, learner, ranks = context.stage, context.job, context.learner, context.learner.ranks
+    saved, saved_at, took = state.steps, time.monotonic(), 0.0
+    sizes, peak, left_out = learner.sizes, peak_flops(learner.device), _left_out(runner.facts)
+
+    def save() -> None:
+        nonlocal saved, saved_at, took
+        began = time.monotonic()
+        runner.save_pending(state.steps)
+        save_state(job.work, learner.model, learner.optimizers, state, ranks, average)
+        saved, saved_at = state.steps, time.monotonic()
+        took = saved_at - began
+
     if left_out:
-        job.progress(Progress(standing.steps, stage.steps, left_out))
+        job.progress(Progress(state.steps, stage.steps, left_out))
     if ranks.first:
-        begin_steps(job.work, standing.rows)
-    while standing.steps < stage.steps and not _has_levelled(stage.plateau, standing.rows):
-        number = standing.steps
-        factor = stage.optim.rate_factor(number, stage.steps)
+        begin_steps(job.work, state.rows)
+    while state.steps < stage.steps and not _has_levelled(stage.plateau, state.rows):
+        step = state.steps
+        factor = stage.optim.rate_factor(step, stage.steps)
         set_learning_rate(learner.optimizers, factor)
         began = time.perf_counter()
         try:
-            row, seconds = steps.take(number)
+            row, seconds = runner.run_step(step)
         except Disagreement:
             # Nothing of this step has been applied, so what was done before it can be kept.
-            if standing.steps > saved:
-                steps.keep(standing.steps)
-                save_state(job.work, learner.model, learner.optimizers, standing, ranks, moving)
+            if step > saved:
+                save()
             raise
         seconds["seconds"] = time.perf_counter() - began
         most = peak_memory(learner.device.type)
@@ -210,24 +216,20 @@ def _run(
             seconds["memory"] = most / 1e9
         passes = sum(seconds.get(f"seconds_{part}", 0.0) for part in ("update", "score"))
         seconds |= learner.tally.empty(passes, sizes, ranks.world, peak)
-        clock = time.monotonic()
-        due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
+        due = time.monotonic() - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
         row, seconds, due = ranks.share((row, seconds, due))
-        standing.rows.append({"step": number + 1, **row, "lr": stage.optim.lr * factor})
-        standing.seconds.append({"step": number + 1, **seconds})
+        state.rows.append({"step": step + 1, **row, "lr": stage.optim.lr * factor})
+        state.seconds.append({"step": step + 1, **seconds})
         if ranks.first:
-            add_step(job.work, standing.rows[-1])
+            add_step(job.work, state.rows[-1])
         shown = {name: row[name] for name in SHOWN if name in row}
         if row.get("answered", 1.0) < FEW_ANSWERED:
             shown["answered"] = row["answered"]
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
-        shown |= left_out | count_unjudged(standing.rows)
-        job.progress(Progress(standing.steps, stage.steps, shown))
-        if due or (stage.save_every > 0 and standing.steps % stage.save_every == 0):
-            steps.keep(standing.steps)
-            save_state(job.work, learner.model, learner.optimizers, standing, ranks, moving)
-            saved, saved_at = standing.steps, time.monotonic()
-            took = saved_at - clock
+        shown |= left_out | count_unjudged(state.rows)
+        job.progress(Progress(state.steps, stage.steps, shown))
+        if due or (stage.save_every > 0 and state.steps % stage.save_every == 0):
+            save()
 
 
 def count_unjudged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -277,43 +279,33 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     return True
 
 
-def _finish(
-    job: Job,
-    stage: Stage,
-    loaded: LoadedModel,
-    learner: Learner,
-    standing: TrainingState,
-    steps: StageRunner,
-    carried: bool,
-) -> None:
+def _finish(context: StageContext, runner: StageRunner, state: TrainingState, carried: bool) -> None:
+    """Write the checkpoint, the optimizers' tensors and the tables, on rank 0; the others help to put tensors together."""
+    job, stage, learner, model = context.job, context.stage, context.learner, context.loaded.model
     cpu = torch.device("cpu")
     weights = None
     if learner.sharded:
-        weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
+        weights = whole_state(model, learner.ranks, cpu, torch.float32)
     elif learner.adapted:
-        weights = {name: value.to(cpu) for name, value in merge_state(loaded.model).items()}
-    state = {}
-    for name, tensor in whole_optimizer_state(learner.model, learner.optimizers):
-        # One process has to hold them all; the others only help to put each together.
+        weights = {name: value.to(cpu) for name, value in merge_state(model).items()}
+    tensors = {}
+    for name, tensor in whole_optimizer_state(model, learner.optimizers):
+        # One process has to hold them all.
         if learner.ranks.first:
-            state[name] = tensor.to(cpu)
+            tensors[name] = tensor.to(cpu)
     if not learner.ranks.first:
         return
-    remove_adapters(loaded.model)
-    save(
-        loaded.model.to(cpu) if weights is None else loaded.model,
-        loaded.tokenizer,
-        job.out / "checkpoint",
-        weights,
-    )
+    remove_adapters(model)
+    whole = model.to(cpu) if weights is None else model
+    save(whole, context.loaded.tokenizer, job.out / "checkpoint", weights)
     (job.out / "optimizer").mkdir()
     facts: dict[str, object] = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
     if learner.adapted:
         facts["adapters"] = True
-    save_tensors(job.out / "optimizer" / "state.safetensors", state, facts)
-    write_parquet(metrics_table(standing.rows), job.out / "metrics.parquet")
-    write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")
-    steps.write_tables(job.out, standing.steps)
-    ended = "plateau" if standing.steps < stage.steps else "steps"
-    written = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
+    save_tensors(job.out / "optimizer" / "state.safetensors", tensors, facts)
+    write_parquet(metrics_table(state.rows), job.out / "metrics.parquet")
+    write_parquet(metrics_table(state.seconds), job.out / "timings.parquet")
+    runner.write_tables(job.out, state.steps)
+    ended = "plateau" if state.steps < stage.steps else "steps"
+    written = {"steps": state.steps, "ended": ended, "optimizer_carried_over": carried, **runner.facts}
     (job.out / "train.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -26,7 +26,7 @@ from runners.rollout.questions import read_table, repeated_rows
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import Row
 from runners.train.losses import pair_loss
-from runners.train.update import Learner, Loss, take_step
+from runners.train.update import Learner, Loss, optimizer_step
 
 
 def frozen_folder(job: Job) -> Path:
@@ -159,11 +159,11 @@ class StageRunner:
     def __init__(self) -> None:
         self.opened = ExitStack()
 
-    def take(self, number: int) -> Numbers:
-        """Do step `number`, counted from 0."""
+    def run_step(self, step: int) -> Numbers:
+        """Do a step, counted from 0."""
         raise NotImplementedError
 
-    def keep(self, done: int) -> None:
+    def save_pending(self, done: int) -> None:
         """Save what steps after the first `done` need besides weights and optimizers, which are saved next."""
 
     def write_tables(self, folder: Path, steps: int) -> None:
@@ -195,11 +195,11 @@ class SftStage(StageRunner):
         }
         self.sequences = len(self.traces)
 
-    def take(self, number: int) -> Numbers:
-        """Do step `number`, counted from 0."""
+    def run_step(self, step: int) -> Numbers:
+        """Do a step, counted from 0."""
         began, method = now(), self.method
-        chosen = draw_traces(self.lengths, self.context.seed, number, method.batch, method.bucket_by_length)
-        row = sft_step(self.context.learner, [self.traces[i] for i in chosen], number)
+        chosen = draw_traces(self.lengths, self.context.seed, step, method.batch, method.bucket_by_length)
+        row = sft_step(self.context.learner, [self.traces[i] for i in chosen], step)
         return row, spent("update", (began, now()))
 
 
@@ -245,7 +245,7 @@ def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str
     batch = batch_of_traces(traces)
     total = len(batch.weights)
     batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / total))
-    stepped = take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
+    stepped = optimizer_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
     return {"loss": stepped.loss, "grad_norm": stepped.grad_norm, "tokens": float(total)}
 
 
@@ -267,11 +267,11 @@ class PreferenceStage(StageRunner):
         }
         self.sequences = len(self.pairs)
 
-    def take(self, number: int) -> Numbers:
-        """Do step `number`, counted from 0."""
+    def run_step(self, step: int) -> Numbers:
+        """Do a step, counted from 0."""
         began, context = now(), self.context
-        pairs = [self.pairs[i] for i in drawn(context.seed, number, self.method.batch, len(self.pairs))]
-        row = preference_step(context.learner, pairs, self.method, number, context.reference)
+        pairs = [self.pairs[i] for i in drawn(context.seed, step, self.method.batch, len(self.pairs))]
+        row = preference_step(context.learner, pairs, self.method, step, context.reference)
         return row, spent("update", (began, now()))
 
 
@@ -307,7 +307,7 @@ def preference_step(
     def linear(batch: TrainBatch, logprobs: Tensor) -> Tensor:
         return (batch.weights * logprobs).sum()
 
-    stepped = take_step(learner, replace(batch, weights=slopes), linear, 1.0, f"step {number + 1}")
+    stepped = optimizer_step(learner, replace(batch, weights=slopes), linear, 1.0, f"step {number + 1}")
     lead = lead.detach()
     return {
         "loss": float(loss.detach()),

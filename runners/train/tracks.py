@@ -24,7 +24,7 @@ from runners.rollout.questions import AskedQuestion
 from runners.train.gather import METRIC as COLUMN
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.rollouts import GRADED, RolloutSampler, sample_step
+from runners.train.rollouts import GRADED, RolloutSampler
 
 REMEMBERED = ("question", "tokens", "correct")
 """The columns that are remembered of a question's responses."""
@@ -147,7 +147,7 @@ class Tracks:
             seed=seed,
             wordings=None if wordings is None else replace(wordings, seed=seed),
         )
-        graded = sample_step(plain, [self.questions[i] for i in chosen], number)
+        graded = plain.sample([self.questions[i] for i in chosen], number)
         scored = score(graded, self.method.model_copy(update={"reward": PLAIN}))
         columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
         return pl.DataFrame(columns, schema=self._schema)

@@ -297,14 +297,14 @@ class Teacher:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class OptimizerStepResult:
     """The loss of one optimizer step, and the gradient's norm before clipping."""
 
     loss: float
     grad_norm: float
 
 
-def take_step(
+def optimizer_step(
     learner: Learner,
     batch: TrainBatch,
     loss: Loss,
@@ -314,7 +314,7 @@ def take_step(
     entropies: bool = False,
     rows: Sequence[int] | None = None,
     teacher: Teacher | None = None,
-) -> Stepped:
+) -> OptimizerStepResult:
     """Take one step of the optimizers on the summed loss of a batch, or of these rows of it.
 
     Without trained tokens the gradient is zero.
@@ -352,7 +352,7 @@ def take_step(
     with learner.explain_oom():
         for optimizer in learner.optimizers:
             optimizer.step()
-    return Stepped(total, float(norm))
+    return OptimizerStepResult(total, float(norm))
 
 
 def _require_finite(loss: float, norm: float, at: str) -> None:

@@ -17,7 +17,7 @@ from reodsl.language.reference import REWARD_WORDS, list_readings
 from reodsl.language.reward import typing
 from reodsl.language.reward.body import differs
 from runners.rewards.vectorise import vectorise
-from runners.train.rollouts import GRADED, READ, reward_inputs, sample_step
+from runners.train.rollouts import GRADED, READ
 from tests.called import call
 from tests.train.test_rollouts import QUESTION, RESPONSES, ScriptedEngine, sampler
 
@@ -57,7 +57,7 @@ def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> N
     assert differs(value, {})
     engine = ScriptedEngine(RESPONSES, {})
     made = sampler(engine, Reward(name="r", outcome=value), (20,))
-    inputs = reward_inputs(made, [QUESTION] * 2, engine.generate([], None))
+    inputs = made.reward_inputs([QUESTION] * 2, engine.generate([], None))
     assert inputs.given["waits"].tolist() == [[0, 1]]
     made.ahead.close()
 
@@ -80,7 +80,7 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     engine = ScriptedEngine(RESPONSES, {})
     made = sampler(engine, Reward(name="r", outcome=Given(of="y", field="ended")), (20,))
     one, other = engine.generate([], None)
-    inputs = reward_inputs(made, [QUESTION] * 2, [one, other.unfinished()])
+    inputs = made.reward_inputs([QUESTION] * 2, [one, other.unfinished()])
     assert inputs.given["ended"].tolist() == [[1, 0]]
     made.ahead.close()
     spec = "reward r {\n correct(y) if ended(y) else 0\n}\n"
@@ -94,7 +94,7 @@ def test_a_reward_reads_whether_there_is_an_answer(tmp_path: Path) -> None:
     rule = choose_reward(str(path), "r").reward
     assert rule is not None
     engine = ScriptedEngine(["a b a so \\boxed{ 8 } <eos>", "a b a so 7 <eos>", RESPONSES[1]], {})
-    found = sample_step(sampler(engine, rule, (20,), rollouts=3), [QUESTION], 0)
+    found = sampler(engine, rule, (20,), rollouts=3).sample([QUESTION], 0)
     assert vectorise(rule, found.inputs, None, None).ravel().tolist() == pytest.approx([0.1, 0, 1])
 
 

@@ -91,7 +91,7 @@ def cropped(batch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "same_numbers", "mine"),
+    ("changes", "engine_is_exact", "mine"),
     [
         ({}, True, False),
         ({}, False, True),
@@ -106,13 +106,13 @@ def cropped(batch):
         ({"loss": Loss(decoupled=True), "lag": 1}, True, True),
     ],
 )
-def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
+def test_whose_log_probabilities_ratios_divide_by(changes, engine_is_exact, mine):
     own = learner()
     temperature = changes.get("rollout", Sampling(max_tokens=12)).temperature
     found = experience(small_model(seed=1), temperature)
     ours = rule(**changes)
     batch = cropped(batch_of(score(found, ours)))
-    scored, apart, _ = old_logprobs(own, batch, ours, temperature, same_numbers)
+    scored, apart, _ = old_logprobs(own, batch, ours, temperature, engine_is_exact)
     wanted = trainers(own.model, batch, temperature) if mine else batch.behaviour
     torch.testing.assert_close(scored.old, wanted, atol=2e-5, rtol=0)
     assert (apart is None) == (not mine and temperature == 1.0)

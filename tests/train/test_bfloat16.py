@@ -15,7 +15,7 @@ from runners.train.batch import TrainBatch
 from runners.train.logprobs import token_logprobs
 from runners.train.sharding import Scorer
 from runners.train.stages import batch_loss
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, optimizer_step
 from tests.engine.engine_reference import VOCAB, engine_of, make_model, make_requests, train
 from tests.train.models import small_model
 
@@ -38,7 +38,7 @@ def test_masters_and_their_gradients_stay_float32_and_learn_as_in_float32() -> N
     batch = replace(batch, weights=batch.weights / 12)
 
     def learn(learner: Learner) -> list[float]:
-        return [take_step(learner, batch, batch_loss, 1.0, "here").loss for _ in range(12)]
+        return [optimizer_step(learner, batch, batch_loss, 1.0, "here").loss for _ in range(12)]
 
     learner = rounding(small_model(), 3e-3)
     rounded = learn(learner)

@@ -23,7 +23,6 @@ from runners.rollout.questions import AskedQuestion
 from runners.train import ppo_stage
 from runners.train.batch import TrainBatch
 from runners.train.likelihood import ask_models
-from runners.train.rollouts import reward_inputs
 from runners.train.update import Learner
 from tests.train.conftest import FORCING, Stopped
 from tests.train.models import small_model
@@ -143,7 +142,7 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
         graded.append(
             GradedRollout(rollout, text, read or (Claim("", "7 8"), Verdict(False, "fast")), {}, prefixes)
         )
-    inputs = reward_inputs(made, [question] * 3, [one.rollout.response for one in graded])
+    inputs = made.reward_inputs([question] * 3, [one.rollout.response for one in graded])
     passes = []
 
     def ask(teacher: bool, entropies: bool, batch: TrainBatch) -> torch.Tensor:

@@ -19,7 +19,7 @@ from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from runners.train.sharding import keep_little
 from runners.train.stages import batch_loss
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, optimizer_step
 from tests.train.models import small_model
 from tests.train.shared_steps import TRACES, descend, take_steps
 from tests.train.test_sharded import NEAR, furthest, job
@@ -55,7 +55,7 @@ def gradients(model: torch.nn.Module, bound: int, packing: bool) -> tuple[float,
     learner = Learner.of(
         own, [torch.optim.SGD(own.parameters(), lr=1.0)], 0.0, microbatch=bound, packed=packing
     )
-    loss = take_step(learner, BATCH, batch_loss, 1.0, "here").loss
+    loss = optimizer_step(learner, BATCH, batch_loss, 1.0, "here").loss
     before = dict(model.named_parameters())
     return loss, {name: before[name].detach() - p.detach() for name, p in own.named_parameters()}
 

@@ -37,7 +37,7 @@ from runners.rollout.answers import answer_after_forcing
 from runners.rollout.grader import Generator, GradeAhead, Grader, grade
 from runners.rollout.questions import AskedQuestion, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
-from runners.train.rollouts import RolloutSampler, sample_step
+from runners.train.rollouts import RolloutSampler
 from tests.train.test_update import method
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
@@ -108,7 +108,7 @@ RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"
 def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
     rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
-    found = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    found = sampler(engine, rule, (2, 5, 12, 20)).sample([QUESTION], 4)
     kind, cuts, forcing, sampling = engine.calls[1]
     assert (kind, cuts, forcing) == ("force", [(2, 5), (2, 5)], ids("so \\boxed{"))
     assert (sampling.max_tokens, sampling.temperature, sampling.stop_ids) == (2, 0.0, (STOP,))
@@ -140,7 +140,7 @@ def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kep
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
     )
-    graded = sample_step(made, [replace(QUESTION, gold="7")], 0)
+    graded = made.sample([replace(QUESTION, gold="7")], 0)
     assert graded.inputs.given["style.py:fine"].tolist() == [[2.5, 0.0]]
     assert graded.unsettled == ((), ("reward: it took [2Jmore, line 3",))
     scored = score(graded, method(reward=rule))
@@ -154,7 +154,7 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
     function = Scripted([0.25, -2.0])
     made = sampler(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
     question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
-    inputs = sample_step(made, [question], 0).inputs
+    inputs = made.sample([question], 0).inputs
     assert inputs.given["style.py:score"].tolist() == [[0.25, -2.0]]
     shared = {"question": "a or b?", "reference": "7", "references": ["7", "9"], "meta": {"hard": True}}
     assert function.rows == [
@@ -167,7 +167,7 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
 
 def test_nothing_is_forced_for_a_reward_that_does_not_ask():
     engine = ScriptedEngine(RESPONSES, {})
-    found = sample_step(sampler(engine, reward(Length(of="y")), (20,)), [QUESTION], 0)
+    found = sampler(engine, reward(Length(of="y")), (20,)).sample([QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert not len(found.forced.keys)
 
@@ -175,15 +175,13 @@ def test_nothing_is_forced_for_a_reward_that_does_not_ask():
 def test_bare_prefixes_are_graded_without_the_engine():
     engine = ScriptedEngine(RESPONSES, {})
     rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
-    found = sample_step(sampler(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
+    found = sampler(engine, rule, (3, 4, 8, 20)).sample([QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert (found.bare.keys // found.bare.width).tolist() == [0, 0, 1, 1, 1]
     assert (found.bare.keys % found.bare.width).tolist() == [3, 4, 3, 4, 8]
     assert not found.bare.values.any()
     late = reward(Bare(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
-    assert sample_step(
-        sampler(ScriptedEngine(RESPONSES, {}), late, (20,)), [QUESTION], 0
-    ).bare.values.tolist() == [
+    assert sampler(ScriptedEngine(RESPONSES, {}), late, (20,)).sample([QUESTION], 0).bare.values.tolist() == [
         True,
         False,
     ]
@@ -207,7 +205,7 @@ def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, ri
     rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5), l_max=20))
     made = sampler(engine, rule, (2, 5, 20), thinking=thinking)
     engine.tells = ((0, (2, 5)), (1, (2, 5))) if early else ()
-    found = sample_step(made, [replace(QUESTION, prompt=ids(asked))], 4)
+    found = made.sample([replace(QUESTION, prompt=ids(asked))], 4)
     assert found.inputs.correct.tolist() == [right]
     assert found.prefixes == prefixes
     # Forced answers are asked for, and count wherever they come.
@@ -219,7 +217,7 @@ def test_reasoning_steps_give_each_response_its_own_places():
         ForcedAnswer(of="y", cut=Variable(name="L")), Steps(separator=" } ", keywords=("wait",), l_max=20)
     )
     engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
-    found = sample_step(sampler(engine, rule), [QUESTION], 0)
+    found = sampler(engine, rule).sample([QUESTION], 0)
     assert engine.calls[1][1] == [(), (4,)]
     assert found.inputs.places[0].tolist() == [[8, 8], [4, 9]]
     assert found.inputs.present[0].tolist() == [[True, False], [True, True]]
@@ -235,7 +233,7 @@ def test_splits_past_a_responses_end_are_left_out(own):
     places = (4, 20) if own else (2, 8, 12, 20)
     of_questions = {"places": None, "own_places": {"q": places}} if own else {"places": places}
     engine = ScriptedEngine(RESPONSES, {(n, cut): "7" for n in range(2) for cut in (2, 4, 8)})
-    found = sample_step(sampler(engine, reward(value, split), **of_questions), [QUESTION], 0)
+    found = sampler(engine, reward(value, split), **of_questions).sample([QUESTION], 0)
     assert engine.calls[1][1] == ([(4,), (4,)] if own else [(2,), (2, 8)])
     assert found.inputs.places[0].tolist() == ([[4, 8], [4, 9]] if own else [[2, 8, 8], [2, 8, 9]])
     assert found.inputs.present[0].sum(axis=1).tolist() == ([2, 2] if own else [2, 3])
@@ -246,7 +244,7 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
     mean = Aggregate(fn="mean", var="M", over="splits", value=ForcedAnswer(of="y", cut=Variable(name="M")))
     rule = Reward(name="r", outcome=mean, split=Budgets(budgets=(4,), l_max=20))
     engine = ScriptedEngine(RESPONSES, {(0, 4): "8", (1, 4): "7"})
-    found = sample_step(sampler(engine, rule, places=(4, 20)), [QUESTION], 0)
+    found = sampler(engine, rule, places=(4, 20)).sample([QUESTION], 0)
     assert vectorise(rule, found.inputs, found.forced.look_up, found.bare.look_up)[0, :, 0].tolist() == [
         0.5,
         1.0,
@@ -256,7 +254,7 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
 def test_draws_depend_on_seed_step_question_and_rollout_alone():
     def seeds(step, seed=9):
         engine = ScriptedEngine(RESPONSES * 2, {})
-        sample_step(sampler(engine, reward(Length(of="y")), (20,), seed=seed), [QUESTION, QUESTION], step)
+        sampler(engine, reward(Length(of="y")), (20,), seed=seed).sample([QUESTION, QUESTION], step)
         return engine.calls[0][1]
 
     assert len(set(seeds(0))) == 4
@@ -272,7 +270,7 @@ def test_reference_and_own_budgets_follow_the_question():
         own_places={"q": (3, 20)},
         references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
     )
-    inputs = sample_step(made, [QUESTION], 0).inputs
+    inputs = made.sample([QUESTION], 0).inputs
     assert inputs.places.tolist() == [[[3, 20]]]
     assert inputs.reference_length is not None
     assert inputs.reference_length.tolist() == [[4, 6, 8]]
@@ -287,7 +285,7 @@ def test_a_reward_compares_how_long_a_response_and_the_reference_think():
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), references={"q": reference}, marks=Thinking(close="wait")
     )
-    graded = sample_step(made, [QUESTION], 0)
+    graded = made.sample([QUESTION], 0)
     assert graded.inputs.given["thinking"].tolist() == [[8, 5]]
     values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.bare.look_up)
     assert values.ravel().tolist() == [5, 2]
@@ -361,10 +359,10 @@ class Noting:
 def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, most):
     engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
     rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
-    plain = sample_step(sampler(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    plain = sampler(engine, rule, (2, 5, 12, 20)).sample([QUESTION], 4)
     verifier = Noting()
     engine.tells = tells
-    found = sample_step(sampler(engine, rule, (2, 5, 12, 20), verifier=verifier), [QUESTION], 4)
+    found = sampler(engine, rule, (2, 5, 12, 20), verifier=verifier).sample([QUESTION], 4)
     # Each answer is graded once, and the step is the same.
     # What is told while others are graded is graded together.
     assert 1 <= len(verifier.calls) <= most
@@ -392,13 +390,13 @@ def test_a_share_of_answers_is_of_eight_responses_that_ended_or_more(ended, shar
     answered, silent = "so \\boxed{ 7 } <eos>", "a b <eos>"
     texts = [answered] * 2 + [silent] * (ended - 2) + [answered, silent]
     rule = sampler(Cut(texts, {}), reward(Correct(of="y")), (20,), rollouts=len(texts))
-    assert sample_step(rule, [QUESTION], 0).answered == pytest.approx(share)
+    assert rule.sample([QUESTION], 0).answered == pytest.approx(share)
 
 
 def test_answers_that_were_never_judged_are_counted():
     engine = ScriptedEngine(RESPONSES, {(0, 2): "8 }", (1, 2): "7 }"})
     rule = reward(ForcedAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(2, 12), l_max=20))
-    found = sample_step(sampler(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
+    found = sampler(engine, rule, (2, 12, 20), verifier=Stopping()).sample([QUESTION], 4)
     # One forced answer, and the first box of the second response.
     assert found.unsettled == (("timeout: slow",), ("timeout: slow",))
     row = step_metrics(score(found, method(reward=reward(Correct(of="y")))))

@@ -24,9 +24,8 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.open import open_engine
 from runners.grade import Claim, ExactVerifier, final_answer, make_verifier
 from runners.models.folder import load
-from runners.train import ppo_stage
 from runners.train import run as module
-from runners.train.rollouts import sample_step
+from runners.train.rollouts import RolloutSampler
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, TASK, Stopped, dump
 
@@ -221,11 +220,13 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
     """Every prefix of every response graded by itself, each round of each step; and the whole one as it ended."""
     rounds = []
 
+    sample = RolloutSampler.sample
+
     def kept(*args):
-        rounds.append(sample_step(*args))
+        rounds.append(sample(*args))
         return rounds[-1]
 
-    monkeypatch.setattr(ppo_stage, "sample_step", kept)
+    monkeypatch.setattr(RolloutSampler, "sample", kept)
     plain = ppo(OUTCOME, steps=3)
     stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
     out = bench.train(stage, "prefixes", start="base", data="questions")

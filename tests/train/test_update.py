@@ -204,7 +204,7 @@ def test_a_step_is_checked_before_anything_changes():
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     batch = batch_of(score(experience(model), method()))
     with pytest.raises(Stopped):
-        module.take_step(learner, batch, lambda part, scores: scores.sum(), 1.0, "step 1", check)
+        module.optimizer_step(learner, batch, lambda part, scores: scores.sum(), 1.0, "step 1", check)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), small_model().parameters(), strict=True))
 
 

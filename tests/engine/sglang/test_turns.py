@@ -23,7 +23,7 @@ from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.batch import TrainBatch
 from runners.train.stages import batch_loss
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, optimizer_step
 from tests.engine.engine_reference import STOP, VOCAB, engine_of, make_requests
 
 pytestmark = pytest.mark.sglang
@@ -84,7 +84,7 @@ def trained(model: Any, responses: list[Generation]) -> Any:
     one = responses[0].tokens
     batch = TrainBatch.of([(5, 6)], [one])
     batch = replace(batch, weights=batch.weights / len(one))
-    take_step(learner, batch, batch_loss, 1.0, "the step")
+    optimizer_step(learner, batch, batch_loss, 1.0, "the step")
     learner.weights()
     assert all(p.grad is None for p in moved.parameters())
     return moved
