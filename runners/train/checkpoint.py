@@ -1,4 +1,4 @@
-"""Load the model that is trained, and save the state of its training: one file, or one for each part and an index.
+"""Load the model that is trained, and save the state of its training: a file for each part, and an index.
 
 A state that some number of processes saved can be loaded by any other number, one included.
 """
@@ -29,7 +29,7 @@ from runners.train.ranks import Ranks
 from runners.train.sharding import Scorer, fill, local, read_local_rows, shard
 
 Row = dict[str, float]
-_WHOLE, _INDEX = "standing.safetensors", "shards.json"
+_INDEX = "shards.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +68,13 @@ def save_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> None:
-    """Save in `work` all that the next step depends on: one file where the model is not sharded, else one a part.
+    """Save in `work` all that the next step depends on: a file for each part of a sharded model, or one.
 
     A `teacher` that follows the policy is part of it. The files of a step are all written before the index names that
     step; the ones before are removed then.
     """
     tensors: dict[str, Tensor] = {**_changed(model, teacher)}
     tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
-    facts = {"rows": state.rows, "seconds": state.seconds}
-    if ranks.mesh is None:
-        work.mkdir(exist_ok=True)
-        save_tensors(work / _WHOLE, tensors, facts)
-        mark_kept(work, state.steps)
-        return
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
     part, parts = ranks.part
@@ -90,7 +84,7 @@ def save_state(
         save_tensors(folder / _file(part, parts), rows, {"rank": part, "world": parts})
     ranks.wait()
     if ranks.first:
-        index = {"folder": folder.name, "world": parts, **facts}
+        index = {"folder": folder.name, "world": parts, "rows": state.rows, "seconds": state.seconds}
         write_atomic(work / _INDEX, json.dumps(index).encode())
         mark_kept(work, state.steps)
         for old in work.glob("shards-*"):
@@ -109,18 +103,14 @@ def load_state(
 
     It has no steps where there is none. Raises E0939 where it cannot be read, as that of an older version.
     """
+    if not (work / _INDEX).is_file():
+        return TrainingState([], [])
     try:
-        facts: Mapping[str, Any] = {"rows": [], "seconds": []}
-        stored = Stored([work / _WHOLE]) if (work / _WHOLE).is_file() else None
-        if stored is not None:
-            facts = stored.facts
-        index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
-        if index is not None and (stored is None or len(facts["rows"]) <= len(index["rows"])):
-            facts, world = index, int(index["world"])
-            stored = Stored([work / index["folder"] / _file(rank, world) for rank in range(world)])
-        if stored is not None:
-            _restore(iter_local_shards(stored, model, ranks), model, optimizers, teacher)
-        rows, seconds = facts["rows"], facts["seconds"]
+        index = json.loads((work / _INDEX).read_text("utf-8"))
+        world, folder = int(index["world"]), work / index["folder"]
+        stored = Stored([folder / _file(rank, world) for rank in range(world)])
+        _restore(iter_local_shards(stored, model, ranks), model, optimizers, teacher)
+        rows, seconds = index["rows"], index["seconds"]
         assert isinstance(rows, list)
         assert isinstance(seconds, list)
         return TrainingState(rows, seconds)

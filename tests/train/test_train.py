@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import shutil
 import statistics
 import threading
 from collections import Counter
@@ -154,7 +155,8 @@ def test_a_stage_is_saved_as_time_passes(bench, monkeypatch, every):
     monkeypatch.setattr(module, "SAVE_SHARE", 0.0)
     with pytest.raises(Stopped):
         bench.train(ppo(save_every=every), f"timed_{every}", start="base", data="questions", stop_at=4)
-    assert load_file(bench.root / f"timed_{every}.work" / "standing.safetensors")
+    (saved,) = (bench.root / f"timed_{every}.work").glob("shards-*/0-of-1.safetensors")
+    assert load_file(saved)
     began = len(list((bench.root / f"timed_{every}.work" / "rollouts").iterdir()))
     assert began == 4
     same(
@@ -425,12 +427,18 @@ def test_divergence_leaves_the_last_saved_step(bench):
 def test_what_cannot_be_read_is_told_with_what_to_remove(bench, refusal):
     with pytest.raises(Stopped):
         bench.train(sft(save_every=1), "broken", start="base", data="traces", stop_at=3)
-    saved = bench.root / "broken.work" / "standing.safetensors"
+    (saved,) = (bench.root / "broken.work").glob("shards-*/0-of-1.safetensors")
     saved.write_bytes(saved.read_bytes()[:1000])
     with pytest.raises(Problem) as caught:
         bench.train(sft(save_every=1), "broken", start="base", data="traces")
     note = caught.value.diagnostics[0].notes[0]
     assert note
-    refusal("train/E0939.txt", caught.value, (note, "REASON"), (str(saved.parent), "WORK"), task="broken")
-    saved.unlink()
+    refusal(
+        "train/E0939.txt",
+        caught.value,
+        (note, "REASON"),
+        (str(bench.root / "broken.work"), "WORK"),
+        task="broken",
+    )
+    shutil.rmtree(bench.root / "broken.work")
     assert json.loads((bench.train(sft(), "broken", start="base", data="traces") / "train.json").read_text())
