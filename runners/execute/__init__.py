@@ -30,14 +30,17 @@ def execute(run: Execution) -> RunResults:
         if run.machine.local:
             return Local(run.emit)
         from runners.execute.cluster import RayCluster
+        from runners.execute.rehearsal import perform_and_note
 
-        cluster = RayCluster(run.machine.address, run.store.root.resolve(), run.emit)
-        if run.machine.notes is None:
-            return cluster
-        from runners.execute.rehearsal import Rehearsal
-
+        root, rehearses = run.store.root.resolve(), run.machine.notes is not None
         clusters = [task.cluster for task in run.graph.tasks if task.cluster is not None]
-        return Rehearsal(cluster, declared_nodes(clusters) if run.machine.declares else ())
+        return RayCluster(
+            run.machine.address,
+            root,
+            run.emit,
+            perform_and_note if rehearses else perform_order,
+            declared_nodes(clusters) if rehearses and run.machine.declares else (),
+        )
 
     here = gpus()
 

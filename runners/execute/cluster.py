@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import answers, ended_processes, import_ray, nodes, start_ray
 from runners.execute.perform import Order, Outcome, perform_order
-from runners.execute.placement import Bundle, bundles, cores_of, lacking, threads_beside
+from runners.execute.placement import RayNode, bundles, cores_of, lacking, threads_beside
 from runners.execute.probes import STORE, ask_nodes, diagnose
+from runners.execute.rehearsal import declare_node
 
 _PROGRESS_EVERY = 0.3
 _MEMORY = "it may need more memory than there is, and the system's log says so then"
@@ -30,32 +31,54 @@ _ABSENCE = 60.0
 _FAREWELL = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """An order that Ray has since the moment `sent`, and the placement group of its processes, if it has one."""
+
+    order: Order
+    group: Any
+    sent: float
+
+
 class RayCluster:
     """A backend whose orders are Ray tasks; results travel through the store, not through Ray.
 
     A task has one core, two if rollouts are made beside training on a processor, or one for each process that trains.
     """
 
-    def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:
-        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0963 or E0977 when nodes do not fit."""
+    def __init__(
+        self,
+        address: str | None,
+        store: Path,
+        emit: Callable[[Event], None],
+        perform: Callable[[Order], Outcome] = perform_order,
+        declared: Sequence[RayNode] = (),
+    ) -> None:
+        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0963 or E0977 when nodes do not fit.
+
+        `declared` nodes are added to the Ray of this machine.
+        """
         self.emit, self.store = emit, store
-        self.flying: dict[Any, Order] = {}
-        self.groups: dict[str, Any] = {}
+        self.flying: dict[Any, Flight] = {}
         self.looked = self.asked = 0.0
-        # When each order was handed to Ray.
-        self.sent: dict[str, float] = {}
-        ray = import_ray()
-        self.session = start_ray(address)
-        # Where the cluster's head listens, and when it was last there.
-        self.head = str(ray.get_runtime_context().gcs_address) if address else None
-        self.heard, self.ended = time.monotonic(), False
-        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.remotes = make_remotes(perform_order)
-        if address:
-            self._ask_nodes()
+        with start_ray(address) as session:
+            ray = import_ray()
+            # Where the cluster's head listens, and when it was last there.
+            self.head = str(ray.get_runtime_context().gcs_address) if address else None
+            self.heard, self.ended = time.monotonic(), False
+            self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            self.remotes = make_remotes(perform)
+            for node in declared:
+                declare_node(node, session)
+            if address:
+                self._require_nodes()
+            self.session = session.pop_all()
 
     def submit(self, order: Order) -> None:
         """Start the order as a Ray task, in the first of the bundles that its processes take."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
         self._require_ray(call=True)
         wanted = bundles(order.task.kind, order.resources)
         # Servers hold GPUs themselves; a process that trains or generates holds one.
@@ -66,28 +89,16 @@ class RayCluster:
             "num_gpus": 0 if serves or not wanted[0].gpus else 1,
             "name": order.task.id,
         }
+        group = None
         if len(wanted) > 1 or wanted[0].gpus > options["num_gpus"]:
-            options["scheduling_strategy"] = self._room(order, wanted)
+            # Taken at once: two orders that each wait for the other's room never end.
+            group = placement_group([bundle.as_ray() for bundle in wanted], strategy="PACK")
+            strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+            options["scheduling_strategy"] = strategy
         given = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
         remote = self.remotes[options["num_gpus"]].options(**options)
-        self.sent[order.key] = time.monotonic()
-        self.flying[remote.remote(replace(order, resources=given))] = order
-
-    def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
-        """Reserve room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
-        from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        group = placement_group([bundle.as_ray() for bundle in wanted], strategy="PACK")
-        self.groups[order.key] = group
-        return PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
-
-    def _give_room_back(self, order: Order) -> None:
-        group = self.groups.pop(order.key, None)
-        if group is not None:
-            from ray.util.placement_group import remove_placement_group
-
-            remove_placement_group(group)
+        ref = remote.remote(replace(order, resources=given))
+        self.flying[ref] = Flight(order, group, time.monotonic())
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Return the outcomes of the Ray tasks that ended; report the others' progress meanwhile. Raises E0962."""
@@ -99,10 +110,10 @@ class RayCluster:
         ended, _ = ray.wait(list(self.flying), num_returns=1, timeout=timeout)
         outcomes = []
         for ref in ended:
-            order = self.flying.pop(ref)
-            live_place(self.store, order.key).unlink(missing_ok=True)
-            outcomes.append((order.task.id, _outcome(ray, ref, order)))
-            self._give_room_back(order)
+            flight = self.flying.pop(ref)
+            live_place(self.store, flight.order.key).unlink(missing_ok=True)
+            outcomes.append((flight.order.task.id, _outcome(ray, ref, flight.order)))
+            _give_room_back(flight)
         self._tell_progress()
         return outcomes + self._refuse_without_nodes()
 
@@ -110,25 +121,25 @@ class RayCluster:
         """End orders that have not begun for long and that nodes have no room for: Ray would let them wait for ever."""
         now, refused = time.monotonic(), []
         waiting = [
-            (ref, order)
-            for ref, order in self.flying.items()
-            if now - self.sent[order.key] > _ABSENCE and not live_place(self.store, order.key).exists()
+            (ref, flight)
+            for ref, flight in self.flying.items()
+            if now - flight.sent > _ABSENCE and not live_place(self.store, flight.order.key).exists()
         ]
         if not waiting or now - self.asked < _PULSE:
             return []
         self.asked = now
         self._require_ray(call=True)
         there = nodes()
-        for ref, order in waiting:
-            wanted = bundles(order.task.kind, order.resources)
+        for ref, flight in waiting:
+            task = flight.order.task
+            wanted = bundles(task.kind, flight.order.resources)
             # One process on a processor may wait for whatever node comes.
             alone = len(wanted) == 1 and not wanted[0].gpus
-            lack = None if alone else lacking(wanted, there, order.task.id)
+            lack = None if alone else lacking(wanted, there, task.id)
             if lack is not None:
                 import_ray().cancel(ref, force=True)
-                del self.flying[ref]
-                self._give_room_back(order)
-                refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
+                _give_room_back(self.flying.pop(ref))
+                refused.append((task.id, Outcome("failed", diagnostics=(lack,))))
         return refused
 
     def stop(self) -> None:
@@ -139,14 +150,14 @@ class RayCluster:
                 ray.cancel(ref, force=True)
             if self.flying:
                 ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
-            for order in self.flying.values():
-                self._give_room_back(order)
+            for flight in self.flying.values():
+                _give_room_back(flight)
         self.session.close()
         store = Store(self.store)
-        for order in self.flying.values():
-            with store.lock(order.key) as locked:
+        for flight in self.flying.values():
+            with store.lock(flight.order.key) as locked:
                 if locked:
-                    store.tidy(order.key)
+                    store.tidy(flight.order.key)
         self.flying.clear()
 
     def _require_ray(self, call: bool = False) -> None:
@@ -179,19 +190,25 @@ class RayCluster:
         if now - self.looked < _PROGRESS_EVERY:
             return
         self.looked = now
-        for order in self.flying.values():
-            live = read_live(self.store, order.key)
+        for flight in self.flying.values():
+            live = read_live(self.store, flight.order.key)
             if live is not None and live.progress is not None:
-                self.emit(Event("progress", order.task.id, live.progress))
+                self.emit(Event("progress", flight.order.task.id, live.progress))
 
-    def _ask_nodes(self) -> None:
+    def _require_nodes(self) -> None:
         """Check that every node sees the store at the same path, can write there, and has this reodsl."""
         lacks = [
             each for each in diagnose(ask_nodes(self.store / "format", STORE)) if each.severity == "error"
         ]
         if lacks:
-            self.stop()
             raise Problem(*lacks)
+
+
+def _give_room_back(flight: Flight) -> None:
+    if flight.group is not None:
+        from ray.util.placement_group import remove_placement_group
+
+        remove_placement_group(flight.group)
 
 
 def make_remotes(perform: Callable[[Order], Outcome]) -> list[Any]:

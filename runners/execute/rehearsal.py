@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from reodsl.store.live import note
-from runners.execute.cluster import RayCluster, make_remotes
 from runners.execute.instance import import_ray
 from runners.execute.perform import Order, Outcome, perform_order
 from runners.execute.placement import RayNode, bundles
@@ -18,61 +17,29 @@ _SEEN = 60.0
 _OBJECT_STORE = 80 * 1024 * 1024
 
 
-class Rehearsal:
-    """A backend that hands all to a cluster."""
+def declare_node(node: RayNode, session: ExitStack) -> None:
+    """Add a node whose GPUs nobody has to the Ray that this process has started, until the session ends."""
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
 
-    def __init__(self, cluster: RayCluster, declared: Sequence[RayNode]) -> None:
-        """Declare nodes on this machine, beside the one that the cluster's own Ray has; none where it was joined."""
-        self.cluster, self.slots = cluster, cluster.slots
-        self.declared: list[Any] = []
-        self.cluster.remotes = make_remotes(perform_and_note)
-        try:
-            for node in declared:
-                self._declare(node)
-        except BaseException:
-            self.stop()
-            raise
-
-    def submit(self, order: Order) -> None:
-        """See `Backend.submit`."""
-        self.cluster.submit(order)
-
-    def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """See `Backend.wait`."""
-        return self.cluster.wait(timeout)
-
-    def stop(self) -> None:
-        """See `Backend.stop`."""
-        try:
-            self.cluster.stop()
-        finally:
-            for node in self.declared:
-                node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
-            self.declared = []
-
-    def _declare(self, node: RayNode) -> None:
-        """Add a node whose GPUs nobody has to the Ray that this process has started."""
-        from ray._private.node import Node
-        from ray._private.parameter import RayParams
-
-        parameters = RayParams(
-            gcs_address=import_ray().get_runtime_context().gcs_address,
-            num_cpus=int(node.cpus),
-            num_gpus=int(node.gpus),
-            node_name=node.name,
-            object_store_memory=_OBJECT_STORE,
-            min_worker_port=0,
-            max_worker_port=0,
-            include_log_monitor=False,  # type: ignore[arg-type]  # Ray has it as text, and reads a flag
-            dashboard_agent_listen_port=None,
-        )
-        made = Node(parameters, head=False)
-        self.declared.append(made)
-        until = time.monotonic() + _SEEN
-        while time.monotonic() < until:
-            if any(each["NodeID"] == made.node_id and each["Alive"] for each in import_ray().nodes()):
-                return
-            time.sleep(0.05)
+    parameters = RayParams(
+        gcs_address=import_ray().get_runtime_context().gcs_address,
+        num_cpus=int(node.cpus),
+        num_gpus=int(node.gpus),
+        node_name=node.name,
+        object_store_memory=_OBJECT_STORE,
+        min_worker_port=0,
+        max_worker_port=0,
+        include_log_monitor=False,  # type: ignore[arg-type]  # Ray has it as text, and reads a flag
+        dashboard_agent_listen_port=None,
+    )
+    made = Node(parameters, head=False)
+    session.callback(made.kill_all_processes, check_alive=False, allow_graceful=False, wait=True)
+    until = time.monotonic() + _SEEN
+    while time.monotonic() < until:
+        if any(each["NodeID"] == made.node_id and each["Alive"] for each in import_ray().nodes()):
+            return
+        time.sleep(0.05)
 
 
 def perform_and_note(order: Order) -> Outcome:

@@ -20,7 +20,7 @@ from runners.execute import Local, cluster
 from runners.execute.cluster import RayCluster
 from runners.execute.perform import Order, Outcome
 from runners.execute.placement import RayNode
-from runners.execute.rehearsal import Rehearsal, perform_and_note
+from runners.execute.rehearsal import perform_and_note
 from runners.execute.schedule import schedule
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -85,16 +85,11 @@ def test_what_was_kept_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     assert read_kept(tmp_path) == 0
 
 
-def test_a_rehearsal_notes_where_tasks_with_a_gpu_are_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rehearsal_notes_where_tasks_with_a_gpu_are_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The function of tasks with a GPU is another one of Ray's."""
-    place = RayCluster.__new__(RayCluster)
-    place.slots = 1
     ray = SimpleNamespace(remote=lambda **given: lambda perform: (perform, given["max_calls"]))
     monkeypatch.setattr(cluster, "import_ray", lambda: ray)
-    Rehearsal(place, ())
-    assert place.remotes == [(perform_and_note, 0), (perform_and_note, 1)]
+    assert cluster.make_remotes(perform_and_note) == [(perform_and_note, 0), (perform_and_note, 1)]
 
 
 def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,7 +103,7 @@ def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPat
     )  # fmt: skip
     place = RayCluster.__new__(RayCluster)
     place.store, place.head, place.looked, place.asked = tmp_path, None, 0.0, 0.0
-    place.flying, place.groups, place.sent = {"ref": order}, {}, {"0": time.monotonic()}
+    place.flying = {"ref": cluster.Flight(order, None, time.monotonic())}
     monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     monkeypatch.setattr(cluster, "nodes", lambda: there)
     monkeypatch.setattr(cluster, "_PULSE", 0.0)
