@@ -217,7 +217,8 @@ class ServerCache:
             self._servers = [KeptServer(settings, python, log, devices=devices) for log, devices in seats]
         for server, (log, _) in zip(self._servers, seats, strict=True):
             server.settings = replace(settings, context=self._context)
-            server.use_log(log)
+            # The log of its next start: what runs goes on with the one that it has, whoever removes that.
+            server.log = log
             server.give_back = partial(self._lent.discard, server)
         self._lent.update(self._servers)
         return list(self._servers)
@@ -252,7 +253,6 @@ class KeptServer(Server):
         """See `Host.start`. Raises what `Server.start` does."""
         if self.alive and self.address is not None:
             if self._takes_the_model(self.address):
-                self.note("a server that is there goes on with this task's model")
                 return self.address
             self.kill()
         return super().start()

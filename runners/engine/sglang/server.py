@@ -216,27 +216,10 @@ class Server(Host):
         """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
-    def said(self) -> list[str]:
-        """Return the last lines that it wrote."""
-        return last_lines(self._own_output(), self._begin)
-
     def _own_output(self) -> Path:
         """Return what it writes to, in whatever log of its, which may have been removed since."""
         output = self._output
         return self.log if output is None else Path(f"/proc/{os.getpid()}/fd/{output.fileno()}")
-
-    def use_log(self, log: Path) -> None:
-        """Let notes and output of the next start go to another log, which gets the process's last lines."""
-        said, self.log = self.said(), log
-        self._open_log()
-        if self._output is not None and not os.path.samestat(os.fstat(self._output.fileno()), log.stat()):
-            for line in said:
-                self.note(f"before: {line}")
-
-    def note(self, words: str) -> None:
-        """Add a line of ours to its log."""
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(f"[reodsl] {words}\n")
 
     def kill(self) -> None:
         """End the server and every process that it started, at once."""
@@ -253,7 +236,9 @@ class Server(Host):
 
     def _launch(self, address: Address, port: int) -> None:
         self.kill()
-        self._open_log()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        # SGLang writes its settings there, its key among them.
+        self.log.touch(mode=0o600)
         self._output = self.log.open("rb")
         self._begin = self.log.stat().st_size
         # Its sockets are files: short names, gone with it.
@@ -268,11 +253,6 @@ class Server(Host):
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
             self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def _open_log(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        # SGLang writes its settings there, its key among them.
-        self.log.touch(mode=0o600)
 
     def _healthy(self, address: Address) -> bool:
         """Wait until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""

@@ -17,6 +17,7 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.weights import _group
+from runners.machine.process import last_lines
 from runners.machine.rendezvous import GLOO, interface
 from tests.listening import LOOPBACK, heard
 
@@ -37,7 +38,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str | None) ->
     server._launch(Address("http://127.0.0.1:9", "key"), 9)
     try:
         while not told.exists():
-            assert server.alive, server.said()
+            assert server.alive, last_lines(server.log)
             time.sleep(0.02)
         environment: dict[str, str] = json.loads(told.read_text())
         folder = Path(urlsplit(environment[CHOSEN[0]]).path).parent
