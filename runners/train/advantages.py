@@ -103,7 +103,7 @@ def batch_normalised(
     return centred / np.sqrt((weight * centred**2).sum() / total)
 
 
-Own = Callable[[Sequence[Mapping[str, Any]]], list[list[list[float]]]]
+AdvantageFunction = Callable[[Sequence[Mapping[str, Any]]], list[list[list[float]]]]
 """A function of the user's: of each question's rewards and responses to advantages, [responses, sections]."""
 
 
@@ -113,7 +113,7 @@ def advantages_of(
     present: Bools,
     length: Floats,
     rule: Advantage,
-    own: Own | None = None,
+    own: AdvantageFunction | None = None,
     correct: Floats | None = None,
 ) -> tuple[Floats, Ints]:
     """Return each section's advantage before any normalisation over the batch, and how many tokens it has.

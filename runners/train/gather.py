@@ -22,7 +22,7 @@ from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import statistic, vectorise, vectorise_metrics
 from runners.train.advantages import (
-    Own,
+    AdvantageFunction,
     advantages_of,
     advantages_of_parts,
     normalised_parts,
@@ -91,7 +91,7 @@ class Round:
 
 
 def make_step(
-    sample: Callable[[int], GradedStep], method: Ppo, number: int, own: Own | None = None
+    sample: Callable[[int], GradedStep], method: Ppo, number: int, own: AdvantageFunction | None = None
 ) -> StepData:
     """Make step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
 
@@ -127,7 +127,7 @@ def make_step(
     return StepData(batch, metrics, pl.concat(tables), combine_rounds(seconds, tuple(seconds[0])))
 
 
-def score(graded: GradedStep, method: Ppo, own: Own | None = None) -> ScoredStep:
+def score(graded: GradedStep, method: Ppo, own: AdvantageFunction | None = None) -> ScoredStep:
     """Return the step with its rewards and advantages. Raises E0920 where a reward is not finite.
 
     A response at which a function of the user's fails is paid least: failing gains nothing, whatever the sign of its term.

@@ -48,7 +48,7 @@ from runners.rollout.questions import (
     repeated_rows,
     require_numbers,
 )
-from runners.train.advantages import TRIED, Own
+from runners.train.advantages import TRIED, AdvantageFunction
 from runners.train.batch import TrainBatch, spread_batch
 from runners.train.crew import Crew
 from runners.train.gather import StepData, make_step, rollouts_schema
@@ -284,7 +284,7 @@ class PpoStage(StageRunner):
         )
         require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, room)
 
-    def _open_functions(self) -> tuple[dict[str, OwnFunction], Own | None]:
+    def _open_functions(self) -> tuple[dict[str, OwnFunction], AdvantageFunction | None]:
         """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
 
         def open_one(python: Python, role: str, workers: int = 2) -> OwnFunction:

@@ -111,7 +111,7 @@ def _whole_segments(device: torch.device) -> Iterator[None]:
         torch._C._accelerator_setAllocatorSettings(settings)
 
 
-class _Ahead:
+class BucketPrefetcher:
     """Buckets, the next of which is put together while `bucket` is read; None after the last."""
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], size: int | None = None) -> None:
@@ -165,7 +165,7 @@ def send(
     All meet in a folder within `aside`, which the servers see. Each bucket is sent once. While it is on its way and read,
     the next one is put together. Raises what `Lines.ask` does, and ProcessDied where a bucket does not arrive.
     """
-    ahead, name = _Ahead(pieces), f"reodsl-{version}"
+    ahead, name = BucketPrefetcher(pieces), f"reodsl-{version}"
     assert ahead.bucket is not None
     backend = "nccl" if ahead.bucket.flat.is_cuda else "gloo"
     try:
@@ -297,7 +297,7 @@ def hand(
         if address is not None and place == 0:
             lines = session.enter_context(Lines([address]))
             session.enter_context(update_session(lines))
-        ahead, read = _Ahead(pieces, size), None
+        ahead, read = BucketPrefetcher(pieces, size), None
         while (bucket := ahead.bucket) is not None:
             # Until all have come here, servers may still read what this process handed out before.
             payloads = gather(packed_tensors(bucket) if address is not None else "")
