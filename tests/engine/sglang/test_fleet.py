@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from runners.engine.protocol import Limits, Request, TokenSampling
-from runners.engine.sglang import control
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Host
 from runners.engine.sglang.settings import Settings
@@ -113,7 +112,7 @@ def test_a_server_that_ends_ends_what_waits_for_it_with_the_end_of_its_log(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     """Also where nothing but its host knows: a connection to a node that is gone may stay open."""
-    monkeypatch.setattr(control, "LOOK", 0.01)
+    monkeypatch.setattr("runners.engine.remote.LOOK", 0.01)
     engine, (host,), servers = opened()
     servers.delay = 600.0
     host.alive = False
