@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from reodsl.graph.lower import lower
 from reodsl.graph.payload import engine_of, is_served, model_work
-from reodsl.graph.task import Graph, Kind, Task
+from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import anonymous, values_of
 from reodsl.ir.cluster import Cluster
@@ -111,7 +112,7 @@ class _Pricer:
         sizes: Mapping[str, Sizes],
     ) -> None:
         self.graph, self.history = graph, history
-        self.places: dict[Cluster | None, Devices | None] = {}
+        self.place = cache(devices_of)
         self.models = {
             canonical_json(anonymous(model_work(model, 0)["model"])): (
                 model,
@@ -125,12 +126,6 @@ class _Pricer:
         self.contents: dict[int, str] = {}
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
-    def place(self, cluster: Cluster | None) -> Devices | None:
-        """Return the devices of a cluster."""
-        if cluster not in self.places:
-            self.places[cluster] = devices_of(cluster)
-        return self.places[cluster]
-
     def task(self, task: Task) -> Price:
         model, sizes = self._model(task)
         devices = self.place(task.cluster)
@@ -141,17 +136,13 @@ class _Pricer:
         if devices is None:
             lacks = "the cluster does not describe its GPUs: give it `hardware`"
             return Price(devices=label_cluster(task.cluster), unpriced=lacks)
-        if sizes is None:
-            name = model.name if model is not None else "the model"
+        teacher = self.graph[task.inputs["teacher"]] if "teacher" in task.inputs else None
+        other, taught = self._model(teacher) if teacher is not None else (None, None)
+        if sizes is None or (teacher is not None and taught is None):
+            unknown, role = (model, "the model") if sizes is None else (other, "the teacher")
+            name = unknown.name if unknown is not None else role
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
-        taught = None
-        if "teacher" in task.inputs:
-            other, taught = self._model(self.graph[task.inputs["teacher"]])
-            if taught is None:
-                name = other.name if other is not None else "the teacher"
-                lacks = f"the sizes of {name} are not known: give it `dimensions`"
-                return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
         past = self.history.results.get(task.id) or self.history.rehearsed.get(task.id)
         if past is not None and not _ran_there(past, task, devices):
@@ -162,8 +153,9 @@ class _Pricer:
         if key not in self.estimates:
 
             def ask(payload: Mapping[str, Any], facts: Facts) -> Price:
-                chosen = _choose_devices(task.kind, devices)
-                return price_task(task.kind, payload, sizes, facts, chosen, words, taught)
+                # What trains nothing generates on all of them.
+                used = devices if task.kind == "train" else replace(devices, generating=devices.gpus)
+                return price_task(task.kind, payload, sizes, facts, used, words, taught)
 
             estimate = replace(ask(task.payload, facts), devices=devices.name, capacity=devices.memory)
             # A result of another version of reodsl may have settings that nobody reads any more.
@@ -266,11 +258,6 @@ def _correct(estimate: Price, past: Past, before: Price) -> Price:
         # The batch may have been a small one, so less than was priced tells nothing.
         peaks["trainer"] += max(0.0, past.peak - before.memory["trainer"])
     return replace(estimate, seconds=seconds, memory=peaks, sync=estimate.sync * factors.get("training", 1.0))
-
-
-def _choose_devices(kind: Kind, devices: Devices) -> Devices:
-    """Return the devices for a kind of task: one that trains nothing generates on all of them."""
-    return devices if kind == "train" else replace(devices, generating=devices.gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,8 +236,8 @@ def force(
     cached = load.responses / engines * (load.prompt + load.lengths.mean)
     fits = 1.0 if soon else min(1.0, cache_tokens(sizes, devices) / cached)
     kept = fits if hardware.prefix_cache else 0.0
-    again = (1 - kept) * sum(count * prefix for count, prefix in zip(counts, before, strict=True))
     attended = sum(count * prefix for count, prefix in zip(counts, before, strict=True))
+    again = (1 - kept) * attended
     squared = sum(count * prefix**2 for count, prefix in zip(counts, before, strict=True))
     read = sizes.forward_flops(answers * text + again, text * attended + (1 - kept) * squared / 2)
     prefill = read / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)

@@ -203,7 +203,6 @@ def _ppo(
     kept, squares = (1 + sum(cut)) / part, (1 + sum(share**2 for share in cut)) / part
     trained_length = lengths.mean * kept + solution * len(cut) / part
     rule = method.rollout.model_copy(update={"solution": None}) if cut else method.rollout
-    drawn_by = method.model_copy(update={"rollout": rule})
     gone_on = force(drawn_whole, [share * lengths.mean for share in cut], 0.0, solution, sizes, devices)
     steps = facts.steps or stage.steps
     cuts = cuts_of(method.reward, longest) if method.forcing is not None else ()
@@ -244,19 +243,19 @@ def _ppo(
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
-    generation = _generation(drawn_whole, drawn_by, drawn, sizes, devices) + drawn * gone_on.seconds
-    if times:
-        generation += times * _round(watched_load, rule, sizes, devices)
+    # A process that reads all answers may take longer than a round.
+    host = (
+        HOST_RATE["logprobs"] * drawn_whole.responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
+    )
+    generation = drawn * (max(host, _round(drawn_whole, rule, sizes, devices)) + gone_on.seconds)
+    generation += times * _round(watched_load, rule, sizes, devices) if times else 0.0
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
-    # Responses in phases are checked once all have ended.
-    soon = method.rollout.solution is None
+    forcing = drawn * forced.seconds
     seconds = {
         "start": devices.start,
         "generation": generation,
-        "forcing": drawn * forced.seconds,
-        "verification": _price_late_grading(checking, generation + drawn * forced.seconds, devices)
-        if soon
-        else checking,
+        "forcing": forcing,
+        "verification": _price_late_grading(checking, generation + forcing, method.rollout, devices),
         "training": steps
         * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices, exchange) + gathered)
         + drawn * _update(told[0] + told_by_other[0], told[1] + told_by_other[1], devices)
@@ -351,42 +350,23 @@ def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
     return monitor.questions * monitor.samples, math.ceil(steps / monitor.every)
 
 
-def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of all rounds, or of the process that reads all answers if that takes longer."""
-    host = HOST_RATE["logprobs"] * load.responses * load.lengths.mean if devices.unit == "gpu_hours" else 0.0
-    return drawn * max(host, _round(load, method.rollout, sizes, devices))
-
-
 def _round(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
     """Return the seconds of a round of whole responses, their tokens drawn as `rollout` says."""
-    drawing = drawing_seconds(load, _way(rollout), sizes, devices)
-    return (
-        generation_seconds(load, sizes, devices)
-        + drawing
-        + _end_thinking(load, rollout, sizes, devices).seconds
-    )
+    draw = "greedy" if rollout.temperature == 0.0 else "cut" if _crops(rollout) else "whole"
+    seconds = generation_seconds(load, sizes, devices) + drawing_seconds(load, draw, sizes, devices)
+    return seconds + _end_thinking(load, rollout, sizes, devices).seconds
 
 
 def _end_thinking(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
     """Return what it takes to let responses whose thinking is ended go on: they are asked for anew, and read again."""
     if rollout.solution is None:
         return ForcedRound(0.0, 0.0, 0.0, 0.0)
-    return force(load, (rollout.max_tokens - rollout.solution,), 0.0, 0, sizes, _without_cache(devices))
-
-
-def _way(rollout: Sampling) -> str:
-    """Return how tokens are drawn, by the names of `DRAWN`."""
-    if rollout.temperature == 0.0:
-        return "greedy"
-    return "cut" if _crops(rollout) else "whole"
+    uncached = replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
+    return force(load, (rollout.max_tokens - rollout.solution,), 0.0, 0, sizes, uncached)
 
 
 def _crops(rollout: Sampling) -> bool:
     return rollout.top_p < 1.0 or rollout.top_k > 0
-
-
-def _without_cache(devices: Devices) -> Devices:
-    return replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
 
 
 def _draws(method: Ppo, facts: Facts) -> float:
@@ -451,8 +431,7 @@ def _responses(
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     generation = max(host, _round(load, rollout, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
-    if rollout.solution is None:
-        checking = _price_late_grading(checking, generation + forced.seconds, devices)
+    checking = _price_late_grading(checking, generation + forced.seconds, rollout, devices)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -524,9 +503,10 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
     return sizes.parameters * devices.width / min(rate, devices.hardware.interconnect / 2)
 
 
-def _price_late_grading(checking: float, making: float, devices: Devices) -> float:
-    """Return the seconds of grading that generation does not hide."""
-    return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
+def _price_late_grading(checking: float, making: float, rollout: Sampling, devices: Devices) -> float:
+    """Return the seconds of grading that generation does not hide: all, if responses in phases are checked at the end."""
+    hidden = rollout.solution is None and devices.unit == "gpu_hours"
+    return max(0.0, checking - making) if hidden else checking
 
 
 def bound_check_seconds(verifier: Comparison, answers: float) -> float:
