@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli.options import Place, frontier_of, name_place, token_count, token_grid
 from reodsl.cli.output import file_to_write, lay_columns, print_json
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
 from reodsl.numbers.curves import (
@@ -32,7 +32,6 @@ from reodsl.numbers.responses import (
     read_responses,
     score_responses,
 )
-from reodsl.report.formats import plural
 from reodsl.store.files import storing, write_atomic
 
 _TITLES = {

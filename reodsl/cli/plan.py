@@ -12,6 +12,7 @@ import click
 from reodsl.cli.options import complete_files, complete_tasks, spec_options
 from reodsl.cli.output import print_json, show, terminal_columns
 from reodsl.cli.place import prepare, wrong_files
+from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
 from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
@@ -240,4 +241,4 @@ def accept_command(
         click.echo(f"  {change}")
     work = [item for item in ready.plan().items if item.verdict != "reuse"]
     count = len(work)
-    click.echo(f"{count} task{'' if count == 1 else 's'} left to run" if count else "Nothing is left to run.")
+    click.echo(f"{plural(count, 'task')} left to run" if count else "Nothing is left to run.")

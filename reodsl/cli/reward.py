@@ -25,14 +25,14 @@ from reodsl.cli.options import (
     set_option,
 )
 from reodsl.cli.output import has_error, lay_columns, print_json, show
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import plural, problem
 from reodsl.ir.expression import STEP
 from reodsl.ir.reward import Reward, Track, Tried
 from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text, weight_text
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.plan.registry import load_registry
-from reodsl.report.formats import finite, plural
+from reodsl.report.formats import finite
 
 
 @click.command(

@@ -22,12 +22,11 @@ from reodsl.cli.options import (
 )
 from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
 from reodsl.cli.place import prepare
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import to_json, visible
 from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
 from reodsl.plan.registry import load_registry
 from reodsl.plan.verdict import Ready
-from reodsl.report.formats import plural
 from reodsl.store.runs import pick, records
 
 if TYPE_CHECKING:

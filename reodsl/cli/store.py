@@ -13,9 +13,9 @@ from humanize import naturalsize
 
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
+from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
 from reodsl.plan.render import ago
-from reodsl.report.formats import plural
 from reodsl.store.layout import models
 from reodsl.store.runs import RunRecord, alive, began, find_repeated, pick, records, select
 from reodsl.store.store import Store, acceptances

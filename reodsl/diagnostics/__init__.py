@@ -12,6 +12,7 @@ from reodsl.diagnostics.model import (
     listed,
     misread,
     note,
+    plural,
     problem,
     warning,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "listed",
     "misread",
     "note",
+    "plural",
     "problem",
     "warning",
 ]

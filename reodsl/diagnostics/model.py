@@ -162,6 +162,11 @@ def listed(names: Sequence[str], most: int, joint: str = ", ", total: int | None
     return joint.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
+def plural(count: int, noun: str) -> str:
+    """Return `1 seed`, `3 seeds`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def fold(line: str, columns: int) -> list[str]:
     """Return a line as several of at most so many columns, the later ones further in; no word is broken."""
     if len(line) <= columns:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from reodsl.diagnostics import plural
+
 REWARD = "reward"
 """The beginning of a reason for which a response was not paid; others begin with what stopped the verifier."""
 COUNTS = {
@@ -86,7 +88,7 @@ def say_reasons(reasons: Sequence[tuple[str, int]], most: int) -> list[str]:
     """Return the commonest reasons with how often each was met, and how often there was another one."""
     more = sum(count for _, count in reasons[most:])
     shown = [*reasons[:most], *([("other reasons", more)] if more else [])]
-    return [f"{count:,} time{'' if count == 1 else 's'}: {why}" for why, count in shown]
+    return [f"{plural(count, 'time')}: {why}" for why, count in shown]
 
 
 def _cause(why: str) -> str:
@@ -104,7 +106,7 @@ def say_failed(counts: Mapping[str, float]) -> str:
     for name, what in COUNTS.items():
         count = int(counts.get(name) or 0)
         noun = "response" if name == "reward_failures" else "answer"
-        words += [f"{count:,} {noun}{'' if count == 1 else 's'} {what}"] if count else []
+        words += [f"{plural(count, noun)} {what}"] if count else []
     return " and ".join(words)
 
 

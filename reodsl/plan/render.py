@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from reodsl.diagnostics import fold, listed
+from reodsl.diagnostics import fold, listed, plural
 from reodsl.diagnostics.render import code, document, table, visible
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
@@ -199,7 +199,7 @@ def _beneath(
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:
         lines.append(
-            f"    {hidden} {_plural('task', hidden)} unchanged (--all shows {'it' if hidden == 1 else 'them'})"
+            f"    {plural(hidden, 'task')} unchanged (--all shows {'it' if hidden == 1 else 'them'})"
         )
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
@@ -255,7 +255,7 @@ def ago(moment: str, now: datetime) -> str:
     for name, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             count = int(seconds // size)
-            return f"{count} {_plural(name, count)} ago"
+            return f"{plural(count, name)} ago"
     return "just now"
 
 
@@ -289,7 +289,7 @@ def _counts(plan: Plan) -> tuple[str, str]:
     """Return the study's name, and how many arms, frontiers and seeds it has."""
     study = plan.spec.study
     counts = [(len(study.arms), "arm"), (len(study.frontiers), "frontier"), (len(study.seeds), "seed")]
-    return study.name, ", ".join(f"{count} {_plural(name, count)}" for count, name in counts if count)
+    return study.name, ", ".join(plural(count, name) for count, name in counts if count)
 
 
 def _head(plan: Plan, width: int) -> str:
@@ -360,7 +360,3 @@ def _below(item: Item) -> tuple[str, ...]:
 def place(origin: Origin) -> str:
     """Format a place: `specs/quickstart.reo:16`, or the option of the command line."""
     return origin.path if origin.path.startswith("--") else f"{origin.path}:{origin.line}"
-
-
-def _plural(name: str, count: int) -> str:
-    return name if count == 1 else name + "s"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from humanize import naturalsize
 
-from reodsl.diagnostics import Diagnostic, error, listed
+from reodsl.diagnostics import Diagnostic, error, listed, plural
 from reodsl.ir import Origin, Spec
 from reodsl.price.prices import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, add_prices
@@ -160,7 +160,7 @@ def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
     if elapsed is None:
         return []
     what = "core" if prices.unit == "seconds" else "GPU"
-    many = f"{elapsed.devices} {what}{'' if elapsed.devices == 1 else 's'}"
+    many = plural(elapsed.devices, what)
     took, least = duration(elapsed.seconds), duration(elapsed.longest)
     more = (
         "more would not make it faster"

@@ -63,11 +63,6 @@ def spread(sd: float | None, digits: int = 1) -> str:
     return "" if sd is None else f"±{number(sd, digits)}"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 seed`, `3 seeds`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def finite(value: Any) -> Any:
     """Return data as JSON can hold it: numbers that are not finite become null."""
     if isinstance(value, float):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reodsl.diagnostics import plural
 from reodsl.ir.study import Score, Study
 from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import formats
@@ -14,7 +15,7 @@ def intervals(study: Study, seeds: int) -> str:
         return "± is one standard deviation over seeds." if seeds > 1 else ""
     level = f"Brackets: {100 * score.confidence:g}% intervals over "
     if seeds > 1:
-        level += f"{formats.plural(seeds, 'seed')} and questions."
+        level += f"{plural(seeds, 'seed')} and questions."
     else:
         level += "questions. With one seed they do not cover differences between training runs."
     if score.relative_to is None:

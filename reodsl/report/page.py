@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import listed
+from reodsl.diagnostics import listed, plural
 from reodsl.ir.study import Table
 from reodsl.numbers.unsettled import (
     COUNTS,
@@ -26,7 +26,6 @@ from reodsl.report import (
     drawing,
     examples,
     figures,
-    formats,
     gap,
     main_table,
     notes,
@@ -303,7 +302,7 @@ def _subset_words(subset: Subset) -> str:
 def spread_note(material: Material) -> str:
     """Explain the small numbers: over several seeds, or within one."""
     seeds = max(1, len(material.seeds))
-    means = f"Means over {formats.plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
+    means = f"Means over {plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
     return (means + notes.intervals(material.study, seeds)).strip()
 
 

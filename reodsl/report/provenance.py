@@ -7,6 +7,7 @@ import platform
 import shlex
 from collections.abc import Mapping
 
+from reodsl.diagnostics import plural
 from reodsl.graph.lower import lower
 from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
@@ -162,6 +163,6 @@ def list_artifacts(material: Material) -> Markup:
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
     return tag(
         "details",
-        tag("summary", f"{formats.plural(len(rows), 'result')} behind this report"),
+        tag("summary", f"{plural(len(rows), 'result')} behind this report"),
         data_table(head, rows),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, plural
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Chart
 from reodsl.ir.training import Ppo
@@ -148,7 +148,7 @@ def _splits(row: ArmSplits) -> Markup:
         places = [(f"{budget:,}", name) for budget, name in zip(quartiles, names, strict=False)]
         dropped = f", {row.unsolved:,} dropped" if row.unsolved else ""
         unmet = f", {row.unmet:,} without rollouts" if row.unmet else ""
-        places.append((f"{row.l_max:,}", f"{formats.plural(len(row.questions), 'question')}{dropped}{unmet}"))
+        places.append((f"{row.l_max:,}", f"{plural(len(row.questions), 'question')}{dropped}{unmet}"))
     last = len(places) - 1
     return tag(
         "ul",

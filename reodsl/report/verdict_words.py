@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import plural
 from reodsl.numbers.verdict import VERDICT, PairDifference, StudyVerdict, to_json
 from reodsl.report import formats
 from reodsl.store.files import LARGEST_RECORD, read_plain
@@ -168,7 +169,7 @@ def _rests(verdict: StudyVerdict) -> str:
 
 
 def _questions(verdict: StudyVerdict) -> str:
-    return formats.plural(verdict.questions, "question")
+    return plural(verdict.questions, "question")
 
 
 def format_margin(pair: PairDifference) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reodsl.diagnostics import plural
 from reodsl.report import formats
 from reodsl.report.markup import Markup, escape, json_block, render, tag
 
@@ -37,8 +38,8 @@ def test_shares_print_as_the_papers_percentages() -> None:
     assert formats.percent(0.4205) == "42.0"
     assert formats.interval(0.9, 1.44) == "[0.9, 1.4]"
     assert formats.interval(None, 1.0) == ""
-    assert formats.plural(1, "seed") == "1 seed"
-    assert formats.plural(3000, "draw") == "3,000 draws"
+    assert plural(1, "seed") == "1 seed"
+    assert plural(3000, "draw") == "3,000 draws"
 
 
 def test_only_markup_is_not_escaped() -> None:

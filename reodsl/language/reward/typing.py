@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NoReturn, TypeAlias
 
-from reodsl.diagnostics.model import Edit, Label, Span, listed
+from reodsl.diagnostics.model import Edit, Label, Span, listed, plural
 from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
     READINGS,
@@ -382,7 +382,7 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
         fail(
             body,
             "E0310",
-            f"`{function.name}` takes {count} argument{'' if count == 1 else 's'}",
+            f"`{function.name}` takes {plural(count, 'argument')}",
             expr,
             f"write `{written}`",
         )
