@@ -44,8 +44,8 @@ def data_work(data: Data) -> Work:
     verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
     grading = Grading()
     if any(isinstance(each, (File, HubData)) for each in data.sources):
-        # Limits are of programs, and what a function says of an answer is its own.
-        kind: Comparison = "exact" if isinstance(verifier, Python) else "math"
+        # Limits are of programs. A function and `exact` take any text, and no parser has to read it.
+        kind: Comparison = "exact" if isinstance(verifier, Python) or verifier == "exact" else "math"
         if isinstance(verifier, Tests):
             kind = Tests()
         marks = tuple(each for each in data.answer if isinstance(each, After))

@@ -55,8 +55,9 @@ BUT = {
             "Regex.pattern",
         )
     },
-    # What reads a file's texts looks for the marks as well.
+    # What reads a file's texts looks for the marks as well, and asks of `math` alone that they are answers.
     "held After.marker": "data sample evaluate",
+    "held Data.verifier": "data sample evaluate",
     "data Chance.of": "train",
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},

@@ -117,6 +117,8 @@ def test_a_plan_reads_python_beside_the_spec(capsys: pytest.CaptureFixture[str])
     [
         ("The least of all sides is the height of what was drawn above it.", "", True),
         ("The least of all sides is the height of what was drawn above it.", 'verifier = python("c.py:check")', False),
+        ("The least of all sides is the height of what was drawn above it.", "verifier = exact", False),
+        ("The least of all sides is the height of what was drawn above it.", "verifier = math", True),
         ("First add the two numbers as they were. The answer is 5", "", True),
         ("First add the two numbers as they were. The answer is 5", 'answer = after("The answer is")', False),
         ("assert f(1) == 2", "verifier = tests()", False),
