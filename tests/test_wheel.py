@@ -232,7 +232,7 @@ def test_without_an_extra_the_command_says_how_to_get_it(
     (tmp_path / "tiny.reo").write_text(SPEC)
     done = alone(bare, tmp_path, "run", "tiny.reo")
     assert done.returncode == 1
-    assert b"error[E0972]: polars, ray, torch and transformers are not installed" in done.stderr
+    assert b"error[E0121]: polars, ray, torch and transformers are not installed" in done.stderr
     assert b"pip install 'reodsl[run]'" in done.stderr
     assert not (tmp_path / ".reodsl").exists()
     code = "import reodsl; reodsl.load('tiny.reo').run(quiet=True)"

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+from reodsl.diagnostics.dropped import MERGED
+
 MOVED = {
     "CLUSTERS.md#slurm-and-kuberay": "CLUSTERS.md#slurm-and-kubernetes",
     "COOKBOOK.md#1-try-another-value-once": "COOKBOOK.md#change-one-setting-for-one-run",
@@ -81,11 +83,13 @@ def redirects() -> str:
 
 
 def write_moved_pages(html: Path) -> None:
-    """Write a page for each that moved, which leads on with and without a script."""
-    for old in GONE:
-        now = MOVED[old].replace(".md", ".html")
+    """Write a page for each that moved, or whose code is a part of another, which leads on with and without a script."""
+    pages = {old: MOVED[old] for old in GONE}
+    pages |= {f"diagnostics/{old}.md": f"{code}.md" for old, code in MERGED.items()}
+    for old, page in pages.items():
+        now = page.replace(".md", ".html")
         html.joinpath(old.replace(".md", ".html")).write_text(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Moved</title>'
-            f'<script src="moved.js"></script><meta http-equiv="refresh" content="0; url={now}">'
+            f'<script src="{"../" * old.count("/")}moved.js"></script><meta http-equiv="refresh" content="0; url={now}">'
             f'<p>This page has moved: <a href="{now}">{now}</a>.</p></html>\n'
         )

@@ -81,7 +81,7 @@ def doctor_command(
 
 
 def _probe(store: Path, address: str | None, as_json: bool) -> None:
-    """Print what nodes have and lack. Raises E0962 and E0964, and SystemExit where they lack something."""
+    """Print what nodes have and lack. Raises E0121 and E0962, and SystemExit where they lack something."""
     look = load_registry().probe
     found = look(store, address) if look is not None else {}
     if as_json:

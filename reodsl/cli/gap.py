@@ -209,7 +209,7 @@ def frontier_command(
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
-            "E0116",
+            "E0114",
             f"there is no model {unknown[0]!r}",
             notes=[f"there is {', '.join(models)}"],
             help="name one of these",
@@ -261,7 +261,7 @@ def _json_file(path: Path) -> Path:
 def _models(
     files: tuple[Path, ...], stop: int | None, of: tuple[str, ...]
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
-    """Read the models of curve files by name, with the base models that these name. Raises E0115 for one in two files."""
+    """Read the models of curve files by name, with the base models that these name. Raises E0114 for one in two files."""
     models: dict[str, Curves] = {}
     bases: dict[str, tuple[str, ...]] = {}
     for path in files:
@@ -276,7 +276,7 @@ def _models(
         for name, curves in curves_of.items():
             if name in models:
                 raise problem(
-                    "E0115",
+                    "E0114",
                     f"the model {name!r} is in more than one file",
                     where=str(path),
                     help="give each model once",
@@ -310,7 +310,7 @@ def score_table(
 
     if of and frontier is not None:
         raise problem(
-            "E0116",
+            "E0114",
             "the frontier is named twice, by `--frontier` and by `--of`",
             help="take one: a file or a published one, or the best of models in this table",
         )
@@ -469,10 +469,10 @@ def _facts(row: Scored) -> dict[str, Any]:
 
 
 def require_frontier(path: Path, frontier: str | None, of: Sequence[str], picture: Path | None) -> str:
-    """Return the frontier that curves are scored against. Raises E0116 without one, and for what takes responses."""
+    """Return the frontier that curves are scored against. Raises E0114 without one, and for what takes responses."""
     if frontier is None or of or picture is not None:
         raise problem(
-            "E0116",
+            "E0114",
             "`--of` and `--picture` take a table of responses, and these are curves"
             if of or picture
             else "curves are scored against a frontier, and none is named",

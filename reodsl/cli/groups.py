@@ -84,7 +84,7 @@ class Asked:
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
-    """Return the group of `--length 10,20 --correct yes,no`. Raises E0124, and E0117 where a length is no number."""
+    """Return the group of `--length 10,20 --correct yes,no`. Raises E0123, and E0114 where a length is no number."""
     if length is None or correct is None:
         absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
         raise _refuse(
@@ -101,7 +101,7 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
 
 
 def read_file(path: Path) -> GroupFile:
-    """Return the group of a JSON file. Raises E0124 with every mistake in it."""
+    """Return the group of a JSON file. Raises E0123 with every mistake in it."""
     try:
         return _parse(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError, RecursionError) as fault:
@@ -114,12 +114,12 @@ def _parse(data: object, where: str) -> GroupFile:
     except ValidationError as wrong:
         faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg'].lower()}" for each in wrong.errors()]
         raise problem(
-            "E0124", "this is not a group of responses", where=where, notes=faults[:6], help="mend these"
+            "E0123", "this is not a group of responses", where=where, notes=faults[:6], help="mend these"
         ) from None
 
 
 def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
-    """Return the group that a file or options describe, with the numbers of `--given`. Raises E0124."""
+    """Return the group that a file or options describe, with the numbers of `--given`. Raises E0123."""
     missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
     numbers, tracks = _numbers(reward, given, len(file.responses))
 
@@ -139,7 +139,7 @@ def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
 def list_places(reward: Reward, asked: Asked) -> list[tuple[int, ...]]:
     """Return the splits of each response in tokens: given ones, else the reward's own; none if the reward has none.
 
-    Where splits are `reached`, they are those below the response's end, and its end. Raises E0124 for splits in vain.
+    Where splits are `reached`, they are those below the response's end, and its end. Raises E0123 for splits in vain.
     """
     split = reward.splits
     if split is None:
@@ -154,7 +154,7 @@ def list_places(reward: Reward, asked: Asked) -> list[tuple[int, ...]]:
 
 
 def check_inputs(reward: Reward, asked: Asked) -> None:
-    """Raise E0124 with everything that the reward reads, or has asked for, and the group lacks."""
+    """Raise E0123 with everything that the reward reads, or has asked for, and the group lacks."""
     group = asked.group
     # A track whose value is given looks at nothing.
     looks = reward.model_copy(
@@ -281,4 +281,4 @@ def _number(text: str) -> float:
 
 
 def _refuse(message: str, help: str | None, where: str | None = None) -> Problem:
-    return problem("E0124", message, where=where, help=help)
+    return problem("E0123", message, where=where, help=help)

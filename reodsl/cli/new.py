@@ -141,11 +141,11 @@ def _list(as_json: bool) -> None:
 
 
 def _write(path: Path, text: str, is_spec: bool) -> None:
-    """Write a new file, and its folder. Raises `Problem` E0120 if it exists, E0118 if it cannot be written."""
+    """Write a new file, and its folder. Raises `Problem` E0118 if it exists or cannot be written."""
     if is_spec and path.suffix != ".reo":
         nameless = path.name.strip(".") in ("", "reo")
         raise problem(
-            "E0120",
+            "E0118",
             "a spec's name ends in .reo",
             where=str(path),
             help=f"write `{'mine.reo' if nameless else path.with_suffix('.reo')}`",
@@ -157,7 +157,7 @@ def _write(path: Path, text: str, is_spec: bool) -> None:
             out.write(text)
     except FileExistsError:
         raise problem(
-            "E0120",
+            "E0118",
             "this file is there already, and is left as it is",
             where=str(path),
             help="name another file, or move that one away",

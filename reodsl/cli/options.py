@@ -146,7 +146,7 @@ def token_count(option: str, text: str) -> int:
     digits = text if factor == 1 else text[:-1]
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise problem(
-            "E0117",
+            "E0114",
             f"{option} {text!r} is not a number of tokens",
             help=f"write a whole number, as in `{option} 16K`",
         )

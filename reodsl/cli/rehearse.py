@@ -115,7 +115,7 @@ def rehearse_command(
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     registry = load_registry()
     if registry.stand_ins is None:
-        raise problem("E0964", "these runners know nothing of rehearsals", help="take those of reodsl")
+        raise problem("E0121", "these runners know nothing of rehearsals", help="take those of reodsl")
     declared = bool(address) and not real
     if declared and ready.spec.study.cluster is None:
         raise problem(

@@ -85,7 +85,7 @@ def reward_command(
     """
     if file is not None and (length or correct):
         raise problem(
-            "E0124",
+            "E0123",
             "--length and --correct and --group give two groups of responses",
             help="give one of them",
         )
@@ -100,7 +100,7 @@ def reward_command(
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
-            "E0964", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
+            "E0121", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
         )
     tried = try_reward(chosen.reward, chosen.advantage, asked.group, places)
     # It knows by now at which cuts the reward wants answers.

@@ -268,14 +268,14 @@ def import_command(
         named[starts[number] : stop] = [model] * (stop - starts[number])
     if len(models) > 1 and (ctx.obj[-1] < len(files) or len({*starts}) <= len(models)):
         raise problem(
-            "E0116",
+            "E0114",
             f"{len(models)} models are named, and not each has files before it",
             help="write the files of a model and then its name: `a.jsonl --model a b.jsonl --model b`",
         )
     paths = assignments("--column", columns)
     for name in paths:
         if name not in COLUMNS:
-            raise problem("E0116", f"there is no column `{name}`", help=f"name one of {', '.join(COLUMNS)}")
+            raise problem("E0114", f"there is no column `{name}`", help=f"name one of {', '.join(COLUMNS)}")
     if out.suffix.lower() != ".parquet":
         raise problem(
             "E0118",
@@ -288,7 +288,7 @@ def import_command(
     bring = load_registry().import_results
     if bring is None:
         raise problem(
-            "E0964", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
+            "E0121", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
         )
     given = tuple(zip(files, named, strict=True))
     found = bring(

@@ -21,6 +21,7 @@ from reodsl.cli.options import (
 )
 from reodsl.cli.output import has_error, print_json, print_text, show, terminal_columns
 from reodsl.diagnostics import Diagnostic, listed, problem
+from reodsl.diagnostics.dropped import MERGED, SINCE
 from reodsl.diagnostics.render import codes, lay_page, page
 from reodsl.graph.task import Graph
 from reodsl.store.files import replacing
@@ -88,7 +89,7 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
     from reodsl.syntax.formatter import format_source
 
     if "-" in paths and len(paths) > 1:
-        raise problem("E0111", "`-` stands alone", help="write `reodsl fmt -`, or name files only")
+        raise problem("E0114", "`-` stands alone", help="write `reodsl fmt -`, or name files only")
     changed: list[str] = []
     broken = False
     for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
@@ -128,7 +129,7 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
             inside = sorted(each for each in path.rglob("*.reo") if each.is_file())
             if not inside:
                 raise problem(
-                    "E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs"
+                    "E0101", "no .reo file in this folder", where=name, help="name a folder that holds specs"
                 )
             files.update(dict.fromkeys(inside))
         else:
@@ -145,7 +146,7 @@ def replace(path: Path, text: str) -> None:
             aside.chmod(path.stat().st_mode & 0o777)
     except OSError as cause:
         raise problem(
-            "E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
+            "E0118", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
         ) from cause
 
 
@@ -279,13 +280,14 @@ def explain_command(code: str | None, as_json: bool) -> None:
         else:
             print_text("\n".join(f"{each}  {title}" for each, title in listing))
         return
-    wanted = code.upper()
+    asked = code.upper()
+    wanted = MERGED.get(asked, asked)
     if wanted not in codes():
         number = wanted.lstrip("EWN").rjust(4, "0")
         meant = [each for each in codes() if each[1:] == number]
         near = [each for each in codes() if each[:3] == wanted[:3]]
         raise problem(
-            "E0110",
+            "E0114",
             f"there is no diagnostic {code!r}",
             notes=[f"those that begin alike: {', '.join(near)}"] if near else [],
             help=f"did you mean {' or '.join(f'`{each}`' for each in meant)}?"
@@ -293,6 +295,8 @@ def explain_command(code: str | None, as_json: bool) -> None:
             else "write `reodsl explain` to see all of them",
         )
     text = page(wanted)
+    if wanted != asked and not as_json:
+        click.echo(f"{asked} is a part of {wanted} since {SINCE}.\n")
     if as_json:
         print_json({"code": wanted, "title": text.splitlines()[0].removeprefix("# "), "text": text})
     else:

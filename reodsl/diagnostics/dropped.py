@@ -1,4 +1,4 @@
-"""Names that reodsl had once, and what serves instead: each is refused by E0299, which reads this one table."""
+"""Names that reodsl had once, and what serves instead (E0299), and codes that are parts of others now."""
 
 from __future__ import annotations
 
@@ -50,6 +50,25 @@ DROPPED = MappingProxyType(
     }
 )
 """The help for each name: a command, an option behind its command, a name of a spec, or a call's argument in the call."""
+
+_PARTS = """
+E0101 E0102 E0103 E0104 E0105 E0106 E0107 E0108 E0112
+E0114 E0110 E0111 E0115 E0116 E0117 E0428 E0983
+E0118 E0113 E0120
+E0121 E0964 E0972 E0984
+E0123 E0124
+E0131 E0132
+E0136 E0137
+E0201 E0213
+E0204 E0205
+E0211 E0210
+E0314 E0315
+"""
+
+MERGED = MappingProxyType(
+    {old: code for code, *earlier in map(str.split, _PARTS.strip().split("\n")) for old in earlier}
+)
+"""The code that has the messages of each earlier code."""
 
 
 def refuse_dropped(name: str, span: Span | None = None) -> Diagnostic | None:

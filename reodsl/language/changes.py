@@ -43,7 +43,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
         place = f"--set {name}"
         if name not in params:
             ctx.error(
-                "E0210",
+                "E0211",
                 f"there is no param `{name}`",
                 where=place,
                 help=_find_elsewhere(ctx, main, name)

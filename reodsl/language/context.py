@@ -22,12 +22,11 @@ MOST_PLACES = 4
 """Places at which a missing name is shown."""
 _NAMED = re.compile("`([^`]+)`")
 _IMPORT = re.compile(r"import (?:it|them): `from (\S+) import ([\w, ]+)`")
-NAMES = frozenset({"E0201", "E0213"})
 VALUES = frozenset({"E0301", "E0302", "E0303"})
 AT_ONE_PLACE = frozenset({"E0309", "E0501"})
 """Errors of which a place has one, that which says most."""
 FOLLOWING = frozenset(
-    {"E0201", "E0212", "E0213", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
+    {"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
 )
 """Findings that may only be there because a syntax error took something out of the file."""
 
@@ -46,11 +45,17 @@ def _join(told: Diagnostic, other: Diagnostic) -> Diagnostic | None:
     if first.span == at.span and told.code in AT_ONE_PLACE:
         return max(told, other, key=lambda each: (len(each.labels), len(each.message), each.message))
     known, more = (_IMPORT.fullmatch(each.help or "") for each in (told, other))
-    if told.code in NAMES and known and more and known[1] == more[1] and more[2] not in known[2].split(", "):
+    if (
+        told.code == "E0201"
+        and known
+        and more
+        and known[1] == more[1]
+        and more[2] not in known[2].split(", ")
+    ):
         names = f"{known[2]}, {more[2]}"
         message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
         told = replace(told, message=message, help=f"import them: `from {known[1]} import {names}`")
-    elif told.code in (*NAMES, "E0209", "E0216"):
+    elif told.code in ("E0201", "E0209", "E0216"):
         # A name that is missing is missing wherever it stands.
         if told.message != other.message and not (known and more and known[1] == more[1]):
             return None

@@ -401,7 +401,7 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
         ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
     if name not in loaded.items:
         helps = suggest(name, loaded.items, "it has")
-        ctx.fail("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+        ctx.fail("E0204", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
     return move_to_use(ctx.declared(loaded, loaded.items[name]), name, expr.span)
 
 
@@ -581,7 +581,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         ctx.refuse(gone)
     known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
     ctx.fail(
-        "E0213",
+        "E0201",
         f"there is no function `{name}`",
         expr.function.span,
         "unknown",
@@ -800,7 +800,7 @@ def read_type(ctx: Context, written: tree.TypeExpr) -> Type:
         return A((name,))
     known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
     ctx.fail(
-        "E0315",
+        "E0314",
         f"there is no type `{name}`",
         written.span,
         "unknown",

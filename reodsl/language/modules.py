@@ -132,7 +132,7 @@ class Modules:
         if self._bytes < 0:
             self._report(
                 error(
-                    "E0107",
+                    "E0101",
                     f"a spec and what it imports are at most {MAX_BYTES >> 10} KiB, and with this file they are more",
                     where=shown,
                     help="import fewer files, and keep data in data files that the spec names",
@@ -185,7 +185,7 @@ class Modules:
         if name not in target.items:
             self._report(
                 error(
-                    "E0205",
+                    "E0204",
                     f"`{clause.module}` has no `{name}`",
                     imported.name.span,
                     "not in that file",

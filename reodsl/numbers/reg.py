@@ -341,7 +341,7 @@ def comparable(frontier: Curves, curves: Curves) -> Curves:
 def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
     """Return the finding that a baseline is none of the models."""
     return error(
-        "E0428",
+        "E0114",
         f"there is no model `{name}` to compare with",
         notes=[f"there is {', '.join(f'`{model}`' for model in models)}"],
         help="take one of these as the baseline",

@@ -126,7 +126,7 @@ class Registry:
 def load_registry() -> Registry:
     """Load the registry of the package `reodsl`, or of the package that REODSL_RUNNERS names.
 
-    Any package can provide one, and none is imported only because it is installed. Raises E0964 when it is missing
+    Any package can provide one, and none is imported only because it is installed. Raises E0121 when it is missing
     or cannot be imported.
     """
     wanted = os.environ.get(CHOICE) or PACKAGE
@@ -139,7 +139,7 @@ def load_registry() -> Registry:
     if entry is None:
         others = sorted(those.keys() - {PACKAGE})
         raise problem(
-            "E0964",
+            "E0121",
             "no runners are installed"
             if wanted == PACKAGE
             else f"the package `{wanted}` provides no runners",
@@ -152,7 +152,7 @@ def load_registry() -> Registry:
         registry = entry.load()
     except ImportError as error:
         raise problem(
-            "E0964",
+            "E0121",
             f"the runners cannot be imported: {error}",
             where=entry.value,
             help="install what they need with: pip install 'reodsl[run]'",

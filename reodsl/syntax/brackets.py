@@ -24,7 +24,7 @@ class BalancedTokens:
 
 
 def balance(tokens: list[Token]) -> BalancedTokens:
-    """Balance brackets, at most `MAX_NESTING` deep, and separate items. Never raises (E0131, E0132, E0138)."""
+    """Balance brackets, at most `MAX_NESTING` deep, and separate items. Never raises (E0131, E0131, E0138)."""
     diagnostics: list[Diagnostic] = []
     if not _is_balanced(tokens):
         tokens, diagnostics = _Mender(tokens).mend()
@@ -119,7 +119,7 @@ class _Mender:
             self._report(
                 closer.span.line,
                 error(
-                    "E0132",
+                    "E0131",
                     f"`{opener.text}` is closed by `{closer.text}`",
                     opener.span,
                     "opened here",
@@ -131,7 +131,7 @@ class _Mender:
         else:
             self._report(
                 closer.span.line,
-                error("E0132", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
+                error("E0131", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
             )
             self._taint()
 

@@ -38,7 +38,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
     """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None)."""
     if len(text) > LONGEST_NUMBER:
         return LiteralFault(
-            "E0137",
+            "E0136",
             f"a number has at most {LONGEST_NUMBER} characters, and this has {len(text)}",
             "write it with an exponent (`1e30`) or a suffix (`16K`)",
             0,
@@ -52,10 +52,10 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
     # The largest suffix is 1024**3, so that no later reading of it overflows either.
     if not math.isfinite(float(value) * 1024**3):
         return LiteralFault(
-            "E0137", "this number is too large", "numbers reach up to about 1e299", 0, len(text)
+            "E0136", "this number is too large", "numbers reach up to about 1e299", 0, len(text)
         )
     if value == 0 and any(digit in "123456789" for digit in mantissa.lower().partition("e")[0]):
-        return LiteralFault("E0137", "this number is too small to tell from 0", "write `0`", 0, len(text))
+        return LiteralFault("E0136", "this number is too small to tell from 0", "write `0`", 0, len(text))
     suffix: Suffix | None = match["suffix"] or None  # type: ignore[assignment]
     return value, suffix
 

@@ -122,7 +122,7 @@ def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnost
         return find_item(source.text, each.labels[0].span.line)
 
     wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda each: each.labels[0].span)
-    unbalanced = {item_of(each) for each in wrong if each.code in BRACKETS}
+    unbalanced = {item_of(each) for each in wrong if each.code == BRACKETS}
     # The last one that is set is the first.
     firsts = {item_of(each): each for each in reversed(wrong)}
 
@@ -130,13 +130,13 @@ def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnost
         item = item_of(each)
         first = firsts[item] if item in unbalanced else each
         # Brackets of different lines are mistakes of their own.
-        own = {first.code, each.code} <= BRACKETS and first.labels[0].span.line != each.labels[0].span.line
+        own = first.code == each.code == BRACKETS and first.labels[0].span.line != each.labels[0].span.line
         return each.severity == "error" and each is not first and not own
 
     return [each for each in diagnostics if not follows(each)]
 
 
-BRACKETS = frozenset({"E0131", "E0132"})
+BRACKETS = "E0131"
 
 
 def parse_expression(source: Source) -> ExpressionResult:
@@ -164,7 +164,7 @@ def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bo
 def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
     first = next(each for each in _sort_diagnostics(diagnostics) if each.severity == "error")
     return error(
-        "E0108",
+        "E0101",
         f"this is not a spec: it is named `*{clip_text(PurePath(source.path).suffix)}`, and little of it can be read as one",
         first.labels[0].span,
         first.message,
@@ -240,7 +240,7 @@ class Reader:
 
     def __init__(self, balanced: BalancedTokens, start: str, whole: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
-        self.brackets_broken = any(d.code in ("E0131", "E0132") for d in balanced.diagnostics)
+        self.brackets_broken = any(d.code == BRACKETS for d in balanced.diagnostics)
         self.lark = load_grammar().parse_interactive(start=start)
         self.parser = self.lark.parser_state
         self.marks = [self._mark(-1, 0)]

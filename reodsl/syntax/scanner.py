@@ -89,7 +89,7 @@ def _pattern() -> re.Pattern[str]:
 
 
 def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
-    """Scan a source, with the diagnostics E0133 to E0137. Never raises on any text.
+    """Scan a source, with the diagnostics E0133 to E0136. Never raises on any text.
 
     Stops with E0216 at a source of more than `most` tokens, and at one that has a thousand findings.
     """

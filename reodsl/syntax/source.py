@@ -35,7 +35,7 @@ class Source:
 
 
 def read_source(path: Path, shown: str | None = None) -> Source:
-    """Read a spec file; `shown` is the path for messages. Raises Problem E0101 to E0107."""
+    """Read a spec file; `shown` is the path for messages. Raises Problem E0101."""
     name = shown if shown is not None else str(path)
     if _is_of_system(path):
         raise Problem(_not_a_file(name, directory=False))
@@ -80,11 +80,11 @@ def _is_of_system(path: Path) -> bool:
 
 
 def source_from_bytes(data: bytes, path: str) -> Source:
-    """Decode a spec from a file, standard input or a package. Raises Problem E0104 to E0107."""
+    """Decode a spec from a file, standard input or a package. Raises Problem E0101."""
     if len(data) > MAX_BYTES:
         raise Problem(
             error(
-                "E0107",
+                "E0101",
                 f"a spec is at most {MAX_BYTES >> 10} KiB, and this is more",
                 where=path,
                 help="a spec is a few dozen lines; keep data in data files and name them in the spec",
@@ -99,7 +99,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
         offset = data.index(b"\0")
         raise Problem(
             error(
-                "E0105",
+                "E0101",
                 "this is a binary file, not a spec",
                 where=path,
                 notes=[f"byte {offset} is zero, which no text holds"],
@@ -115,7 +115,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
     if not text.strip():
         raise Problem(
             error(
-                "E0104",
+                "E0101",
                 "the file is empty",
                 where=path,
                 help="start from a copy of `specs/quickstart.reo`, or write an experiment: "
@@ -149,14 +149,14 @@ def _files_like(path: Path) -> list[str]:
 def _not_a_file(name: str, *, directory: bool) -> Diagnostic:
     what = "a directory" if directory else "a pipe, a device or a file of the system"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
-    return error("E0102", f"this is {what}, not a spec", where=name, help=remedy)
+    return error("E0101", f"this is {what}, not a spec", where=name, help=remedy)
 
 
 def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
     reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
     denied = isinstance(failure, PermissionError)
     return error(
-        "E0103",
+        "E0101",
         f"the file cannot be read: {reason}",
         where=name,
         help=f"let yourself read it: `chmod u+r {path}`" if denied else "check the path and the disk",
@@ -169,7 +169,7 @@ def _not_utf8(path: str, offset: int, what: str, data: bytes, encoding: str = "l
     line = before.count(b"\n") + 1
     column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace").removeprefix("\ufeff")) + 1
     return error(
-        "E0106",
+        "E0101",
         "the file is not UTF-8 text",
         Span(path, line, column, line, column + 1),
         what,

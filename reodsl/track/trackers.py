@@ -32,7 +32,7 @@ TRACKERS = ("trackio", "wandb", "tensorboard")
 def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """Return the trackers of a run, those asked for or else the configuration's, and warnings about the latter.
 
-    Raises E0984 if one that was asked for is unknown or not installed.
+    Raises E0121 if one that was asked for is unknown or not installed.
     """
     if asked:
         for name in dict.fromkeys(asked):
@@ -41,13 +41,13 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
                 raise Problem(gone)
             if name not in TRACKERS:
                 raise problem(
-                    "E0984",
+                    "E0121",
                     f"there is no tracker called `{name}`",
                     help=f"choose from {', '.join(TRACKERS)}",
                 )
             if not is_installed(name):
                 raise problem(
-                    "E0984",
+                    "E0121",
                     f"the package `{name}` is not installed, which `--track {name}` needs",
                     help=f"pip install 'reodsl[{name}]', or leave out --track {name}",
                 )

@@ -51,7 +51,7 @@ class Viewer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, api: Api, key: str, port: int | None = None) -> None:
-        """At `port`; without one at the usual port, or at any where that is in use. Raises E0983."""
+        """At `port`; without one at the usual port, or at any where that is in use. Raises E0114."""
         self.api, self.key = api, key
         self.moved = False
         try:
@@ -59,7 +59,7 @@ class Viewer(ThreadingHTTPServer):
         except OSError as caught:
             if port is not None:
                 raise problem(
-                    "E0983",
+                    "E0114",
                     f"nothing can listen at port {port}: {(caught.strerror or str(caught)).lower()}",
                     help="name another port, or none: the first that is free is taken",
                 ) from None

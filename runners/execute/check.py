@@ -117,7 +117,7 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     missing = sorted(package for package in wanted if importlib.util.find_spec(package) is None)
     if missing:
         yield error(
-            "E0972",
+            "E0121",
             f"{_list(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
             help="install what runs need with: pip install 'reodsl[run]'",
         )

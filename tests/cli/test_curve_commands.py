@@ -55,7 +55,7 @@ def test_megatokens_are_a_number_of_tokens(capsys: pytest.CaptureFixture[str]) -
     assert "REG is integrated over 0 to 1048576" in capsys.readouterr().err
     for wrong in ("M", "1MK", "1G", "-1M"):
         assert call("reg", "one.json", "--frontier", "edge.json", "--l-max", wrong) == 1
-        assert "error[E0117]" in capsys.readouterr().err
+        assert "error[E0114]" in capsys.readouterr().err
 
 
 def test_a_single_budget_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:

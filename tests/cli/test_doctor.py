@@ -124,7 +124,7 @@ def test_without_runners_it_still_tells_the_rest(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def none() -> Registry:
-        raise problem("E0964", "no runners are installed", help="pip install 'reodsl[run]'")
+        raise problem("E0121", "no runners are installed", help="pip install 'reodsl[run]'")
 
     monkeypatch.setattr("reodsl.cli.doctor.load_registry", none)
     assert call("doctor", "specs/quickstart.reo") == 1
@@ -180,7 +180,7 @@ def test_an_address_without_a_cluster_and_a_store_that_is_none_do_not_fit(
     assert "this folder cannot be used as a store: it is a file" in capsys.readouterr().out
     Path("bare").mkdir()
     assert call("doctor", "bare") == 1
-    assert "error[E0112]: no .reo file in this folder" in capsys.readouterr().err
+    assert "error[E0101]: no .reo file in this folder" in capsys.readouterr().err
 
 
 def test_a_ray_clusters_room_is_looked_at(

@@ -296,7 +296,7 @@ def test_what_is_given_is_read_and_all_that_is_missing_is_named(
     refused = said(
         "moving.reo", reward, *HAND, *(part for each in given for part in ("--given", each)), code=1
     )
-    assert refused.count("error[E0124]") == 1
+    assert refused.count("error[E0123]") == 1
     for each in words:
         assert each in refused
 

@@ -18,7 +18,7 @@ from reodsl.language import compile_file
 from runners.execute import survey
 from tests.called import beside_quickstart, call
 from tests.execute import toys
-from tests.language.test_pages import CODES, ELSEWHERE, examples
+from tests.language.test_pages import NAMES, examples
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_WAYS = ROOT / "specs" / "miniature" / "two_ways.reo"
@@ -105,17 +105,17 @@ def test_explain_fits_and_keeps_its_words_and_code(
 def test_diagnostics_fit_and_keep_their_words(columns: int, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     shown = 0
-    for code in sorted(set(CODES) - set(ELSEWHERE))[::4]:
-        path.write_text(examples(code)[0])
+    for name in NAMES[::4]:
+        path.write_text(examples(name)[0])
         for finding in compile_file(path).diagnostics:
             source = {str(path): path.read_text()}
             text = render([finding], source, columns=columns)
             for line in text.split("\n"):
                 # An excerpt is cut, and a path is one word.
-                assert fits(line, columns) or re.match(r" *(\d+ \||\W+ /)", line), (code, line)
+                assert fits(line, columns) or re.match(r" *(\d+ \||\W+ /)", line), (name, line)
             labels = [label.text for label in finding.labels]
             said = " ".join([finding.message, *labels, *finding.notes, finding.help or ""])
-            assert set(said.split()) <= set(text.split()), code
+            assert set(said.split()) <= set(text.split()), name
             shown += 1
     assert shown > 20
 

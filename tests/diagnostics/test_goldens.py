@@ -1,4 +1,4 @@
-"""Diagnostics of commands, numbers and stores as a person sees them: one golden file for each code."""
+"""Diagnostics of commands, numbers and stores as a person sees them: a golden file for each code or mistake."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ study theirs {
 
 COMMANDS: dict[str, list[str]] = {
     "E0101": ["check", "aa.reo"],
-    "E0102": ["check", "pipe.reo"],
-    "E0104": ["check", "nothing.reo"],
-    "E0105": ["check", "sheet.reo"],
-    "E0106": ["check", "latin.reo"],
-    "E0107": ["check", "long.reo"],
-    "E0108": ["check", "good.json"],
-    "E0110": ["explain", "E9999"],
-    "E0111": ["fmt", "-", "a.reo"],
-    "E0112": ["fmt", "folder"],
+    "E0101-pipe": ["check", "pipe.reo"],
+    "E0101-empty": ["check", "nothing.reo"],
+    "E0101-binary": ["check", "sheet.reo"],
+    "E0101-encoding": ["check", "latin.reo"],
+    "E0101-large": ["check", "long.reo"],
+    "E0101-data": ["check", "good.json"],
+    "E0114-code": ["explain", "E9999"],
+    "E0114-dash": ["fmt", "-", "a.reo"],
+    "E0101-folder": ["fmt", "folder"],
     "E0114": ["check", "a.reo", "--amend", "steps"],
-    "E0115": ["frontier", "good.json", "other.json"],
-    "E0116": ["frontier", "good.json", "--of", "nobody"],
-    "E0117": ["reg", "good.json", "--frontier", "edge.json", "--l-max", "far"],
-    "E0120": ["new", "a.reo"],
-    "E0124": ["reward", "a.reo", "reo_exp", "--length", "10,20", "--correct", "yes,no"],
+    "E0114-twice": ["frontier", "good.json", "other.json"],
+    "E0114-model": ["frontier", "good.json", "--of", "nobody"],
+    "E0114-tokens": ["reg", "good.json", "--frontier", "edge.json", "--l-max", "far"],
+    "E0118-new": ["new", "a.reo"],
+    "E0123-responses": ["reward", "a.reo", "reo_exp", "--length", "10,20", "--correct", "yes,no"],
     "E0123": ["reward", "a.reo", "--length", "10", "--correct", "yes"],
     "E0410": ["budgets", "exp(from: 32K tokens, to: 1K tokens, n: 2)"],
     "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 5)"],
@@ -110,7 +110,7 @@ COMMANDS: dict[str, list[str]] = {
     "E0425": ["reg", "lacks.json", *ENDS],
     "E0426": ["frontier", "good.json", "coarse.json"],
     "E0427": ["reg", "good.json", "--frontier", "edge.json", "--grid", "64,0"],
-    "E0428": ["reg", "good.json", *ENDS, "--relative-to", "nobody"],
+    "E0114-baseline": ["reg", "good.json", *ENDS, "--relative-to", "nobody"],
     "E0433": ["reg", "good.json", "--frontier", "edge.json", "--base", "Qwen/Qwen3-8B", "--grid", "0,16384"],
     "E0434": ["reg", "good.json", *NAMED],
     "E0435": ["frontier", "good.json", "asked.json"],
@@ -128,22 +128,22 @@ COMMANDS: dict[str, list[str]] = {
 HAND = ["--length", "10,20", "--correct", "yes,no"]
 FOLLOWED: dict[str, list[str]] = {
     "E0101": ["check", "a.reo"],
-    "E0108": ["check", "a.reo"],
-    "E0110": ["explain"],
-    "E0111": ["fmt", "a.reo"],
+    "E0101-data": ["check", "a.reo"],
+    "E0114-code": ["explain"],
+    "E0114-dash": ["fmt", "a.reo"],
     "E0114": ["check", "a.reo", "--amend", "reo_exp.steps=3"],
-    "E0115": ["frontier", "good.json"],
-    "E0116": ["frontier", "good.json", "--of", "mine"],
-    "E0117": ["reg", "good.json", *ENDS, "--approximate", "--l-max", "16K"],
-    "E0120": ["new", "another.reo"],
+    "E0114-twice": ["frontier", "good.json"],
+    "E0114-model": ["frontier", "good.json", "--of", "mine"],
+    "E0114-tokens": ["reg", "good.json", *ENDS, "--approximate", "--l-max", "16K"],
+    "E0118-new": ["new", "another.reo"],
     "E0123": ["reward", "a.reo", "vanilla", *HAND],
-    "E0124": ["reward", "a.reo", "reo_exp", "--group", "group.json"],
+    "E0123-responses": ["reward", "a.reo", "reo_exp", "--group", "group.json"],
     "E0410": ["budgets", "exp(from: 1 tokens, to: 1K tokens, n: 2)"],
     "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 2)"],
     "E0413": ["budgets", "[1 tokens, 1023 tokens, 1K tokens]"],
     "E0415": ["budgets", EXP],
     "E0427": ["reg", "good.json", *NAMED, "--approximate", "--grid", "0,64"],
-    "E0428": ["reg", "good.json", *ENDS, "--approximate", "--relative-to", "mine"],
+    "E0114-baseline": ["reg", "good.json", *ENDS, "--approximate", "--relative-to", "mine"],
     "E0952": ["plan", "a.reo", "--store", "new"],
     "E0953": ["ls", "--store", "store"],
     "E0955": ["why", "a.reo", "group_norm.train.s1"],
@@ -151,8 +151,8 @@ FOLLOWED: dict[str, list[str]] = {
 """Commands that do what the help of a refusal says, and are not refused."""
 
 CALLS: dict[str, Callable[[], object]] = {
-    "E0113": lambda: replace(Path("nowhere/a.reo"), ""),
-    "E0964": lambda: without_runners(load_registry),
+    "E0118-formatted": lambda: replace(Path("nowhere/a.reo"), ""),
+    "E0121-runners": lambda: without_runners(load_registry),
     "E0969": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples("vanilla", 1),  # type: ignore[arg-type]
     "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
     "E0429": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
@@ -185,26 +185,26 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("code", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_refusal_looks_as_it_did(
-    code: str, place: Path, capsys: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
+    name: str, place: Path, capsys: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
 ) -> None:
     try:
-        ended = main(COMMANDS[code])
+        ended = main(COMMANDS[name])
     except SystemExit as caught:
         ended = caught.code
     assert ended == 1
     said = capsys.readouterr()
-    assert said.err.startswith(f"error[{code}]: ")
+    assert said.err.startswith(f"error[{name[:5]}]: ")
     assert said.err.count("error[") == 1
-    golden(f"commands/{code}.txt", said.err.replace(str(place), "PLACE"))
+    golden(f"commands/{name}.txt", said.err.replace(str(place), "PLACE"))
 
 
-@pytest.mark.parametrize("code", FOLLOWED)
+@pytest.mark.parametrize("name", FOLLOWED)
 @pytest.mark.usefixtures("place")
-def test_the_help_of_a_refusal_can_be_followed(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_refusal_can_be_followed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        ended = main(FOLLOWED[code])
+        ended = main(FOLLOWED[name])
     except SystemExit as caught:
         ended = caught.code
     assert (ended or 0) != 1, capsys.readouterr().err
@@ -249,11 +249,11 @@ def test_a_command_line_that_a_help_names_lacks_nothing(line: str) -> None:
         command.make_context(words[1], words[2:])
 
 
-@pytest.mark.parametrize("code", CALLS)
+@pytest.mark.parametrize("name", CALLS)
 def test_a_refusal_from_python_looks_as_it_did(
-    code: str, place: Path, golden: Callable[[str, str], None]
+    name: str, place: Path, golden: Callable[[str, str], None]
 ) -> None:
     with pytest.raises(Problem) as caught:
-        CALLS[code]()
-    assert {each.code for each in caught.value.diagnostics} == {code}
-    golden(f"commands/{code}.txt", render(caught.value.diagnostics, {}).replace(str(place), "PLACE"))
+        CALLS[name]()
+    assert {each.code for each in caught.value.diagnostics} == {name[:5]}
+    golden(f"commands/{name}.txt", render(caught.value.diagnostics, {}).replace(str(place), "PLACE"))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import reodsl
+from reodsl.cli.main import main
+from reodsl.diagnostics.dropped import MERGED, SINCE
 from reodsl.diagnostics.render import codes, page, title
 from reodsl.language import check_file
 
@@ -62,7 +64,14 @@ def test_no_page_without_a_use() -> None:
         for package in ("reodsl", "runners")
         for path in (ROOT / package).rglob("*.py")
     )
-    assert [code for code in codes() if code not in text] == []
+    assert [code for code in codes() if f'"{code}"' not in text] == []
+
+
+def test_an_earlier_code_leads_to_the_page_that_has_its_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not set(MERGED) & set(codes())
+    assert set(MERGED.values()) <= set(codes())
+    assert main(["explain", "e0103"]) == 0
+    assert capsys.readouterr().out == f"E0103 is a part of E0101 since {SINCE}.\n\n{page('E0101')}"
 
 
 @pytest.mark.parametrize("code", ["E9999", "", "../model", "E0101.md", "e0101"])

@@ -41,5 +41,5 @@ def test_what_is_wrong_comes_with_what_to_do() -> None:
 
 def test_a_call_without_help_is_found(tmp_path: Path) -> None:
     path = tmp_path / "some.py"
-    path.write_text('raise problem("E0101", "no")\nerror("E0102", "no", help="do")\nwarning(code, "no")\n')
+    path.write_text('raise problem("E0101", "no")\nerror("E0103", "no", help="do")\nwarning(code, "no")\n')
     assert without_help(path) == ["some.py:1: 'E0101'"]

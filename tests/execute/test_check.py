@@ -306,7 +306,7 @@ def test_missing_data_and_packages_are_named_together(
     data = Data(name="filed", sources=(File(path="none.jsonl"),))
     spec = make.spec(make.arm("a", make.trained("a", make.sft(data=data))))
     diagnostics = check(lower(spec).tasks, spec, tmp_path, Machine())
-    refusal("execute/E0972.txt", Problem(diagnostics[0]))
+    refusal("execute/E0121-package.txt", Problem(diagnostics[0]))
     assert len(diagnostics) == 2
     assert "none.jsonl" in str(diagnostics[1])
 

@@ -94,8 +94,8 @@ LIBRARY = "name it in full: `std.clusters.h100_1x8`"
         # What the spec does not import is named in full.
         ("cluster", "h100_1x8", "E0201", LIBRARY),
         ("grown.base", "qwen3_8b", "E0201", "name it in full: `std.models.qwen3_8b`"),
-        ("grown.reward", "kimi_length(weight: 1)", "E0213", "name it in full: `std.rewards.kimi_length`"),
-        ("cluster", "std.clusters.h100", "E0205", "did you mean `h100_1x8`?"),
+        ("grown.reward", "kimi_length(weight: 1)", "E0201", "name it in full: `std.rewards.kimi_length`"),
+        ("cluster", "std.clusters.h100", "E0204", "did you mean `h100_1x8`?"),
         # Paths that a spec or another tool would write in another way.
         (
             "grown.stages[8K tokens].steps",

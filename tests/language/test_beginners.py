@@ -55,7 +55,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ("replicate = [1]", "seed = 1", "E0203", "seed", "did you mean `replicate`?"),
         ("replicate = [1]", "budget = 1 gpu_hours", "E0203", "budget", "did you mean `limit`?"),
         # A name that a wrong import was to bring is not an error of its own.
-        ("chain_train,", "chain_trian,", "E0205", "chain_trian", "did you mean `chain_train`?"),
+        ("chain_train,", "chain_trian,", "E0204", "chain_trian", "did you mean `chain_train`?"),
         ("std.recipes", "std.recipe", "E0204", "std.recipe", "did you mean `std.recipes`?"),
         (EXPLAINED, "correct(y) - len(y)", "E0302", "correct(y)", SUM),
         (EXPLAINED, "len(y) + 5", "E0302", "len(y)", "give the number its unit: `5 tokens`"),
@@ -154,7 +154,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ("experiment mine", 'experiment "mine"', "E0130", '"mine"', "write `experiment mine`"),
         ("experiment mine", "experiment my-run", "E0130", "-", "write `experiment my_run`"),
         ("batch {", "batch = {", "E0140", "{", "write `batch { … }`, without the `=`"),
-        ("number in 0..1", "float", "E0315", "float", "write `number`"),
+        ("number in 0..1", "float", "E0314", "float", "write `number`"),
         # A setting one level off, or of a block beside.
         (
             "128 tokens }",
@@ -181,7 +181,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         (
             "= cheap(cost: 0.5)",
             "= reo(at: [4 tokens])",
-            "E0213",
+            "E0201",
             "reo",
             "import it: `from std.rewards import reo`",
         ),
@@ -276,7 +276,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         (
             EXPLAINED,
             "cheap(cost)",
-            "E0213",
+            "E0201",
             "cheap",
             "`cheap` is a reward, and no function: write its formula here as a `let`",
         ),

@@ -92,7 +92,7 @@ def test_amend_of_the_study_and_of_the_library(spec: Callable[..., Spec]) -> Non
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"sets": {"m": "3"}}, "E0210"),
+        ({"sets": {"m": "3"}}, "E0211"),
         ({"sets": {"n": "17"}}, "E0303"),
         ({"sets": {"n": "0.5"}}, "E0303"),
         ({"sets": {"n": '"x"'}}, "E0301"),
@@ -111,7 +111,7 @@ def test_refused(codes: Callable[..., list[str]], options: dict[str, dict[str, s
 
 @pytest.mark.parametrize(
     ("code", "options"),
-    [("E0210", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
+    [("E0211", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
 )
 def test_refusals_read_well(
     compiled: Callable[..., Compiled],

@@ -111,7 +111,7 @@ def test_a_function_of_other_languages_leads_to_what_serves(
     """What is said to be written is taken, of a number in place of `…`."""
     reward = "reward r {{\n  let a = len(y) / 1K tokens\n  {}\n}}\n"
     (found,) = errors(HEAD + MINE + reward.format(f"correct(y) + {name}(a)"))
-    assert (found.code, found.help) == ("E0213", FUNCTIONS_ELSEWHERE[name])
+    assert (found.code, found.help) == ("E0201", FUNCTIONS_ELSEWHERE[name])
     (code,) = re.findall("`([^`]*)`", FUNCTIONS_ELSEWHERE[name])
     if "kl" in code:
         assert not errors(HEAD + MINE.replace("reward = outcome", f"reward = outcome\n  {code}"))

@@ -445,7 +445,7 @@ def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Calla
         (('loss { own = python("mine.py:loss"), clip = dual }',), ["E0521"]),
         (("loss { clip = gate }", 'loss = python("mine.py:loss")'), ["E0208"]),
         (('loss = python("../mine.py:loss")',), ["E0317"]),
-        (("loss = whole()",), ["E0213"]),
+        (("loss = whole()",), ["E0201"]),
         (("loss = 3",), ["E0301"]),
         (('advantage = python("mine.py:made")', "batch { rollouts = 1 }"), []),
         (('advantage { own = python("mine.py:made"), batch = true, bound = 9 }',), []),

@@ -119,7 +119,7 @@ def test_the_formatter_knows_tracks() -> None:
         ("track correct = mean(correct(z) for z in group)", "E0301"),
         ("let a = mean(correct(z) for z in monitor)", "E0301"),
         ("let a = mean(correct(z) for z in steps(3 steps), empty: 0)", "E0301"),
-        ("let a = quantile(correct(z) for z in group, at: 0.5)", "E0213"),
+        ("let a = quantile(correct(z) for z in group, at: 0.5)", "E0201"),
     ],
 )
 def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> None:

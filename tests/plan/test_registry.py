@@ -42,7 +42,7 @@ def test_others_are_taken_by_name_alone(installed: list[Point], monkeypatch: pyt
     with pytest.raises(Problem) as caught:
         load_registry()
     (found,) = caught.value.diagnostics
-    assert found.code == "E0964"
+    assert found.code == "E0121"
     assert "other-runners" in found.notes[0]
     monkeypatch.setenv("REODSL_RUNNERS", "other-runners")
     assert load_registry().runners == {"data": "Other_Runners"}

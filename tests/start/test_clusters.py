@@ -123,4 +123,4 @@ def test_what_no_job_is_written_for(capsys: pytest.CaptureFixture[str], refusal:
     assert not Path("job.sbatch").exists()
     job("slurm", "job.sbatch")
     assert main(["new", "job.sbatch", "--cluster", "slurm", "--spec", "a spec.reo"]) == 1
-    assert "E0120" in capsys.readouterr().err
+    assert "E0118" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_deep_nesting_is_one_error(name: str) -> None:
     text = "".join(DEEP[name]) + "\nstudy behind { a = 1 }\n"
     result = parse(Source("deep.reo", text))
     assert len(result.diagnostics) == 1, result.diagnostics
-    assert result.diagnostics[0].code == ("E0132" if name == "closing brackets" else "E0138")
+    assert result.diagnostics[0].code == ("E0131" if name == "closing brackets" else "E0138")
     assert format_source(Source("deep.reo", text)).text is None
 
 

@@ -13,11 +13,14 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.syntax import Source, parse, read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
 
+NO_FILE = "this is a pipe, a device or a file of the system, not a spec"
+
 
 def refused(path: Path) -> Diagnostic:
     with pytest.raises(Problem) as caught:
         read_source(path, "shown.reo")
     (found,) = caught.value.diagnostics
+    assert found.code == "E0101"
     assert found.help
     assert found.where == "shown.reo" or found.labels[0].span.path == "shown.reo"
     return found
@@ -26,22 +29,21 @@ def refused(path: Path) -> Diagnostic:
 def test_missing_names_what_is_alike(tmp_path: Path) -> None:
     (tmp_path / "quickstart.reo").write_text("study s {}")
     found = refused(tmp_path / "quikstart.reo")
-    assert found.code == "E0101"
     assert found.help == "did you mean `quickstart.reo`?"
-    assert refused(tmp_path / "quickstart.reo" / "below.reo").code == "E0101"
+    assert refused(tmp_path / "quickstart.reo" / "below.reo").message == found.message
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert refused(tmp_path).code == "E0102"
+    assert refused(tmp_path).message == "this is a directory, not a spec"
 
 
 def test_a_pipe_nobody_writes_to(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.reo")
-    assert refused(tmp_path / "pipe.reo").code == "E0102"
+    assert refused(tmp_path / "pipe.reo").message == NO_FILE
 
 
 def test_an_endless_device() -> None:
-    assert refused(Path("/dev/zero")).code == "E0102"
+    assert refused(Path("/dev/zero")).message == NO_FILE
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_files_of_the_kernel_are_not_opened(
     (tmp_path / "link.reo").symlink_to(path)
     monkeypatch.setattr("reodsl.syntax.source.os.open", lambda *args: pytest.fail("it was opened"))
     for each in (Path(path), tmp_path / "link.reo"):
-        assert refused(each).code == "E0102"
+        assert refused(each).message == NO_FILE
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]) -> None:
@@ -67,24 +69,24 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", denied)
-    refusal("commands/E0103.txt", Problem(refused(path)))
+    refusal("commands/E0101-denied.txt", Problem(refused(path)))
 
 
 def test_a_name_no_file_can_have(tmp_path: Path) -> None:
-    assert refused(tmp_path / "a\0b.reo").code == "E0103"
-    assert refused(tmp_path / ("x" * 5000)).code == "E0103"
+    for name in ("a\0b.reo", "x" * 5000):
+        assert refused(tmp_path / name).message.startswith("the file cannot be read: ")
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"\xef\xbb\xbf"])
 def test_empty(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.reo").write_bytes(data)
-    assert refused(tmp_path / "a.reo").code == "E0104"
+    assert refused(tmp_path / "a.reo").message == "the file is empty"
 
 
 def test_binary(tmp_path: Path) -> None:
     (tmp_path / "a.reo").write_bytes(b"PK\x03\x04ab\0c")
     found = refused(tmp_path / "a.reo")
-    assert found.code == "E0105"
+    assert found.message == "this is a binary file, not a spec"
     assert "byte 6" in found.notes[0]
 
 
@@ -103,7 +105,7 @@ def test_not_utf8_names_byte_line_and_column(data: bytes, line: int, column: int
         source_from_bytes(data, "a.reo")
     (found,) = caught.value.diagnostics
     span = found.labels[0].span
-    assert (found.code, span.line, span.column) == ("E0106", line, column)
+    assert (found.message, span.line, span.column) == ("the file is not UTF-8 text", line, column)
     assert f"byte {byte} is 0x{data[byte]:02x}" in found.labels[0].text
 
 
@@ -112,7 +114,7 @@ def test_other_unicode_encodings_are_named(encoding: str) -> None:
     with pytest.raises(Problem) as caught:
         source_from_bytes("study s {}".encode(encoding), "a.reo")
     (found,) = caught.value.diagnostics
-    assert found.code == "E0106"
+    assert found.message == "the file is not UTF-8 text"
     assert encoding.upper() in found.labels[0].text
 
 
@@ -121,7 +123,7 @@ def test_one_byte_too_many(tmp_path: Path) -> None:
     path.write_bytes(b"#" * MAX_BYTES)
     assert len(read_source(path).text) == MAX_BYTES
     path.write_bytes(b"#" * (MAX_BYTES + 1))
-    assert refused(path).code == "E0107"
+    assert refused(path).message == "a spec is at most 256 KiB, and this is more"
 
 
 def test_line_ends_and_byte_order_mark_are_made_alike() -> None:
@@ -141,7 +143,8 @@ def test_line_ends_and_byte_order_mark_are_made_alike() -> None:
 )
 def test_another_sort_of_file_is_one_error(name: str, text: str) -> None:
     result = parse(Source(name, text))
-    assert [each.code for each in result.diagnostics] == ["E0108"]
+    (found,) = result.diagnostics
+    assert found.message.startswith("this is not a spec: ")
     assert result.diagnostics[0].labels[0].span.line <= text.count("\n") + 1
     assert len(parse(Source("named.reo", text)).diagnostics) > 1 or name == "settings.yaml"
 

@@ -256,7 +256,7 @@ def test_a_tracker_that_is_not_installed(
 ) -> None:
     monkeypatch.setattr("reodsl.track.trackers.is_installed", lambda name: False)
     assert call("run", "tiny.reo", "--local", "--track", "wandb") == 1
-    refusal("commands/E0984.txt", capsys.readouterr().err)
+    refusal("commands/E0121-tracker.txt", capsys.readouterr().err)
     (place / "config" / "reodsl").mkdir(parents=True)
     (place / "config" / "reodsl" / "config.toml").write_text('track = "wandb"\n')
     names, findings = chosen(())

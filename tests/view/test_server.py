@@ -383,7 +383,7 @@ def test_a_port_in_use_is_told_or_passed_by(
         port = taken.getsockname()[1]
         with pytest.raises(Problem) as caught:
             Viewer(Api(hostile_store), KEY, port)
-        golden("runs/E0983.txt", render(caught.value.diagnostics, {}).replace(str(port), "PORT") + "\n")
+        golden("runs/E0114-port.txt", render(caught.value.diagnostics, {}).replace(str(port), "PORT") + "\n")
         monkeypatch.setattr(server, "PORT", port)
         with Viewer(Api(hostile_store), KEY) as viewer:
             assert viewer.moved

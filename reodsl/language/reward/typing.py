@@ -370,7 +370,7 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     if is_reward(body.ctx, body.scope.module, name):
         helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
     body.ctx.fail(
-        "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
+        "E0201", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
     )
 
 
