@@ -36,7 +36,7 @@ from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining,
 def lower(spec: Spec) -> Graph:
     """Return the tasks of a spec: every arm trained and evaluated once a seed, frontiers, one score and one report.
 
-    Raises a `Problem`: E0690 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
+    Raises a `Problem`: E0209 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
     of no RL.
     """
     return _Lowering(spec.study).run(spec)
@@ -346,7 +346,7 @@ class _Lowering:
         if name in self.open:
             circle = " -> ".join([*self.open[self.open.index(name) :], name])
             raise problem(
-                "E0690",
+                "E0209",
                 f"`{name}` needs its own result: {circle}",
                 help="take the arm out of the frontier or of the rollouts that its budgets come from",
             )

@@ -176,14 +176,14 @@ def balance_questions(
     import numpy as np
 
     if not correct:
-        raise problem("E0432", "there are no models to compare", help="give the samples of at least one")
+        raise problem("E0431", "there are no models to compare", help="give the samples of at least one")
     right: dict[str, np.ndarray] = {}
     for name, values in correct.items():
         array = np.asarray(values, dtype=np.float64)
         spent = np.asarray(lengths[name]) if name in lengths else np.empty(0)
         if array.ndim != 2 or array.shape[1] == 0 or array.shape != spent.shape:
             raise problem(
-                "E0432",
+                "E0431",
                 f"`{name}` has grades of shape {list(array.shape)} and lengths of shape {list(spent.shape)}",
                 help="give both the shape [questions, samples]",
             )
@@ -191,7 +191,7 @@ def balance_questions(
     counts = {name: array.shape[0] for name, array in right.items()}
     if len(set(counts.values())) > 1:
         raise problem(
-            "E0432",
+            "E0431",
             "the models were graded on different questions",
             notes=[f"`{name}`: {count} questions" for name, count in counts.items()],
             help="keep the questions that all models have, in one order",

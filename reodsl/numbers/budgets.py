@@ -14,15 +14,6 @@ MOST_BUDGETS = 4096
 
 Reason = Literal["setting", "not_whole", "not_increasing", "equal", "outside", "uncovered"]
 
-CODES: dict[Reason, str] = {
-    "setting": "E0410",
-    "not_whole": "E0411",
-    "not_increasing": "E0412",
-    "equal": "E0412",
-    "outside": "E0413",
-    "uncovered": "E0414",
-}
-
 
 class BudgetError(Problem):
     """Budgets that make no schedule: the `reason`, and the offending `values` (tokens, or a count of budgets).
@@ -33,7 +24,8 @@ class BudgetError(Problem):
     def __init__(
         self, reason: Reason, message: str, values: Sequence[int | float] = (), help: str | None = None
     ) -> None:
-        super().__init__(error(CODES[reason], message, help=help))
+        self.code = "E0408" if reason == "uncovered" else "E0410"
+        super().__init__(error(self.code, message, help=help))
         self.reason = reason
         self.message = message
         self.values = tuple(values)
@@ -41,7 +33,7 @@ class BudgetError(Problem):
 
     def at(self, span: Span, text: str = "", others: Sequence[Label] = ()) -> Diagnostic:
         """Return the finding as a diagnostic with its primary place, the words under it, and further places."""
-        return error(CODES[self.reason], self.message, span, text, others=others, help=self.help)
+        return error(self.code, self.message, span, text, others=others, help=self.help)
 
 
 @dataclass(frozen=True, slots=True)

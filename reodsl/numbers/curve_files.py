@@ -124,7 +124,7 @@ def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -
         with suppress(OSError):
             aside.unlink()
         raise problem(
-            "E0420",
+            "E0421",
             f"cannot write the file: {e.strerror or e}",
             where=str(path),
             help="check the folder, its permissions and the space left",
@@ -229,17 +229,17 @@ def check_file(path: str | Path) -> Path:
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise problem(
-            "E0420", f"cannot read the file: {reason}", where=str(path), help="check its path"
+            "E0421", f"cannot read the file: {reason}", where=str(path), help="check its path"
         ) from None
     if not regular:
         raise problem(
-            "E0420", "this is not a file", where=str(path), help="give a .json, .csv or .parquet file"
+            "E0421", "this is not a file", where=str(path), help="give a .json, .csv or .parquet file"
         )
     if size == 0:
-        raise problem("E0420", "the file is empty", where=str(path), help="write the curves again")
+        raise problem("E0421", "the file is empty", where=str(path), help="write the curves again")
     if size > MOST_BYTES:
         raise problem(
-            "E0420",
+            "E0421",
             f"the file has {size:,} bytes, and curves have at most {MOST_BYTES:,}",
             where=str(path),
             help="give curves (a row a budget), not samples",
@@ -265,7 +265,7 @@ def parse_json(path: Path, shape: str) -> Any:
         for key, value in pairs:
             if key in out:
                 raise problem(
-                    "E0423",
+                    "E0421",
                     f"`{key}` is there twice",
                     where=str(path),
                     help="keep one: which of them counts is no choice to make silently",
@@ -279,26 +279,26 @@ def parse_json(path: Path, shape: str) -> Any:
         if path.suffix.lower() == ".jsonl":
             raise responses_found(path) from None
         raise problem(
-            "E0420",
+            "E0421",
             f"this is not JSON: {e.msg} at line {e.lineno}, column {e.colno}",
             where=str(path),
             help=f"write JSON of the form {shape}",
         ) from None
     except UnicodeDecodeError as e:
         raise problem(
-            "E0420", f"this is not UTF-8 text: byte {e.start}", where=str(path), help="write JSON in UTF-8"
+            "E0421", f"this is not UTF-8 text: byte {e.start}", where=str(path), help="write JSON in UTF-8"
         ) from None
     except RecursionError:
         raise problem(
-            "E0420", "the JSON is nested too deeply", where=str(path), help=f"write {shape}"
+            "E0421", "the JSON is nested too deeply", where=str(path), help=f"write {shape}"
         ) from None
     except ValueError as e:
         raise problem(
-            "E0420", f"this is not JSON of ours: {misread(e)}", where=str(path), help=f"write {shape}"
+            "E0421", f"this is not JSON of ours: {misread(e)}", where=str(path), help=f"write {shape}"
         ) from None
     except OSError as e:
         raise problem(
-            "E0420", f"cannot read the file: {e.strerror}", where=str(path), help="check its path"
+            "E0421", f"cannot read the file: {e.strerror}", where=str(path), help="check its path"
         ) from None
 
 
@@ -316,7 +316,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
     twice = [name for name in COLUMNS if f"{name}_duplicated_0" in frame.columns]
     if twice:
         raise problem(
-            "E0423",
+            "E0421",
             f"the table has two columns `{twice[0]}`",
             where=str(path),
             help="keep one: which of them counts is no choice to make silently",
@@ -347,7 +347,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
         key = (model, benchmark, budget)
         if key in seen:
             raise problem(
-                "E0423",
+                "E0421",
                 f"`{model}` on `{benchmark}` at {budget} tokens is there twice, in rows {seen[key] + 1} and {row + 1}",
                 where=str(path),
                 help="keep one row each; average over seeds or samples first",
@@ -392,7 +392,7 @@ def read_frame(path: Path) -> pl.DataFrame:
             frame = pl.scan_parquet(path, glob=False).head(MOST_ROWS + 1).collect()
     except Exception as e:  # polars has no one error for a file that is not what its ending says
         raise problem(
-            "E0420",
+            "E0421",
             f"the table cannot be read: {first_line(e)}",
             where=str(path),
             help="write Parquet, or CSV in UTF-8 with commas between columns and points in numbers, with the columns "
@@ -400,7 +400,7 @@ def read_frame(path: Path) -> pl.DataFrame:
         ) from None
     if frame.height > MOST_ROWS:
         raise problem(
-            "E0420", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
+            "E0421", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
         )
     return frame
 
@@ -414,7 +414,7 @@ def text(value: object, column: str, where: str) -> str:
     """Return a name in a row."""
     if not isinstance(value, str) or not value.strip():
         raise problem(
-            "E0422",
+            "E0421",
             f"`{column}` is {'missing' if value is None or value == '' else format_value(value)}",
             where=where,
             help=f"name the {column} in every row",
@@ -426,7 +426,7 @@ def number(value: object, column: str, where: str) -> float:
     """Return a number in a row, from a number or its text."""
     if value is None or value == "":
         raise problem(
-            "E0422", f"`{column}` is missing", where=where, help="leave out rows without a measurement"
+            "E0421", f"`{column}` is missing", where=where, help="leave out rows without a measurement"
         )
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -435,7 +435,7 @@ def number(value: object, column: str, where: str) -> float:
     except (ValueError, OverflowError):
         percent = isinstance(value, str) and value.strip().endswith("%")
         raise problem(
-            "E0422",
+            "E0421",
             f"`{column}` is {format_value(value)}, which is not a number",
             where=where,
             help="write a fraction, without a percent sign" if percent else "write a plain number",
@@ -447,7 +447,7 @@ def whole_number(value: object, where: str) -> int:
     count = number(value, "budget", where)
     if not count.is_integer():
         raise problem(
-            "E0422",
+            "E0421",
             f"`budget` is {format_value(value)}, which is not a number of tokens",
             where=where,
             help="write whole tokens, without a unit",

@@ -174,21 +174,21 @@ def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: st
     for i, budget in enumerate(budgets):
         if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget <= MOST_TOKENS:
             raise problem(
-                "E0422",
+                "E0421",
                 f"budgets[{i}] is {format_value(budget)}, which is not a number of tokens",
                 where=where,
                 help=f"write whole tokens from 0 to {MOST_TOKENS}",
             )
         if budget == before:
             raise problem(
-                "E0423",
+                "E0421",
                 f"the budget {budget} is there twice",
                 where=where,
                 help="keep one accuracy for it; average over seeds or samples first",
             )
         if before is not None and budget < before:
             raise problem(
-                "E0423",
+                "E0421",
                 f"budgets must increase, and {budget} follows {before}",
                 where=where,
                 help="sort the curve by budget, with each budget once",
@@ -202,14 +202,14 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise problem(
-                "E0422",
+                "E0421",
                 f"accuracy[{i}] is {format_value(value)}, which is not a number",
                 where=where,
                 help="write a fraction from 0 to 1",
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise problem(
-                "E0422",
+                "E0421",
                 f"accuracy[{i}] is {value}",
                 where=where,
                 help="leave out what was not measured; a curve holds finite numbers",
@@ -218,7 +218,7 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
             largest = max(v for v in accuracy if isinstance(v, (int, float)))
             percent = value > 1 and largest <= 100
             raise problem(
-                "E0422",
+                "E0421",
                 f"accuracy[{i}] is {f'{value:g}' if isinstance(value, float) else format_value(value)}, outside 0 to 1"
                 + (": it looks like percent" if percent else ""),
                 where=where,
@@ -304,7 +304,7 @@ def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: s
     only = sorted(set(curve.budgets) - set(other.budgets))
     lacking = sorted(set(other.budgets) - set(curve.budgets))
     raise problem(
-        "E0426",
+        "E0424",
         f"{whose} and {against} were measured at different budgets",
         where=benchmark,
         notes=[f"only {who}: {format_value(at)}" for who, at in ((whose, only), (against, lacking)) if at],

@@ -168,12 +168,12 @@ def question_min(
 
     `unsolved` decides about a question that no group solves at `l_max`: `formula` follows the paper's formula, by
     which every L is as good as `l_max` and L^x = 1; `l_max` gives it the full budget, so that only whole responses
-    count; `drop` removes it. Raises E0429 for a group without rollouts, changes that do not rise from 1, and an
+    count; `drop` removes it. Raises E0405 for a group without rollouts, changes that do not rise from 1, and an
     `l_max` below 1.
     """
     if l_max < 1:
         raise problem(
-            "E0429",
+            "E0405",
             f"question budgets end at the longest response, which is not {l_max} tokens",
             help="give the longest response, at least 1 token",
         )
@@ -201,7 +201,7 @@ def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[
     """Yield `(tokens, share of the rollouts that are right)` at each change up to `l_max`; it is 0 before the first."""
     if not rollouts:
         raise problem(
-            "E0429",
+            "E0405",
             f"a group of question `{question}` has no rollouts",
             help="leave out groups without rollouts",
         )
@@ -211,7 +211,7 @@ def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[
         for at, correct in changes:
             if at < last:
                 raise problem(
-                    "E0429",
+                    "E0405",
                     f"the answers of a rollout of question `{question}` change at {at} tokens after {last}",
                     help="give the changes of each rollout in their order, the first at 1 token or later",
                 )

@@ -204,7 +204,7 @@ def score_arms(
     """
     sizes = checked_arms(arms, budgets, len(seeds))
     if not 0 < confidence < 1:
-        raise problem("E0430", f"the confidence is {confidence:g}", help="write a fraction, such as 0.95")
+        raise problem("E0303", f"the confidence is {confidence:g}", help="write a fraction, such as 0.95")
     points = integration_grid(l_max, grid)
     check_cover(Curve(tuple(budgets), (0.0,) * len(budgets)), points, "the evaluation")
     for name in [

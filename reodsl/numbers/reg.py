@@ -129,25 +129,25 @@ def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None
     for before, after in itertools.pairwise(grid):
         if after <= before:
             raise problem(
-                "E0427",
+                "E0404",
                 f"the grid must increase, and {after} follows {before}",
                 help="write it from the smallest to the largest budget, each once",
             )
     if not grid or grid[0] < 0 or grid[-1] > MOST_TOKENS:
         ends = f"runs from {grid[0]} to {grid[-1]} tokens" if grid else "is empty"
-        raise problem("E0427", f"the grid {ends}", help=f"give budgets from 0 to {MOST_TOKENS} tokens")
+        raise problem("E0404", f"the grid {ends}", help=f"give budgets from 0 to {MOST_TOKENS} tokens")
     end = grid[-1] if l_max is None else l_max
     check_end(end)
     if grid[-1] < end:
         raise problem(
-            "E0427",
+            "E0404",
             f"the grid stops at {grid[-1]} tokens, before {end}",
             help=f"let it reach {end}, or integrate to {grid[-1]}",
         )
     points = (*(point for point in grid if point < end), end)
     if len(points) < 2:
         raise problem(
-            "E0427",
+            "E0404",
             f"the grid has no point below {end} tokens",
             help="start it at 0: an integral needs two points",
         )
@@ -164,7 +164,7 @@ def check_end(l_max: int) -> None:
     """Check that an upper end of integration is in range."""
     if not 1 <= l_max <= MOST_TOKENS:
         raise problem(
-            "E0427",
+            "E0404",
             f"REG is integrated to {l_max} tokens",
             help=f"integrate to 1 to {MOST_TOKENS} tokens; the paper goes to 16384",
         )

@@ -46,7 +46,7 @@ def _let_names(task: Task) -> dict[str, str]:
 
 _REWARD: Path = ("stage", "method", "reward")
 _ABOUT: Mapping[tuple[str, str], Path] = {
-    ("budgets", "E0429"): ("split",),
+    ("budgets", "E0405"): ("split",),
     **{("data", code): ("data", "sources") for code in ("W0714", "W0716")},
     **{("data", code): ("data", "duplicates") for code in ("W0807", "N0807")},
     **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932", "E0941")},

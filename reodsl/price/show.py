@@ -194,7 +194,7 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
 
 
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
-    """Report E0610 if the tasks cost more than the limit, and E0611 for a role that does not fit a GPU of its cluster."""
+    """Report E0610 if the tasks cost more than the limit, and E0606 for a role that does not fit a GPU of its cluster."""
     study = spec.study
     names = tuple(tasks)
     errors = []
@@ -217,7 +217,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
             if price.capacity is not None and peak > price.capacity:
                 errors.append(
                     error(
-                        "E0611",
+                        "E0606",
                         f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(price.capacity)}",
                         where=price.devices,
                         help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model"

@@ -37,7 +37,7 @@ class Subset:
 def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
     """Return the comparison of the paper's tab:frontier between arms, once a seed, and its means over seeds.
 
-    Raises E0432 where arms were asked different questions.
+    Raises E0431 where arms were asked different questions.
     """
     evaluated = [arm for arm in arms if arm in material.arms]
     rows: list[dict[str, object]] = []
@@ -56,7 +56,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
         for arm, (questions, _, _) in samples.items():
             if questions != names:
                 raise problem(
-                    "E0432",
+                    "E0431",
                     f"`{arm}` and `{first}` were asked different questions",
                     help="evaluate the arms of a balanced table on one suite",
                 )
@@ -100,7 +100,7 @@ def _samples(arm: str, folder: Path) -> Samples:
     counts = frame.group_by("benchmark", "question", maintain_order=True).len()
     if counts["len"].n_unique() > 1:
         raise problem(
-            "E0432",
+            "E0431",
             f"`{arm}` has more samples of some questions than of others",
             where=str(folder),
             help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",

@@ -68,7 +68,7 @@ def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str,
     """Return `{"l_max", "questions", "unsolved", "unmet"}`: L^x of each question that some arm met in its training.
 
     `unsolved` and `unmet` are how many of `asked` no rollout solves at `l_max`, and how many nobody met, about which nothing
-    is said. Raises E0429 where that is all of them.
+    is said. Raises E0405 where that is all of them.
     """
     wanted = set(asked)
     groups = (
@@ -82,7 +82,7 @@ def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str,
     unmet = len(wanted) - len(minimum.budgets) - len(left)
     if unmet == len(wanted):
         raise problem(
-            "E0429",
+            "E0405",
             f"no rollout tells of any of the {unmet} questions: none of them was met in the training of the arms",
             where="rollouts.parquet",
             notes=[f"arms: {', '.join(arms)}"],
@@ -125,7 +125,7 @@ def score(job: Job) -> None:
     if len(grids) != 1:
         budgets_of = {arm: grid for (arm, _), (_, grid) in read.items()}
         raise problem(
-            "E0426",
+            "E0424",
             "the arms of the study were evaluated at different budgets",
             notes=[f"`{arm}`: {len(grid)} budgets to {grid[-1]}" for arm, grid in budgets_of.items()],
             help="give every arm the same suite",

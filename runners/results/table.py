@@ -142,7 +142,7 @@ def _form(row: Mapping[str, Any], place: str, asked: ResultFiles) -> ResultForm:
         names = ", ".join(f"`{shown(name)}`" for name in list(row)[:20] if name not in ("head", "file"))
         lacks = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
         raise problem(
-            "E0437",
+            "E0436",
             "this form of results is not known",
             where=place,
             notes=[f"its first row has {names}"],

@@ -259,7 +259,7 @@ def test_arms_on_other_grids_are_refused(job: MakeJob, arms: dict[str, Path], tm
     arms["arm:own"] = evaluation(tmp_path / "coarse", 9, 2.0, grid=(0, 32))
     with pytest.raises(Problem) as caught:
         score_rows(job, arms | {"frontier": frontier})
-    assert caught.value.diagnostics[0].code == "E0426"
+    assert caught.value.diagnostics[0].code == "E0424"
 
 
 def test_oracle_budgets_are_greedy_on_the_frontier(job: MakeJob, arms: dict[str, Path]) -> None:
@@ -357,5 +357,5 @@ def test_rollouts_on_other_questions_alone_are_refused(job: MakeJob, tmp_path: P
     pl.DataFrame({"id": ["r1", "r2"]}).write_parquet(data / "questions.parquet")
     with pytest.raises(Problem) as caught:
         runners.budgets(job("budgets", own_split(), {"arm:a": one, "data": data}))
-    assert caught.value.diagnostics[0].code == "E0429"
+    assert caught.value.diagnostics[0].code == "E0405"
     assert "2 questions" in str(caught.value)

@@ -305,7 +305,7 @@ def test_an_arm_that_needs_its_own_frontier_is_refused(refusal: Callable[..., No
     )
     with pytest.raises(Problem) as caught:
         lower(spec)
-    refusal("commands/E0690.txt", caught.value)
+    refusal("commands/E0209-arm.txt", caught.value)
 
 
 def test_every_payload_reads_back_as_the_values_it_was_made_of() -> None:

@@ -46,10 +46,10 @@ def test_greedy_by_name_and_by_file_is_the_numbers(
     ("text", "code"),
     [
         ("exp(from: 1K tokens, to: 32K tokens)", "E0310"),
-        ("exp(from: 4 tokens, to: 16 tokens, n: 12)", "E0412"),
-        ("[4K tokens, 1K tokens]", "E0413"),
+        ("exp(from: 4 tokens, to: 16 tokens, n: 12)", "E0410"),
+        ("[4K tokens, 1K tokens]", "E0410"),
         ("greedy(std.paper.qwen4, to: 32K tokens, n: 5)", "E0204"),
-        ('greedy("nowhere.json", to: 32K tokens, n: 5)', "E0420"),
+        ('greedy("nowhere.json", to: 32K tokens, n: 5)', "E0421"),
         ('steps(separator: "x", keywords: ["Wait"])', "E0415"),
         ("exp(", "E0131"),
         ("5", "E0301"),

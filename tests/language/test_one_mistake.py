@@ -190,7 +190,7 @@ ONE_ERROR = {
         ],
     ),
     "a score past the frontier and the grid": (
-        "E0608",
+        "E0607",
         [("to: 128 tokens, relative_to", "to: 512 tokens, relative_to")],
     ),
     "a grid that is short": (

@@ -65,7 +65,7 @@ study it {
         ("as_it_comes", "", ["E0405"]),
         ("mine, as_it_comes", "", ["E0405"]),
         ("taught", "", ["E0405"]),
-        ("capped", "", ["E0409"]),
+        ("capped", "", ["E0408"]),
         ("capped, mine", "", []),
         ("capped", ", to: 4K tokens", []),
         ("other", "", ["W0404"]),
@@ -77,7 +77,7 @@ def test_arms_that_tell_budgets(
 ) -> None:
     found = compiled(STUDY.replace("ROLLOUTS", rollouts).replace("MORE", more), target="it")
     told = [each.code for each in found.diagnostics]
-    assert [code for code in told if code in ("E0405", "E0409", "W0404")] == expected
+    assert [code for code in told if code in ("E0405", "E0408", "W0404")] == expected
     assert [code for code in told if code.startswith("E")] == [c for c in expected if c.startswith("E")]
 
 

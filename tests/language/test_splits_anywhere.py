@@ -52,7 +52,7 @@ UNSOUND = [
         "E0301",
         "one set of splits",
     ),
-    ("mean(correct(y[:M]) for M in [8 tokens, 4 tokens])", "E0413", "the budget 8 tokens is not between"),
+    ("mean(correct(y[:M]) for M in [8 tokens, 4 tokens])", "E0410", "the budget 8 tokens is not between"),
     (f"let first = correct(y[:L])\ndense L in {AT}: first", "E0201", "known in the `dense` line alone"),
     (f"track t = mean(len(z) for z in {AT}, empty: 1 token)\ncorrect(y) * t / 1 token", "E0301", ""),
     (

@@ -37,7 +37,7 @@ def test_a_suite_needs_no_grid(spec: Callable[..., Spec]) -> None:
     [
         ("grid = [0 tokens, 64 tokens, 128 tokens]", "", "E0304"),
         ("", "frontier edge = envelope(of: [base], to: 128 tokens)", "E0607"),
-        ("", "score = reg(against: edge, to: 64 tokens)", "E0608"),
+        ("", "score = reg(against: edge, to: 64 tokens)", "E0607"),
         ("", "report { chart curves { x = budget, y = accuracy, lines = [base] } }", "E0609"),
     ],
 )

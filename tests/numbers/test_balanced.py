@@ -45,4 +45,4 @@ def test_nothing_in_common():
 def test_bad_input(correct, lengths):
     with pytest.raises(Problem) as caught:
         balance_questions(correct, lengths)
-    assert [d.code for d in caught.value.diagnostics] == ["E0432"]
+    assert [d.code for d in caught.value.diagnostics] == ["E0431"]

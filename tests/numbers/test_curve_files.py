@@ -105,30 +105,30 @@ def test_categories_and_small_integers_in_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected", "words"),
     [
-        ("", "E0420", "empty"),
-        ("{", "E0420", "line 1, column 2"),
+        ("", "E0421", "empty"),
+        ("{", "E0421", "line 1, column 2"),
         ("[1]", "E0421", "[1] stands where benchmarks by name should"),
         ("{}", "E0421", "there is no benchmark"),
         ('{"m": 3}', "E0421", "benchmark `m`: 3 stands where a curve should"),
         ('{"b": {"x": [0], "y": [0]}}', "E0421", "no `budgets`, only `x`, `y`"),
         ('{"b": {"budgets": 3, "accuracy": [0]}}', "E0421", "`budgets` is 3, which is not a list"),
         (f'{{"m": {{"b": {ONE}}}}}', "E0421", "models' curves"),
-        (f'{{"b": {ONE}, "b": {ONE}}}', "E0423", "`b` is there twice"),
-        ('{"b": {"budgets": [0], "accuracy": [NaN]}}', "E0422", "accuracy[0] is nan"),
-        ('{"b": {"budgets": [0], "accuracy": [-Infinity]}}', "E0422", "is -inf"),
-        ('{"b": {"budgets": [0], "accuracy": ["0.5"]}}', "E0422", "'0.5', which is not a number"),
-        ('{"b": {"budgets": [0], "accuracy": [50]}}', "E0422", "percent"),
-        ('{"b": {"budgets": [0], "accuracy": [1' + "0" * 4000 + "]}}", "E0422", "..., outside 0 to 1"),
-        ('{"b": {"budgets": [64, 0], "accuracy": [0, 0]}}', "E0423", "0 follows 64"),
-        ('{"b": {"budgets": [1e999], "accuracy": [0]}}', "E0422", "inf"),
-        ('{"b": {"budgets": [' + "9" * 5000 + '], "accuracy": [0]}}', "E0420", "has thousands of digits"),
+        (f'{{"b": {ONE}, "b": {ONE}}}', "E0421", "`b` is there twice"),
+        ('{"b": {"budgets": [0], "accuracy": [NaN]}}', "E0421", "accuracy[0] is nan"),
+        ('{"b": {"budgets": [0], "accuracy": [-Infinity]}}', "E0421", "is -inf"),
+        ('{"b": {"budgets": [0], "accuracy": ["0.5"]}}', "E0421", "'0.5', which is not a number"),
+        ('{"b": {"budgets": [0], "accuracy": [50]}}', "E0421", "percent"),
+        ('{"b": {"budgets": [0], "accuracy": [1' + "0" * 4000 + "]}}", "E0421", "..., outside 0 to 1"),
+        ('{"b": {"budgets": [64, 0], "accuracy": [0, 0]}}', "E0421", "0 follows 64"),
+        ('{"b": {"budgets": [1e999], "accuracy": [0]}}', "E0421", "inf"),
+        ('{"b": {"budgets": [' + "9" * 5000 + '], "accuracy": [0]}}', "E0421", "has thousands of digits"),
         ('{"b": {"budgets": [0, 64], "accuracy": [0]}}', "E0421", "2 budgets and 1 accuracy "),
-        ('{"b": {"budgets": [0], "accuracy": [true]}}', "E0422", "accuracy[0] is true, which"),
+        ('{"b": {"budgets": [0], "accuracy": [true]}}', "E0421", "accuracy[0] is true, which"),
         ("null", "E0421", "null stands where"),
         ('{"b": {"budgets": [], "accuracy": []}}', "E0421", "empty"),
         (f'{{"": {ONE}}}', "E0421", "no name"),
         (f'{{"a": {ONE}, "Average": {ONE}}}', "E0425", "Average"),
-        ("[" * 100_000, "E0420", "nested too deeply"),
+        ("[" * 100_000, "E0421", "nested too deeply"),
     ],
 )
 def test_bad_frontiers(tmp_path, text, expected, words):
@@ -142,25 +142,25 @@ def test_bad_frontiers(tmp_path, text, expected, words):
 @pytest.mark.parametrize(
     ("text", "expected", "words"),
     [
-        ("", "E0420", "empty"),
+        ("", "E0421", "empty"),
         ("model,benchmark,acc\nm,b,0.5\n", "E0421", "no column `budget` and no column `accuracy` "),
         ("model,benchmark,acc\nm,b,0.5\n", "E0421", "it has `model`, `benchmark`, `acc`"),
         (HEAD, "E0421", "no rows"),
-        (HEAD + "m,b,0,0.5\nm,b,0,0.5\n", "E0423", "in rows 1 and 2"),
-        (HEAD + "m,b,0,0.5\nm,b,64,high\n", "E0422", "row 2"),
-        (HEAD + "m,b,0,\n", "E0422", "`accuracy` is missing"),
-        (HEAD + "m,b,0,nan\n", "E0422", "nan"),
-        (HEAD + "m,b,0,6.1\nm,b,64,49.2\n", "E0422", "percent"),
-        (HEAD + "m,b,0,50%\n", "E0422", "'50%', which is not a number"),
-        (HEAD + "m,b,1K,0.5\n", "E0422", "'1K'"),
-        (HEAD + "m,b,1.5,0.5\n", "E0422", "not a number of tokens"),
-        (HEAD + "m,b,inf,0.5\n", "E0422", "not a number of tokens"),
-        (HEAD + "m,b,-64,0.5\n", "E0422", "-64"),
-        (HEAD + ",b,0,0.5\n", "E0422", "`model` is missing"),
-        (HEAD + "m,b,0,0.5\nm,b,64,0.5,9,9\n", "E0420", "cannot be read: found more fields"),
-        (HEAD.replace(",", ";") + "m;b;0;0,5\n", "E0420", "cannot be read: found more fields"),
+        (HEAD + "m,b,0,0.5\nm,b,0,0.5\n", "E0421", "in rows 1 and 2"),
+        (HEAD + "m,b,0,0.5\nm,b,64,high\n", "E0421", "row 2"),
+        (HEAD + "m,b,0,\n", "E0421", "`accuracy` is missing"),
+        (HEAD + "m,b,0,nan\n", "E0421", "nan"),
+        (HEAD + "m,b,0,6.1\nm,b,64,49.2\n", "E0421", "percent"),
+        (HEAD + "m,b,0,50%\n", "E0421", "'50%', which is not a number"),
+        (HEAD + "m,b,1K,0.5\n", "E0421", "'1K'"),
+        (HEAD + "m,b,1.5,0.5\n", "E0421", "not a number of tokens"),
+        (HEAD + "m,b,inf,0.5\n", "E0421", "not a number of tokens"),
+        (HEAD + "m,b,-64,0.5\n", "E0421", "-64"),
+        (HEAD + ",b,0,0.5\n", "E0421", "`model` is missing"),
+        (HEAD + "m,b,0,0.5\nm,b,64,0.5,9,9\n", "E0421", "cannot be read: found more fields"),
+        (HEAD.replace(",", ";") + "m;b;0;0,5\n", "E0421", "cannot be read: found more fields"),
         (HEAD.replace(",", "\t") + "m\tb\t0\t0.5\n", "E0421", "has no column `model`"),
-        ("model,benchmark,budget,budget,accuracy\nm,b,0,64,0.5\n", "E0423", "two columns `budget`"),
+        ("model,benchmark,budget,budget,accuracy\nm,b,0,64,0.5\n", "E0421", "two columns `budget`"),
         (HEAD + "m,b,0,0.5\nm,mean,0,0.5\n", "E0425", "`mean`"),
     ],
 )
@@ -175,19 +175,19 @@ def test_bad_tables(tmp_path, text, expected, words):
 @pytest.mark.parametrize("name", ["x.json", "x.csv", "x.parquet"])
 def test_binary_missing_and_folders(tmp_path, name):
     path = tmp_path / name
-    assert failure(read_curves, path)[0] == "E0420"
+    assert failure(read_curves, path)[0] == "E0421"
     path.write_bytes(bytes(range(256)) * 40)
-    assert failure(read_curves, path)[0] in {"E0420", "E0421"}
+    assert failure(read_curves, path)[0] == "E0421"
     path.unlink()
     path.mkdir()
-    assert failure(read_curves, path)[0] == "E0420"
+    assert failure(read_curves, path)[0] == "E0421"
 
 
 def test_huge_files_are_not_read(tmp_path):
     path = tmp_path / "x.json"
     with path.open("wb") as file:
         file.truncate(2**40)
-    assert failure(read_frontier, path)[0] == "E0420"
+    assert failure(read_frontier, path)[0] == "E0421"
 
 
 def test_a_long_name_of_a_column_is_not_repeated(tmp_path):
@@ -203,15 +203,15 @@ def test_parquet_without_values(tmp_path):
     pl.DataFrame({"model": ["m"], "benchmark": ["b"], "budget": [None], "accuracy": [0.5]}).write_parquet(
         path
     )
-    assert failure(read_curves, path) == ("E0422", f"`budget` is missing {path}: row 1")
+    assert failure(read_curves, path) == ("E0421", f"`budget` is missing {path}: row 1")
     pl.DataFrame({"model": [["m"]], "benchmark": ["b"], "budget": [1], "accuracy": [0.5]}).write_parquet(path)
-    assert failure(read_curves, path)[0] == "E0422"
+    assert failure(read_curves, path)[0] == "E0421"
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):
-    assert failure(write_frontier, tmp_path / "no" / "edge.json", MODELS["base"])[0] == "E0420"
+    assert failure(write_frontier, tmp_path / "no" / "edge.json", MODELS["base"])[0] == "E0421"
     (tmp_path / "edge.json").mkdir()
-    assert failure(write_frontier, tmp_path / "edge.json", MODELS["base"])[0] == "E0420"
+    assert failure(write_frontier, tmp_path / "edge.json", MODELS["base"])[0] == "E0421"
     assert [p.name for p in tmp_path.iterdir()] == ["edge.json"]
 
 

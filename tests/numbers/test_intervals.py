@@ -380,11 +380,11 @@ def test_bad_input():
     for bad in (fewer, nan, percent, lacking):
         assert code(arms={"base": [base], "x": [bad]}) == "E0431"
     assert code(budgets=(0, 16, 32)) == "E0431"
-    assert code(budgets=(0, 16, 32, 64, 64)) == "E0423"
+    assert code(budgets=(0, 16, 32, 64, 64)) == "E0421"
     assert code(frontier=("nobody",)) == "E0114"
     assert code(relative_to="nobody") == "E0114"
     assert code(frontier={"easy": Curve((0, 128), (1, 1))}) == "E0425"
     assert code(frontier={b: Curve((0, 64), (1, 1)) for b in SIZES}) == "E0424"
     assert code(l_max=256, grid=(0, 256)) == "E0424"
     assert code(arms={"base": [base], "x": [base, base]}, seeds=(1, 2, 3)) == "E0431"
-    assert code(confidence=95) == "E0430"
+    assert code(confidence=95) == "E0303"

@@ -89,4 +89,4 @@ def test_against_the_formula(groups, l_max):
 def test_bad_input(rollouts, l_max):
     with pytest.raises(Problem) as caught:
         question_min([("q", rollouts)], l_max)
-    assert [d.code for d in caught.value.diagnostics] == ["E0429"]
+    assert [d.code for d in caught.value.diagnostics] == ["E0405"]

@@ -19,7 +19,7 @@ LINES = {
     ("vanilla.train.s1", "E0920"): "experiment vanilla ",
     ("vanilla.train.s1", "E0926"): "  optim       { algorithm = adamw, lr = 1e-3, warmup",
     ("qspec.train.s1", "E0932"): "  arm qspec ",
-    ("qspec.budgets.s1", "E0429"): "  arm qspec ",
+    ("qspec.budgets.s1", "E0405"): "  arm qspec ",
     ("selected.select.s1", "E0934"): "  data       = shortest_response(",
     ("preferred.select.s1", "E0935"): "  data       = shorter_preferred(",
     ("preferred.train.s1", "E0935"): "  batch      { prompts = 4 }\n  beta ",

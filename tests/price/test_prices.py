@@ -402,7 +402,7 @@ def test_an_experiment_on_a_part_of_the_cluster_costs_what_it_costs_there_alone(
 def test_a_gpu_that_is_too_small_is_that_of_the_tasks_own_cluster() -> None:
     spec = on(one_after_the_other(CLUSTER.model_copy(update={"nodes": 2, "memory_gib": 1e-6})))
     every = refusals(priced(spec), [task.id for task in lower(spec).tasks], spec)
-    assert {(each.code, each.where) for each in every} == {("E0611", "2 x 4 X1")}
+    assert {(each.code, each.where) for each in every} == {("E0606", "2 x 4 X1")}
     assert all("before.train" in each.message for each in every)
 
 
@@ -523,8 +523,8 @@ def test_a_role_that_does_not_fit_is_refused(refusal: Callable[..., None]) -> No
     assert refusals(found, tuple(found.tasks), spec) == ()
     small = on(make.four(), CLUSTER.model_copy(update={"memory_gib": 1e-6}))
     every = refusals(priced(small), tuple(found.tasks), small)
-    assert {each.code for each in every} == {"E0611"}
-    refusal("commands/E0611.txt", Problem(every[0]))
+    assert {each.code for each in every} == {"E0606"}
+    refusal("commands/E0606-task.txt", Problem(every[0]))
 
 
 def test_the_json_is_plain_and_complete() -> None:

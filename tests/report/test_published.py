@@ -178,4 +178,4 @@ def test_arms_with_other_questions_make_no_subset(material: Material, tmp_path: 
     folders = {("vanilla", 1): tmp_path / "one", ("reo_exp", 1): tmp_path / "two"}
     with pytest.raises(Problem) as caught:
         balanced_table(replace(material, evaluations=folders), ("vanilla", "reo_exp"))
-    assert caught.value.diagnostics[0].code == "E0432"
+    assert caught.value.diagnostics[0].code == "E0431"

@@ -105,7 +105,7 @@ def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0405, E0409, W0404: arms without RL, that end before the longest response, or that met other questions."""
+    """Report E0405, E0408, W0404: arms without RL, that end before the longest response, or that met other questions."""
     split = stage.typed.split
     if split is None or split.kind != "question_budgets":
         return
@@ -140,14 +140,14 @@ def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
 
 
 def _check_sampled_length(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
-    """Report E0409: all arms end before the longest response."""
+    """Report E0408: all arms end before the longest response."""
     to = split.fields.get("to") or stage.record.at("rollout.max_tokens")
     longest = SettingView("to", to, split.span).number
     ends = [end for each in sampled if (end := View(each)["rollout.max_tokens"]).slot is not None]
     most = max(ends, key=lambda end: end.number, default=None)
     if most is not None and most.number < longest:
         yield error(
-            "E0409",
+            "E0408",
             "the rollouts of these arms end before the longest response",
             split.span,
             f"budgets up to {int(longest)} tokens",
@@ -182,7 +182,7 @@ def _check_sampled_questions(
 
 @case_check
 def check_grid(case: Case) -> Iterator[Diagnostic]:
-    """Report E0304, E0404, E0407: a grid without a forcing, or that does not fit `reg_to` and the longest response."""
+    """Report E0304, E0404: a grid without a forcing, or that does not fit `reg_to` and the longest response."""
     grid = sort_grid(case.suite)
     suite, name = case.evaluation, case.evaluation.record.name
     if not grid:
@@ -196,11 +196,11 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
     if longest.slot is not None and grid[-1] > longest.number:
         labels = [cut.label(f"up to {grid[-1]} tokens"), *longest.set_here]
         helps = f"end it at {_write_tokens(longest.number)}, or raise `max_tokens`"
-        findings.append(("E0407", "the grid goes on past the longest response", labels, helps))
+        findings.append(("E0404", "the grid goes on past the longest response", labels, helps))
     elif reg_to.slot is not None and longest.slot is not None and reg_to.number > longest.number:
         labels = [reg_to.label(f"{reg_to.number} tokens"), *longest.set_here]
         helps = f"write `reg_to = {_write_tokens(longest.number)}`, or raise `max_tokens`"
-        findings.append(("E0407", "REG integrates past the longest response", labels, helps))
+        findings.append(("E0404", "REG integrates past the longest response", labels, helps))
     if grid[0] > 0:
         labels, helps = [cut.label(f"from {grid[0]} tokens")], "let the grid start at 0 tokens"
         findings.append(("E0404", "the grid starts after 0, where REG's integral begins", labels, helps))

@@ -164,11 +164,11 @@ def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
 
 
 def check_table_of(table: Record) -> Iterator[Diagnostic]:
-    """Report E0614: REG on a part of the questions."""
+    """Report E0609: REG on a part of the questions."""
     view = View(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield view["columns"].error(
-            "E0614",
+            "E0609",
             f"`{table.name}` shows REG on the balanced subset, and REG is of all questions",
             "`reg`",
             view["subset"].label("the balanced subset"),

@@ -192,7 +192,7 @@ def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
 
 @study_check
 def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report E0608, E0616: the study's score."""
+    """Report E0607, E0616: the study's score."""
     suites = [
         (arm.name, suite) for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None
     ]
@@ -201,7 +201,7 @@ def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
 
 
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
-    """Report E0608: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
+    """Report E0607: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
     against = owner.sub("score.against")
     if against is None:
         return
@@ -219,7 +219,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
         last = _find_end(suite)
         if _is_gridless(suite):
             what, at = f"REG of `{name}` is over budgets", View(owner)["score"].place
-            yield _report_gridless("E0608", what, suite, at, f"to {to.number} tokens")
+            yield _report_gridless("E0607", what, suite, at, f"to {to.number} tokens")
             return
         if last is not None:
             where = View(suite)["grid"].label(f"the grid of `{suite.name}`")
@@ -229,7 +229,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
         short = " and the ".join(dict.fromkeys(limit[-1] for limit in limits if limit[0] < to.number))
         message = f"REG integrates to {to.number} tokens, and {why} {low}"
         helps = f"write `to: {low} tokens`, or let the {short} go on"
-        yield finding_at(error, "E0608", message, [to.label(f"{to.number} tokens"), where], help=helps)
+        yield finding_at(error, "E0607", message, [to.label(f"{to.number} tokens"), where], help=helps)
 
 
 def _find_end(suite: Record) -> int | None:
@@ -396,7 +396,7 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
 
 @study_check
 def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
-    """Report E0601, E0614, W0605: the arms of each table, and those of the frontier of the score."""
+    """Report E0601, E0609, W0605: the arms of each table, and those of the frontier of the score."""
     study = case.study
     differing = list(_check_suites(case))
     yield from differing
