@@ -155,7 +155,7 @@ class Loaded:
             raise Problem(*(fault for each in placed.values() for fault in each))
         if page is None:
             raise problem(
-                "E0969", "the run left no report", where=str(place), help="run the spec by the command line"
+                "E0954", "the run left no report", where=str(place), help="run the spec by the command line"
             )
         report = next(task for task in self.graph.tasks if task.kind == "report")
         inputs = {role: self.store.path(results.keys[task]) for role, task in report.inputs.items()}
@@ -274,7 +274,7 @@ class Finished:
 
         path = self.report.parent / "tables" / f"{name}.parquet"
         if name not in self.tables():
-            raise problem("E0969", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
+            raise problem("E0954", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
         return pl.read_parquet(path, glob=False)
 
     @_telling()
@@ -303,19 +303,19 @@ class Finished:
         known = sorted({str(each) for each in material.curves["benchmark"]})
         if benchmark not in known:
             raise problem(
-                "E0969", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
+                "E0954", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
             )
         return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
     def _evaluated(self, arm: str, seed: int) -> Path:
-        """Return the folder of an arm's evaluation. Raises E0969 if there is none."""
+        """Return the folder of an arm's evaluation. Raises E0954 if there is none."""
         role = f"evaluate:{arm}@{seed}"
         if role not in self.inputs:
             known = sorted(
                 each.removeprefix("evaluate:") for each in self.inputs if each.startswith("evaluate:")
             )
             raise problem(
-                "E0969", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
+                "E0954", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
             )
         return self.inputs[role]
 

@@ -266,7 +266,7 @@ def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, 
 
 
 def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
-    """E0973 where the largest task needs more memory than there is, E0974 where the results need more disk."""
+    """Report E0973 if the largest task needs more memory than there is, or the results need more disk."""
     lacks = []
     if prices.unit == "seconds":
         task, peak = max(
@@ -286,7 +286,7 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
     if disk > measures.disk:
         lacks.append(
             error(
-                "E0974",
+                "E0973",
                 f"the results take about {size(disk)}, and {size(measures.disk)} are free",
                 help="keep results on a larger disk with --store DIR, or make room: reodsl gc",
             )

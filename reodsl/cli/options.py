@@ -176,10 +176,10 @@ def no_store(folders: list[Path]) -> Problem:
     """Return the diagnostic for a store that is not there, or not the only one."""
     if len(folders) > 1:
         return problem(
-            "E0953", f"there are several stores: {', '.join(map(str, folders))}", help="name one: --store DIR"
+            "E0952", f"there are several stores: {', '.join(map(str, folders))}", help="name one: --store DIR"
         )
     return problem(
-        "E0953",
+        "E0952",
         "there is no store here",
         where=str(folders[0] if folders else Path(os.curdir).resolve()),
         help="a spec's store is `.reodsl` beside it: go there, or name it with --store DIR; `reodsl run SPEC` makes one",

@@ -54,7 +54,7 @@ def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnos
 
 def _name_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
     words = listed(names, 3)
-    if diagnostic.code in ("E0950", "E0951") or any(name in (diagnostic.where or "") for name in names):
+    if diagnostic.code == "E0950" or any(name in (diagnostic.where or "") for name in names):
         return diagnostic
     if not diagnostic.labels and diagnostic.where is None:
         return replace(diagnostic, where=words)

@@ -61,4 +61,4 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     except Problem:
         lacks = ()
     # A copy may be without the split, and planning needs no packages.
-    return (*code, *(each for each in lacks if each.code not in ("E0708", "E0121")))
+    return (*code, *(each for each in lacks if each.code not in ("E0850", "E0121")))

@@ -25,9 +25,7 @@ _IMPORT = re.compile(r"import (?:it|them): `from (\S+) import ([\w, ]+)`")
 VALUES = frozenset({"E0301", "E0302", "E0303"})
 AT_ONE_PLACE = frozenset({"E0309", "E0501"})
 """Errors of which a place has one, that which says most."""
-FOLLOWING = frozenset(
-    {"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0202", "W0203", "W0301", "W0302"}
-)
+FOLLOWING = frozenset({"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0301", "W0302"})
 """Findings that may only be there because a syntax error took something out of the file."""
 
 

@@ -11,8 +11,8 @@ from reodsl.lsp.analysis import Analysis, lines_of, tokens_of
 
 _MEANT = re.compile(r"did you mean `(\w+)`\?")
 _IMPORT = re.compile(r"`from (\.*[\w.]+) import (\w+(?:, \w+)*)`")
-UNUSED = ("W0201", "W0202", "W0203")
-"""Warnings of what nothing uses, which editors show faded."""
+UNUSED = "W0201"
+"""The warning of what nothing uses, which editors show faded."""
 
 
 @dataclass(frozen=True, slots=True)

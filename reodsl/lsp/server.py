@@ -293,7 +293,7 @@ def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) ->
         severity=SEVERITIES[finding.severity],
         code=finding.code,
         code_description=types.CodeDescription(page.as_uri()) if (page := find_page(finding.code)) else None,
-        tags=[types.DiagnosticTag.Unnecessary] if finding.code in (*UNUSED, "W0604") else None,
+        tags=[types.DiagnosticTag.Unnecessary] if finding.code in (UNUSED, "W0604") else None,
         source="reodsl",
         related_information=related or None,
     )

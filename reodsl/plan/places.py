@@ -49,7 +49,7 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     ("budgets", "E0405"): ("split",),
     **{("data", code): ("data", "sources") for code in ("W0714", "W0716")},
     **{("data", code): ("data", "duplicates") for code in ("W0807", "N0807")},
-    **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932", "E0941")},
+    **{("train", code): _REWARD for code in ("E0920", "E0922", "E0505", "E0405", "E0941")},
     ("train", "W0810"): _REWARD,
     ("evaluate", "W0810"): ("suite", "benchmarks"),
     ("train", "W0804"): ("stage", "data", "answer"),
@@ -58,14 +58,14 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     **{
         (kind, code): ("model", "source")
         for kind in ("train", "sample", "evaluate")
-        for code in ("E0819", "E0833", "E0834", "W0809")
+        for code in ("E0812", "E0833", "E0834", "W0809")
     },
     ("train", "E0926"): ("stage", "optim", "lr"),
-    ("train", "E0929"): ("stage", "plateau"),
-    ("train", "E0935"): ("stage", "method", "batch"),
+    ("train", "E0314"): ("stage", "plateau"),
+    ("train", "E0513"): ("stage", "method", "batch"),
     ("train", "E0936"): ("stage", "method", "mismatch_limit"),
-    ("select", "E0934"): ("selection",),
-    ("select", "E0935"): ("selection",),
+    ("select", "E0316"): ("selection",),
+    ("select", "E0513"): ("selection",),
 }
 """The setting that a failure of a kind of task is about, as a path into its payload."""
 

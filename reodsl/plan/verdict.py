@@ -214,10 +214,10 @@ _SHOWN = 12
 
 
 def find(plan: Plan, name: str | None) -> Item:
-    """Return the task of that id, or the only one that starts so. Raises E0955 with near names, or all for no name."""
+    """Return the task of that id, or the only one that starts so. Raises E0954 with near names, or all for no name."""
     ids = [item.task.id for item in plan.items]
     if name is None:
-        raise problem("E0955", "no task is named", help=f"name one of: {_list_tasks(ids)}")
+        raise problem("E0954", "no task is named", help=f"name one of: {_list_tasks(ids)}")
     chosen = [item for item in plan.items if item.task.id == name]
     chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
     if len(chosen) != 1:
@@ -225,7 +225,7 @@ def find(plan: Plan, name: str | None) -> Item:
             [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
         what = "several tasks start with" if chosen else "no task is called"
-        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_list_tasks(near)}")
+        raise problem("E0954", f"{what} `{name}`", help=f"name one of: {_list_tasks(near)}")
     return chosen[0]
 
 

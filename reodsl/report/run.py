@@ -82,7 +82,7 @@ def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -
     """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
 
     What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
-    Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0968 where the run's
+    Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0967 where the run's
     spec was not kept.
     """
     material, findings = material_of(store, record)

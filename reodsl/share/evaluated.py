@@ -72,8 +72,8 @@ class Shared:
 def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
     """Return the finished results of a run, with the evaluations of `arms`, by default all.
 
-    Raises E0957 if none is finished, E0968 if the run's spec was not kept, E0981 if a result cannot be read, and
-    E0994 for an arm that the study does not evaluate.
+    Raises E0957 if none is finished, E0967 if the run's spec was not kept, E0981 if a result cannot be read, and
+    E0954 for an arm that the study does not evaluate.
     """
     spec = require_spec(store, record)
     graph = lower(spec)
@@ -81,7 +81,7 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
     for name in arms:
         if name not in known:
             raise problem(
-                "E0994",
+                "E0954",
                 f"the study {record.study!r} has no arm {name!r}",
                 where=record.name,
                 help=f"there is {', '.join(known)}",
@@ -324,7 +324,7 @@ def _format_moment(moment: datetime) -> str:
 def export(shared: Shared, out: Path) -> list[Path]:
     """Write a log per evaluation and benchmark into `out`, each file whole or not at all, and return the files.
 
-    An older file of that name is of the same evaluation, and is replaced. Raises E0950 or E0951 if the disk
+    An older file of that name is of the same evaluation, and is replaced. Raises E0950 if the disk
     refuses.
     """
     files = []

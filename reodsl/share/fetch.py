@@ -98,7 +98,7 @@ def list_repositories(spec: Spec) -> tuple[Wanted, ...]:
 def look_up(wanted: Wanted) -> Offer:
     """Ask the hub for a repository's commit and the size of its files.
 
-    Raises E0850 for a model and E0708 for a data set that it refuses.
+    Raises E0850 for a model or a data set that it refuses.
     """
     with _telling(wanted):
         info: Any = _api().repo_info(
@@ -170,11 +170,10 @@ _REFUSALS = {
 
 
 def _failure(wanted: Wanted, why: str, remedy: str) -> Problem:
-    code = "E0850" if wanted.kind == "models" else "E0708"
     what = "model" if wanted.kind == "models" else "data set"
     revision = f" at {wanted.revision}" if wanted.revision else ""
     return problem(
-        code,
+        "E0850",
         f"the {what} `{wanted.repo}`{revision} cannot be fetched: {why}",
         where=_api().endpoint,
         help=remedy,

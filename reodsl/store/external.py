@@ -105,7 +105,7 @@ class Fingerprints:
     def folder(self, path: Path, patterns: tuple[str, ...] = MODEL_FILES) -> str | None:
         """Return the digest of the names and checksums of a model's files directly in a folder; None without one.
 
-        Raises E0959 if it holds more names than a model's folder has, and E0832 if one leads out of it.
+        Raises E0959 if it holds more names than a model's folder has, and E0803 if one leads out of it.
         """
         outward = leads_out(path)
         if outward is not None:
@@ -152,7 +152,7 @@ def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
 
 
 def leads_out(folder: Path) -> Diagnostic | None:
-    """Return E0832 for the first link among a model folder's files that leads out of it; None where none does. Raises E0959.
+    """Return E0803 for the first link among a model folder's files that leads out of it; None where none does. Raises E0959.
 
     A stranger's folder could else name any file of this machine as a part of the model. The files of a snapshot in the hub's
     cache are links to `blobs` beside the snapshots.
@@ -172,7 +172,7 @@ def leads_out(folder: Path) -> Diagnostic | None:
             if not is_within(target, inside):
                 copy = shlex.join(["cp", "-rL", str(folder), f"{real}-whole"])
                 return error(
-                    "E0832",
+                    "E0803",
                     f"`{entry.name}` of the model folder is a link that leads out of it, to {target}",
                     where=entry.path,
                     help=f"look at that file; where it belongs to the model, copy both: `{copy}`, and name the copy",

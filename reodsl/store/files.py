@@ -355,21 +355,21 @@ def storage_problem(error: BaseException, place: Path) -> Problem | None:
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, Lockless):
         return problem(
-            "E0958",
+            "E0950",
             f"the file system has no locks: {(error.strerror or str(error)).lower()}",
             where=str(place),
             help="name a store on a file system with locks, such as a local disk: --store DIR (or REODSL_STORE)",
         )
     if number == errno.EFBIG:
         return problem(
-            "E0951",
+            "E0950",
             "a file of the results is larger than this file system or `ulimit -f` allows",
             where=str(place),
             help="raise the limit: `ulimit -f unlimited`, or name a store elsewhere: --store DIR",
         )
     if is_full(error):
         return problem(
-            "E0951",
+            "E0950",
             "no space left to store results",
             where=str(place),
             help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",

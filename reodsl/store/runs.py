@@ -118,11 +118,11 @@ def spec_of(store: Store, record: RunRecord) -> Spec | None:
 
 
 def require_spec(store: Store, record: RunRecord) -> Spec:
-    """Return the compiled spec of a run. Raises E0968 if it was not kept."""
+    """Return the compiled spec of a run. Raises E0967 if it was not kept."""
     spec = spec_of(store, record)
     if spec is None:
         raise problem(
-            "E0968",
+            "E0967",
             f"the spec of the run `{record.name}` was not kept",
             where=store.shown,
             help="name its folder instead, where spec.reo.json is",
@@ -217,7 +217,7 @@ class Writer:
         self.store, self.record = store, record
 
     def add(self, task_id: str, key: str) -> None:
-        """Note the result of a task. Raises E0950 or E0951 if it cannot be written down."""
+        """Note the result of a task. Raises E0950 if it cannot be written down."""
         self.record.tasks[task_id] = key
         with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
             file.write(f"{key} {task_id}\n".encode())

@@ -64,7 +64,7 @@ class Store:
         self.root = root
 
     def open(self) -> Store:
-        """Create the store if needed, and check that it can be written. Raises E0950, E0951 or E0952."""
+        """Create the store if needed, and check that it can be written. Raises E0950 or E0952."""
         with storing(self.root, anything=True):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
@@ -224,8 +224,8 @@ class Store:
         """Make `out` the result of `key`, whole and durable, and forget the work folder.
 
         Without `durable` the disk is not waited for: a power cut may lose the result, which is then found missing or
-        damaged and made anew. Call with the key's lock held. Raises E0965 for a result with links or with nothing in
-        it, and E0950 or E0951 when it cannot be kept; then nothing of it is visible.
+        damaged and made anew. Call with the key's lock held. Raises E0990 for a result with links or with nothing in
+        it, and E0950 when it cannot be kept; then nothing of it is visible.
         """
         with storing(self.root):
             files: dict[str, tuple[int, str]] = {}
@@ -295,7 +295,7 @@ class Store:
 
     def _illegal(self, what: str) -> Exception:
         return problem(
-            "E0965",
+            "E0990",
             f"a task's result cannot be stored: {what}",
             where=self.shown,
             help="this is a defect of the runner: a result is plain files in its folder",
@@ -351,7 +351,7 @@ def adopt(
     """Make the content of `old` the result of `key` too, linked if the file system can, with the reason beside it.
 
     Its provenance is kept, and so are acceptances before this one. Call with the key's lock held. Raises E0950 or
-    E0951 if it cannot be stored.
+    E0950 if it cannot be stored.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     chain = (*acceptances(old), Acceptance(old.key, because, changes, now))

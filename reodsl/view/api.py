@@ -179,7 +179,7 @@ class Api:
         )
         if details is None:
             raise problem(
-                "E0969", f"{each.name} has no such response", help="choose one of the list", where=each.task
+                "E0954", f"{each.name} has no such response", help="choose one of the list", where=each.task
             )
         return {**details, "wording": there.spec.study.arm(each.arm).name_wording(details.get("mode"))}
 
@@ -194,7 +194,7 @@ class Api:
         training = known.get(query.get("training", ""))
         if training is None:
             there = ", ".join(known) or "none yet"
-            raise problem("E0969", "no such training has rollouts", help=f"there is {there}")
+            raise problem("E0954", "no such training has rollouts", help=f"there is {there}")
         if training.whole and not self._whole(training.key, ("rollouts.parquet",)):
             raise _damaged("rollouts", training.task)
         return training
@@ -219,7 +219,7 @@ class Api:
         evaluation = there.evaluations.get(name)
         if evaluation is None:
             known = ", ".join(there.evaluations) or "none yet"
-            raise problem("E0969", f"nothing was evaluated as {name}", help=f"there is {known}")
+            raise problem("E0954", f"nothing was evaluated as {name}", help=f"there is {known}")
         return evaluation
 
     def _whole(self, key: str, files: Sequence[str] = ()) -> bool:

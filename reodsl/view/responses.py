@@ -61,7 +61,7 @@ class Studied:
 
 
 def find_evaluations(store: Store, record: RunRecord) -> Studied:
-    """Return a run's evaluations and trainings that have written anything. Raises E0968 where its spec was not kept.
+    """Return a run's evaluations and trainings that have written anything. Raises E0967 where its spec was not kept.
 
     Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
     """

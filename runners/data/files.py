@@ -47,8 +47,8 @@ LARGEST_FIELD = 2**24
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     """Read the questions table of one file; its rows are checked neither for emptiness nor for duplicates.
 
-    Raises a Problem: E0706 for a file that cannot be read or is of another kind, E0707 for a row that is not
-    what the format promises, E0701 and E0702 as `questions_table` does.
+    Raises a Problem: E0706 for a file that cannot be read or is of another kind, or a row that is not
+    what the format promises, and E0701 as `questions_table` does.
     """
     fault = file_problem(path)
     if fault is not None:
@@ -79,7 +79,7 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 def require_head(path: Path, columns: Columns) -> None:
-    """Raise a Problem (E0701, E0706, E0707) for what the head of a file tells: columns that are not there.
+    """Raise a Problem (E0701, E0706) for what the head of a file tells: columns that are not there.
 
     JSON names them in every row: of such a file the head tells nothing.
     """
@@ -214,7 +214,7 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
     for number, row in rows:
         if len(row) != len(header):
             raise problem(
-                "E0707",
+                "E0706",
                 f"this row has {len(row)} fields where the header names {len(header)}",
                 where=f"{path}, line {number}",
                 help="quote a field that has commas or line breaks in it",
@@ -223,7 +223,7 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
     twice = next((name for name in names if header.count(name) > 1), None)
     if twice is not None:
         raise problem(
-            "E0707",
+            "E0706",
             f"{header.count(twice)} columns are named `{twice}`",
             where=f"{path}, line 1",
             help="give each column a name of its own",
@@ -244,7 +244,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                         yield reader.line_num, row
             except csv.Error as failure:
                 raise problem(
-                    "E0707",
+                    "E0706",
                     f"this is not CSV: {failure}",
                     where=f"{path}, line {reader.line_num}",
                     help="correct or remove it",
@@ -262,7 +262,7 @@ _SPLIT = re.compile(r"(?<![a-z])(train|test|valid|validation|dev|eval)(?![a-z])"
 def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
     """Read the questions table of a hub data set; `folder` is the spec's. Emptiness and duplicates are not yet checked.
 
-    Raises a Problem: E0708 where the data set is nowhere to be found or has no such split, and what reading a
+    Raises a Problem: E0850 where the data set is nowhere to be found or has no such split, and what reading a
     file raises.
     """
     files = local_files(source, folder)
@@ -275,7 +275,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Return why this data set cannot be read here (E0708): no local copy and no way to fetch one."""
+    """Return why this data set cannot be read here (E0850): no local copy and no way to fetch one."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
@@ -325,7 +325,7 @@ def _download(source: HubData) -> pl.DataFrame:
         raise Problem(_missing(source, first_line(failure))) from None
     if not isinstance(frame, pl.DataFrame):
         raise problem(
-            "E0708", "the data set is not a table", where=source.repo, help="name one of its splits"
+            "E0850", "the data set is not a table", where=source.repo, help="name one of its splits"
         )
     return questions_table(frame, source.columns, source.repo)
 
@@ -334,7 +334,7 @@ def _missing(source: HubData, why: str) -> Diagnostic:
     name = f", part `{source.name}`" if source.name else ""
     revision = f" --revision {source.revision}" if source.revision else ""
     return error(
-        "E0708",
+        "E0850",
         f"the data set `{source.repo}`{name}, split `{source.split}`, cannot be read: {why}",
         where="hub data",
         notes=[

@@ -97,7 +97,7 @@ def amount(operation: str) -> int:
     digits = _SIGNED.search(operation)
     if digits is None:
         raise problem(
-            "E0710",
+            "E0720",
             f"the operation `{operation}` does not end in a sign and digits",
             where="operations of a fold task",
             help="write it as `+7` or `-3`",
@@ -134,7 +134,7 @@ def bare_question(task: FoldTask, fold: Fold) -> str:
 
 
 def check_task(task: FoldTask) -> None:
-    """Raise a Problem (E0710) where the task's words and numbers do not fit together."""
+    """Raise a Problem (E0720) where the task's words and numbers do not fit together."""
     shortest, longest = task.length
     values, labels = len(task.values), len(task.labels)
     wrong, remedy = "", ""
@@ -165,7 +165,7 @@ def check_task(task: FoldTask) -> None:
         remedy = 'write it, as in `step = "{label} {op}"`'
     if wrong:
         raise problem(
-            "E0710", f"the fold task does not fit together: {wrong}", where="fold task", help=remedy
+            "E0720", f"the fold task does not fit together: {wrong}", where="fold task", help=remedy
         )
     for operation in task.operations:
         amount(operation)
@@ -187,7 +187,7 @@ def generate_questions(
 ) -> pl.DataFrame:
     """Return `count` distinct questions of one side of the split: columns id, question, answer, bare.
 
-    Questions in `exclude` (texts) are skipped. Raises a Problem: E0710 for a task that does not fit together,
+    Questions in `exclude` (texts) are skipped. Raises a Problem: E0720 for a task that does not fit together,
     E0711 where the task does not have so many.
     """
     check_task(task)

@@ -157,8 +157,8 @@ def select(job: Job) -> None:
     A selection of questions keeps their rows of the pool's data as they are.
 
     Of all that is picked, the selection's share with the lowest margins is dropped. Beside a trace (or a preferred and a
-    rejected response) stand the prefix that it was given and whether it came to its end. Raises E0934 where nothing at all
-    is picked, E0935 where a pool lacks responses.
+    rejected response) stand the prefix that it was given and whether it came to its end. Raises E0316 where nothing at all
+    is picked, E0513 where a pool lacks responses.
     """
     selection: Selection = job.task.work["selection"]
     samples, prefixes = job.task.work["samples"], job.task.work["prefixes"]
@@ -222,7 +222,7 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
 def _nothing(job: Job, asked: int) -> Problem:
     responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
-        "E0934",
+        "E0316",
         f"the selection picks nothing of {asked} questions with {responses} responses each",
         where=job.task.id,
         help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
@@ -240,7 +240,7 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
             answers = part.get(key, first.clear()).sort("sample")
             if answers.height != samples:
                 raise problem(
-                    "E0935",
+                    "E0513",
                     f"question `{key[0]}` has {answers.height} responses in its pool, and not {samples}",
                     where="samples.parquet",
                     help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",

@@ -81,7 +81,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
 
     A list of texts as answer is several right ones (see `join_answers`).
 
-    Raises a Problem: E0701 for missing columns, E0702 for a column of lists or records.
+    Raises a Problem: E0701 for missing columns, and for a column of lists or records.
     """
     require_columns(frame.columns, columns, where)
     picked = _names_by_role(columns)
@@ -93,7 +93,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
             continue
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             raise problem(
-                "E0702",
+                "E0701",
                 f"column `{name}` holds {kind}, and `{role}` needs text",
                 where=where,
                 help=f"write a file in which `{name}` is one text (or number) a row",
@@ -126,12 +126,12 @@ def add_ids(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> None:
-    """Raise a Problem where the table has no rows (E0703), or a row lacks its question, answer, trace or id (E0704).
+    """Raise a Problem (E0704) if the table has no rows, or a row lacks its question, answer, trace or id.
 
     A question that its source scores may have no single right answer.
     """
     if table.height == 0:
-        raise problem("E0703", "the data has no questions", where=where, help="give a source with rows in it")
+        raise problem("E0704", "the data has no questions", where=where, help="give a source with rows in it")
     for name in table.columns:
         if name in ("bare", "meta") or (name == "answer" and scored and "meta" in table.columns):
             continue
@@ -184,7 +184,7 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem (E0713) if several questions, by their `question_key`, have one id.
+    """Raise a Problem (E0705) if several questions, by their `question_key`, have one id.
 
     Seeds of responses, references, budgets and scores go by the id: such questions would be taken for one.
     """
@@ -198,7 +198,7 @@ def require_names(table: pl.DataFrame, where: str) -> None:
             shared.setdefault(name, f"`{shorten_text(name)}`: {'; '.join(shown)}")
     if shared:
         raise problem(
-            "E0713",
+            "E0705",
             f"{len(shared)} of {len(firsts)} ids are those of several questions",
             where=where,
             notes=list_first(list(shared.values())),
@@ -225,12 +225,12 @@ def _names(names: Iterable[str]) -> str:
 
 
 def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each line; raise E0707 at a line that is not JSON."""
+    """Yield the place and the value of each line; raise E0706 at a line that is not JSON."""
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip() in ("{", "["):
                 raise problem(
-                    "E0707",
+                    "E0706",
                     "a record goes on over several lines, and this file has one in each",
                     where=f"{path}, line {number}",
                     help=f"name the file `{path.with_suffix('.json').name}`, which may be laid out so",
@@ -242,7 +242,7 @@ def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
 def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the place and the value of each item of a list, or each of several records without one.
 
-    Raises E0707 where the file holds something else.
+    Raises E0706 where the file holds something else.
     """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "{":
@@ -258,7 +258,7 @@ def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     content = _json(text, path, "")
     if not isinstance(content, list):
         raise problem(
-            "E0707",
+            "E0706",
             f"the file holds {_kind(content)}, not a list of records",
             where=str(path),
             help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
@@ -290,13 +290,13 @@ _DECODER = json.JSONDecoder(
 
 
 def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
-    """Return the value of a text, or the one that begins at `start` and where it ends. Raises E0707."""
+    """Return the value of a text, or the one that begins at `start` and where it ends. Raises E0706."""
     where = f"{path}, {place}" if place else str(path)
     try:
         return _DECODER.decode(text) if start is None else _DECODER.raw_decode(text, start)
     except _Twice as failure:
         raise problem(
-            "E0707",
+            "E0706",
             f"a record has `{shorten_text(str(failure))}` twice",
             where=where,
             help="give each of its fields a name of its own",
@@ -304,11 +304,11 @@ def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
     except json.JSONDecodeError as failure:
         line = where if place else f"{path}, line {failure.lineno}"
         raise problem(
-            "E0707", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
+            "E0706", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
         ) from None
     except RecursionError:
         raise problem(
-            "E0707", "the JSON is nested too deep", where=where, help="correct or remove it"
+            "E0706", "the JSON is nested too deep", where=where, help="correct or remove it"
         ) from None
 
 
@@ -318,7 +318,7 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
     for place, row in rows:
         if not isinstance(row, dict):
             raise problem(
-                "E0707",
+                "E0706",
                 f"this is {_kind(row)}, not a record",
                 where=f"{path}, {place}",
                 help='each row is a record, as in `{"question": …, "answer": …}`',
@@ -405,7 +405,7 @@ def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> st
         return "true" if value else "false"
     inner = f", such as `{name}.{next(iter(value))}`" if isinstance(value, dict) and value else ""
     raise problem(
-        "E0707",
+        "E0706",
         f"`{name}` is {_kind(value)}, where text or a number is needed",
         where=f"{path}, {place}",
         help=f"name a field of it{inner}" if inner else "write it as one text",
@@ -419,7 +419,7 @@ def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: b
     roles = [message.get("role") for message in messages]
     if roles[-1] != "user" or set(roles[:-1]) - {"system"}:
         raise problem(
-            "E0707",
+            "E0706",
             f"`{name}` is a conversation ({', '.join(map(str, roles))}), where one question is needed",
             where=f"{path}, {place}",
             help="keep the user's message of the turn that is trained on, with a system message in front at most",
@@ -428,12 +428,12 @@ def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: b
 
 
 def _content(content: Any, name: str, path: Path, place: str) -> str:
-    """Return a message's words, which may be parts as servers take them. Raises E0707 for a part that is no text."""
+    """Return a message's words, which may be parts as servers take them. Raises E0706 for a part that is no text."""
     parts = [part.get("text") for part in content] if _records(content) else [content]
     if all(isinstance(part, str) for part in parts):
         return "".join(parts)
     raise problem(
-        "E0707",
+        "E0706",
         f"a message of `{name}` holds something else than text",
         where=f"{path}, {place}",
         help="keep only messages and parts of messages that are text",

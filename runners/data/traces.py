@@ -53,7 +53,7 @@ def generate_traces(
 
 
 def check_traces(traces: FoldTraces) -> None:
-    """Raise a Problem (E0710) where no style can be drawn or a probability is none."""
+    """Raise a Problem (E0720) where no style can be drawn or a probability is none."""
     chances = (traces.filler_probability, traces.error, traces.restyle, traces.another_pass)
     wrong, remedy = "", ""
     if (
@@ -76,7 +76,7 @@ def check_traces(traces: FoldTraces) -> None:
         wrong = f"the answer `{traces.answer}` lacks the place `{{value}}`"
         remedy = "write it where the answer goes, as in `\\boxed{ {value} }`"
     if wrong:
-        raise problem("E0710", f"the traces do not fit together: {wrong}", where="fold traces", help=remedy)
+        raise problem("E0720", f"the traces do not fit together: {wrong}", where="fold traces", help=remedy)
 
 
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:

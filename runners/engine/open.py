@@ -33,8 +33,8 @@ def open_engine(
     `precision` is the model's: `bfloat16` rounds what the embedded engine multiplies; servers have one of their own.
     `caches` is `fp8` for keys and values of one byte a number, on GPUs.
 
-    Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
-    engine, E0820 to E0829 where a server does not start.
+    Raises E0801 or E0803 for the folder, E0807 for sequences longer than the model's context, E0314 for an unknown
+    engine, E0820 and E0821 if a server does not start.
     """
     config = load_config(folder)
     # In a rehearsal on a cluster the task's own process generates: its GPUs may be declared alone.
@@ -42,7 +42,7 @@ def open_engine(
         return _sglang(folder, config, resources, longest, aside, beside, caches)
     if resources.engine not in ("embedded", "sglang"):
         raise problem(
-            "E0813",
+            "E0314",
             f"there is no rollout engine `{resources.engine}` here",
             help="there are `embedded`, which comes with reodsl, and `sglang`",
         )

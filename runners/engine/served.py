@@ -359,7 +359,7 @@ class ServedEngine:
         try:
             return [*self._encode(text.removesuffix(marks[last[0]]) if last else text), *last]
         except Problem as fault:
-            if fault.diagnostics[0].code != "E0810":
+            if fault.diagnostics[0].code != "E0815":
                 raise
             # Any of its words may be the key.
             words = f"the tokenizer has no tokens for all of its text: {self._remote.shown(text)}"

@@ -66,7 +66,7 @@ def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:
 
 
 def respond_again(text: str, ended: bool, tokenizer: Any, stop: Sequence[int]) -> Generation:
-    """Return a text as the response that it was, with its stop token. Marks that no model writes are text (E0810)."""
+    """Return a text as the response that it was, with its stop token. Marks that no model writes are text (E0815)."""
     end = tuple(stop[:1]) if ended else ()
     return Generation(
         (*encode_traces(tokenizer, [text])[0], *end),

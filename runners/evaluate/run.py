@@ -196,11 +196,11 @@ def met_by(job: Job, model: Model) -> list[str]:
 
 
 def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
-    """Return the questions of a `data` artifact, in their order. Raises E0703 where there are none."""
+    """Return the questions of a `data` artifact, in their order. Raises E0704 where there are none."""
     questions = questions_of(read_table(folder), benchmark)
     if not questions:
         raise problem(
-            "E0703", "the data has no questions", where=benchmark, help="give a source with rows in it"
+            "E0704", "the data has no questions", where=benchmark, help="give a source with rows in it"
         )
     return questions
 

@@ -22,7 +22,7 @@ __all__ = ["execute"]
 def execute(run: Execution) -> RunResults:
     """Do every task of the graph whose result the store does not have; Ray starts only when there is one.
 
-    Raises a `Problem` when Ray does not start (E0962), and when its nodes do not see the store (E0963) or have another
+    Raises a `Problem` when Ray does not start (E0962), and when its nodes do not see the store (E0977) or have another
     reodsl (E0977). An interruption ends the tasks that run and is passed on; what they had done stays in their work folders.
     """
 

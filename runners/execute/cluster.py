@@ -54,7 +54,7 @@ class RayCluster:
         perform: Callable[[Order], Outcome] = perform_order,
         declared: Sequence[RayNode] = (),
     ) -> None:
-        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0963 or E0977 when nodes do not fit.
+        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0977 when nodes do not fit.
 
         `declared` nodes are added to the Ray of this machine.
         """
@@ -230,7 +230,7 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
             "died",
             diagnostics=(
                 error(
-                    "E0961",
+                    "E0938",
                     f"{type(caught).__name__}: {first_line(caught, '')}",
                     where=order.task.id,
                     help=f"{_CAUSES.get(type(caught).__name__, _AWAY)}; running again goes on where it stopped",

@@ -154,7 +154,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         if type(caught).__module__ == "pyo3_runtime":
             # The tokenizers library panics, on a text that nobody tried, with what is no Exception.
             message = f"the model's tokenizer cannot be used: {first_line(caught)}"
-            return Outcome("failed", diagnostics=(error("E0805", message, where=order.task.id, help=AGAIN),))
+            return Outcome("failed", diagnostics=(error("E0803", message, where=order.task.id, help=AGAIN),))
         if not isinstance(caught, Exception):
             raise
         refusal = storage_problem(caught, store.root)
@@ -178,7 +178,7 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
         notes = ()
     words = first_line(caught, "")
     return error(
-        "E0960",
+        "E0990",
         f"the task ended in {type(caught).__name__}" + (f": {words}" if words else ""),
         where=order.task.id,
         notes=notes,

@@ -395,7 +395,7 @@ def compare(found: Found) -> tuple[MachinePart, ...]:
 
 
 def diagnose(found: Found) -> list[Diagnostic]:
-    """Return E0963 and E0977 for what nodes lack, with their names, and W0977 for what a run can do without."""
+    """Return E0977 for what nodes lack, with their names, and W0977 for what a run can do without."""
     lacks: dict[MachinePart, list[str]] = {}
     for node, parts in found.items():
         for part in parts:
@@ -404,9 +404,7 @@ def diagnose(found: Found) -> list[Diagnostic]:
     told = [(part, f"{part.name} of {listed(nodes, _NAMED)}: {part.says}") for part, nodes in lacks.items()]
     told += [(row, f"{row.name}: {row.says}") for row in compare(found)]
     return [
-        warning("W0977", words, help=part.help)
-        if not part.needed
-        else error("E0963" if part.name == "store" else "E0977", words, help=part.help)
+        warning("W0977", words, help=part.help) if not part.needed else error("E0977", words, help=part.help)
         for part, words in told
     ]
 

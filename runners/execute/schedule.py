@@ -21,8 +21,8 @@ from runners.execute.perform import Order, Outcome
 _PATIENCE = 0.5
 _ATTEMPTS = 3
 _GOES_ON = "running again goes on where it stopped"
-# The store cannot be written, or is full.
-_NO_STORE = frozenset({"E0950", "E0951"})
+_NO_STORE = "E0950"
+"""The store cannot be written, or is full."""
 
 
 class Backend(Protocol):
@@ -132,7 +132,7 @@ class _Loop:
             case "done":
                 manifest = self.run.store.get(order.key)
                 if manifest is None:
-                    self._again(order, error("E0961", "its result is not in the store", help=_GOES_ON))
+                    self._again(order, error("E0938", "its result is not in the store", help=_GOES_ON))
                     return
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
@@ -147,7 +147,7 @@ class _Loop:
                 self._again(order, outcome.diagnostics[0])
             case "failed":
                 self._fail(task_id, outcome)
-                if any(each.code in _NO_STORE for each in outcome.diagnostics):
+                if any(each.code == _NO_STORE for each in outcome.diagnostics):
                     self._halt()
 
     def wake(self) -> None:
@@ -196,7 +196,7 @@ class _Loop:
             self._offer(task_id)
             return
         diagnostic = error(
-            "E0961",
+            "E0938",
             f"a process of the task died {_ATTEMPTS} times: {died.message}",
             where=task_id,
             notes=died.notes,

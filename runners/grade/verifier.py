@@ -190,7 +190,7 @@ def _settled(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Ve
 def verify_by_function(function: OwnFunction) -> CachedVerifier:
     """Return a verifier by the user's own function.
 
-    Whatever is wrong with it ends the grading, with E0741 to E0745, and what an answer makes of it is that answer's failure.
+    Whatever is wrong with it ends the grading, with E0741 to E0744, and what an answer makes of it is that answer's failure.
     """
 
     def check(answers: Sequence[Claim]) -> list[Verdict]:
@@ -275,7 +275,7 @@ def make_verifier(
 
     `tolerance` is that of `math` for rounded numbers, a share of the reference. A package's scorer may evaluate answers
     as code: it grades nothing where its process cannot be confined, unless `confined` is false. math-verify reads a grammar
-    and formulas, and goes on without. Raises a Problem (E0740) for any other name.
+    and formulas, and goes on without. Raises a Problem (E0314) for any other name.
     """
     if kind == "exact":
         return ExactVerifier()
@@ -286,4 +286,4 @@ def make_verifier(
     if kind == "package":
         return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False, confined=confined)
     known = ", ".join(f"`{each}`" for each in get_args(Named))
-    raise problem("E0740", f"there is no verifier `{kind}`", help=f"the verifiers are {known}")
+    raise problem("E0314", f"there is no verifier `{kind}`", help=f"the verifiers are {known}")

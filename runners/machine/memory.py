@@ -42,8 +42,8 @@ Explanation = tuple[str, Sequence[str], str]
 
 
 @contextmanager
-def explain_oom(code: str, device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
-    """Run the block, and raise `code` with the explanation when memory runs out in it."""
+def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
+    """Run the block, and raise E0937 with the explanation when memory runs out in it."""
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
@@ -51,7 +51,7 @@ def explain_oom(code: str, device: torch.device, explain: Callable[[], Explanati
             raise
         doing, notes, help = explain()
         raise problem(
-            code,
+            "E0937",
             f"memory ran out {doing}",
             where=str(device),
             notes=[first_line(fault, "no more memory"), there_is(device), *notes],

@@ -46,16 +46,16 @@ OTHERS = {
 
 
 def explain_unread(folder: Path) -> Diagnostic | None:
-    """Return why a folder without safetensors is not read: it has a pickle (E0804) or another format (E0814)."""
+    """Return why a folder without safetensors is not read: it has a pickle or another format (E0803)."""
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"
-        return error("E0804", message, where=str(folder), help=CONVERT)
+        return error("E0803", message, where=str(folder), help=CONVERT)
     for pattern, (what, remedy) in OTHERS.items():
         names = sorted(path.name for path in folder.glob(pattern))
         if names:
             message = f"the folder holds {what}, `{names[0]}`, and safetensors are read"
-            return error("E0814", message, where=str(folder), help=remedy)
+            return error("E0803", message, where=str(folder), help=remedy)
     return None
 
 
@@ -134,7 +134,7 @@ _UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_i
 
 
 def require_bounded(folder: Path) -> dict[str, Any]:
-    """Return the settings in a folder's `config.json`, which are within the bounds. Raises E0805, E0817, E0818."""
+    """Return the settings in a folder's `config.json`, which are within the bounds. Raises E0803."""
     place = folder / "config.json"
     try:
         config = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
@@ -142,12 +142,12 @@ def require_bounded(folder: Path) -> dict[str, Any]:
             raise ValueError("it is not JSON object")
     except (OSError, ValueError, RecursionError) as fault:
         why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
-        raise problem("E0805", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault
     quantized = config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise problem(
-            "E0818",
+            "E0803",
             f"the weights are quantized ({method or 'quantization_config'!s:.40}), and whole ones are trained",
             where=str(place),
             help="take the model's bfloat16 weights, or dequantize it (`model.dequantize()`) and save it again",
@@ -157,7 +157,7 @@ def require_bounded(folder: Path) -> dict[str, Any]:
         if beyond is not None:
             shown = ".".join(name)
             raise problem(
-                "E0817",
+                "E0803",
                 f"config.json is out of bounds: `{shown[:80]}` {beyond}",
                 where=str(place),
                 help="take the config.json that the model was published with; no model that trains has such a one",
@@ -166,11 +166,11 @@ def require_bounded(folder: Path) -> dict[str, Any]:
 
 
 def require_small_tables(folder: Path, outline: nn.Module) -> None:
-    """Refuse a model whose tables would fill a machine, before they are computed: E0817. `outline` is on the meta device."""
+    """Refuse a model whose tables would fill a machine, before they are computed: E0803. `outline` is on the meta device."""
     size = sum(each.numel() * each.element_size() for each in outline.buffers())
     if size > MOST_TABLES:
         raise problem(
-            "E0817",
+            "E0803",
             f"config.json is out of bounds: it makes tables of {size / 2**30:,.3g} GiB",
             where=str(folder / "config.json"),
             notes=[f"no file holds them, they are computed; at most {MOST_TABLES >> 30} GiB of them are"],

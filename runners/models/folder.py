@@ -77,14 +77,14 @@ class LoadedModel:
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Load the model and tokenizer of a local folder, on CPU.
 
-    Raises E0801 (an architecture that transformers does not know), E0803 (a part is missing), E0804 (pickled
-    weights), E0805 (unreadable weights, config or tokenizer), E0806 (tensors that do not fit the config).
+    Raises E0801 (an architecture that transformers does not know), and E0803 (a part is missing,
+    pickled or unreadable, or tensors do not fit the config).
     """
     return LoadedModel(load_model(folder, dtype), load_tokenizer(folder))
 
 
 def load_config(folder: Path) -> Any:
-    """Load the transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818, E0832."""
+    """Load the transformers config of a model folder. Raises E0801, E0803."""
     _require_inside(folder)
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -110,7 +110,7 @@ def load_config(folder: Path) -> Any:
         # Values of any kind reach transformers, which raises whatever comes of them.
         words = " ".join(str(fault).split()) or type(fault).__name__
         message = f"config.json cannot be read: {words[:300]}"
-        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
     return config
 
 
@@ -151,7 +151,7 @@ def outline(folder: Path) -> Any:
 
 
 def load_generation(folder: Path) -> Any:
-    """Load the settings of `generation_config.json`; return None without such a file. Raises E0805."""
+    """Load the settings of `generation_config.json`; return None without such a file. Raises E0803."""
     if not (folder / "generation_config.json").is_file():
         return None
     try:
@@ -163,7 +163,7 @@ def load_generation(folder: Path) -> Any:
                     raise ValueError(f"`{name}` is {each!r:.40}, and no token")
     except Exception as fault:
         message = f"generation_config.json cannot be read: {misread(fault)[:300]}"
-        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
     return generation
 
 
@@ -194,7 +194,7 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Refuse weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806, E0817."""
+    """Refuse weights of other sizes than the config's, before memory is asked for either. Raises E0803."""
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(shapes):
@@ -214,7 +214,7 @@ def require_fit(folder: Path, config: Any) -> None:
 
 
 def _unfit(folder: Path, message: str) -> Problem:
-    return problem("E0806", message, where=str(folder), help=TOGETHER)
+    return problem("E0803", message, where=str(folder), help=TOGETHER)
 
 
 def _require_inside(folder: Path) -> None:
@@ -224,7 +224,7 @@ def _require_inside(folder: Path) -> None:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a local folder. Raises E0803, E0805, E0832."""
+    """Load the tokenizer of a local folder. Raises E0803."""
     _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)

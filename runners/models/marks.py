@@ -73,7 +73,7 @@ class Marks:
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text in which marks of data are veiled: those are encoded as text, others as themselves.
 
-        Raises E0810 where the tokenizer can write a mark as its control token alone.
+        Raises E0815 where the tokenizer can write a mark as its control token alone.
         """
         masked = _VEIL.sub(lambda found: self.marks[int(found[1])].text, self.keep(text))
         ids = [int(each) for each in self._bare.encode_batch([masked], add_special_tokens=False)[0].ids]
@@ -82,7 +82,7 @@ class Marks:
         for mark in self.marks:
             if self._bare.token_to_id(mark.text) in ids:
                 raise problem(
-                    "E0810",
+                    "E0815",
                     f"the tokenizer can write `{mark.text}` as a control token alone, and a text of the data has it",
                     help="take it out of the text",
                 )
@@ -121,14 +121,14 @@ def veil(tokenizer: Any, text: str) -> str:
 
 
 def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the ids of prompts in which marks of data are veiled. Raises E0810."""
+    """Return the ids of prompts in which marks of data are veiled. Raises E0815."""
     marks = marks_of(tokenizer)
     read = encode_all(tokenizer, ["" if _SECRET in text else text for text in texts])
     return [marks.encode(text) if _SECRET in text else ids for text, ids in zip(texts, read, strict=True)]
 
 
 def encode_traces(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the ids of texts that a model is to write. Raises E0810.
+    """Return the ids of texts that a model is to write. Raises E0815.
 
     The marks of `WRITTEN` stay control tokens, and so does an end of text at the end.
     """

@@ -32,7 +32,7 @@ def model(job: Job) -> None:
 
     Of a model behind an address it has the tokenizer alone.
 
-    Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
+    Raises a Problem where they are missing (E0803, E0850), or make no model (E0803, E0808).
     """
     declared: Model = job.task.work["model"]
     source, place = declared.source, job.out / "checkpoint"
@@ -100,7 +100,7 @@ def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
 def copy_model(source: Path, place: Path) -> None:
     """Copy the weights, settings and tokenizer of a model folder, and nothing else of it.
 
-    Raises E0801, E0803 to E0806, E0817 to E0819, E0832.
+    Raises E0801, E0803 and E0812.
     """
     config = load_config(source)
     copy_tokenizer(source, place)

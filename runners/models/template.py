@@ -90,7 +90,7 @@ class FailedTemplate(Exception):
 def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
     """Return a conversation up to where the model's turn begins, by the tokenizer's chat template.
 
-    Raises Failed where the template does, and E0819 where it goes beyond its bounds.
+    Raises Failed where the template does, and E0812 where it goes beyond its bounds.
     """
     try:
         template = tokenizer.get_chat_template()
@@ -116,7 +116,7 @@ def _process(seconds: float) -> Bounded:
 
 def _refusal(why: str, template: str) -> Problem:
     return problem(
-        "E0819",
+        "E0812",
         f"the model's chat template {why}",
         notes=[f"it begins: {' '.join(template.split())[:60]}"],
         help="take `chat_template` out of the tokenizer's files, and write `prompt { kind = raw, template = … }`",

@@ -22,7 +22,7 @@ _LARGEST_INDEX = 1 << 26
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a model folder.
 
-    Raises E0803 when there are none, E0804 when there are only pickles, E0814 for other formats, E0805 for a broken index.
+    Raises E0803 if there are none, only pickles or other formats, or a broken index.
     """
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -38,12 +38,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return each tensor's shape by its transformers name, from the files' headers. Raises E0803 to E0805."""
+    """Return each tensor's shape by its transformers name, from the files' headers. Raises E0803."""
     return _read_each(folder, lambda file, name: tuple(file.get_slice(name).get_shape()))
 
 
 def read_state(folder: Path) -> dict[str, torch.Tensor]:
-    """Return all tensors by their transformers names, on CPU. Raises E0803 to E0805."""
+    """Return all tensors by their transformers names, on CPU. Raises E0803."""
     return _read_each(folder, lambda file, name: file.get_tensor(name))
 
 
@@ -55,7 +55,7 @@ def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
                 found.update((name, read(file, name)) for name in file.keys())  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as fault:
             raise problem(
-                "E0805",
+                "E0803",
                 f"the weights cannot be read: {str(fault)[:200]}",
                 where=str(path),
                 help="the file was cut short or is not a safetensors file: copy or download it again",
@@ -68,11 +68,11 @@ def _indexed(folder: Path) -> list[Path]:
         names = set(json.loads(read_plain(folder / _INDEX, _LARGEST_INDEX))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as fault:
         message = f"`{_INDEX}` cannot be read: {misread(fault)}"
-        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"`{_INDEX}` names `{name}`, which is not a safetensors file of this folder"
-            raise problem("E0805", message, where=str(folder), help=AGAIN)
+            raise problem("E0803", message, where=str(folder), help=AGAIN)
         if not (folder / name).is_file():
             message = f"`{_INDEX}` names `{name}`, which is missing"
             raise problem("E0803", message, where=str(folder), help=INCOMPLETE)

@@ -36,7 +36,7 @@ THINK = ("<think>", "</think>")
 
 @contextmanager
 def report_unreadable(folder: Path | None = None) -> Iterator[None]:
-    """Refuse a tokenizer of `folder` that fails inside: E0805.
+    """Refuse a tokenizer of `folder` that fails inside: E0803.
 
     The tokenizers library raises bare Exception, and where it panics what is no Exception at all.
     """
@@ -48,11 +48,11 @@ def report_unreadable(folder: Path | None = None) -> Iterator[None]:
         ):
             raise
         message = f"the tokenizer cannot be read: {first_line(fault)}"
-        raise problem("E0805", message, where=str(folder) if folder else None, help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder) if folder else None, help=AGAIN) from fault
 
 
 def require_bounded_steps(folder: Path) -> None:
-    """Refuse a folder's tokenizer that cannot be read within bounds, or lengthens texts beyond them: E0805.
+    """Refuse a folder's tokenizer that cannot be read within bounds, or lengthens texts beyond them: E0803.
 
     It is tried in a process of its own, on texts of what its patterns look for.
     """
@@ -67,11 +67,11 @@ def require_bounded_steps(folder: Path) -> None:
         }
     if "raised" in said:
         message = f"the tokenizer cannot be used: {' '.join(said['raised'].split())[:200]}"
-        raise problem("E0805", message, where=str(folder), help=AGAIN)
+        raise problem("E0803", message, where=str(folder), help=AGAIN)
 
 
 class Watched:
-    """The tokenizer inside a model's, whose patterns its maker chose: a text that it is at for too long is E0805.
+    """The tokenizer inside a model's, whose patterns its maker chose: a text that it is at for too long is E0803.
 
     Foreign code cannot be stopped. A thread that does not end is left behind, and ends with the process.
     """
@@ -117,7 +117,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
     """Return a tokenizer with one token for each word.
 
     Ids: `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the words in their order; a word that is one
-    of these five is not added again. Raises E0809 for a word that is empty, holds white space or comes twice.
+    of these five is not added again. Raises E0720 for a word that is empty, holds white space or comes twice.
     """
     special = (PAD, EOS, UNKNOWN, *THINK)
     vocabulary = {token: index for index, token in enumerate(special)}
@@ -125,13 +125,13 @@ def word_tokenizer(words: Sequence[str]) -> Any:
     for word in words:
         if not word or len(word.split()) != 1 or word != word.strip():
             raise problem(
-                "E0809",
+                "E0720",
                 f"`{word}` is not a word: words are separated by white space and hold none",
                 help="give each word once, without spaces",
             )
         if word in seen:
             raise problem(
-                "E0809", f"the word `{word}` comes twice in the tokenizer's list", help="give each word once"
+                "E0720", f"the word `{word}` comes twice in the tokenizer's list", help="give each word once"
             )
         seen.add(word)
         vocabulary.setdefault(word, len(vocabulary))
@@ -147,7 +147,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
+    """Return the ids of a text, with nothing added. Raises E0815 when part of it is outside the vocabulary."""
     return encode_all(tokenizer, [text])[0]
 
 
@@ -164,12 +164,12 @@ def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def require_known(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
-    """Check that a tokenizer has tokens for all of a text. Raises E0810."""
+    """Check that a tokenizer has tokens for all of a text. Raises E0815."""
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
         known = tokenizer.get_vocab()
         foreign = next((word for word in text.split() if word not in known), text)
         raise problem(
-            "E0810",
+            "E0815",
             f"the tokenizer does not know `{foreign[:80]}`",
             notes=[f"in: {text if len(text) <= 80 else text[:79] + '…'}"],
             help="add the word to the tokenizer's list, or correct the text",

@@ -172,7 +172,7 @@ class OwnFunction:
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | FailedRow]:
         """Return the function's value for each row, in order, or how it failed where the function takes one at a time.
 
-        Raises E0744 for what goes wrong inside it with a list, or with one before it has given any value, E0745 for values
+        Raises E0744 for what goes wrong inside it with a list, or with one before it has given any value, and for values
         that are not what is asked, E0742 where its process cannot be confined, and E0741 where none starts.
         """
         values = self._all_of(rows, _is_number)
@@ -254,10 +254,10 @@ class OwnFunction:
 
     def _unfit(self, message: str) -> Problem:
         return problem(
-            "E0745",
+            "E0744",
             f"`{self.code.name}` does not give what is asked of it: {message}",
             where=str(self.code.path),
-            help="give one number for each, as the page says: reodsl explain E0745",
+            help="give one number for each, as the page says: reodsl explain E0744",
         )
 
     def _advice(self, more: Mapping[str, Any]) -> str:

@@ -302,7 +302,7 @@ def _right(value: Any, place: str, least: float | None) -> bool:
 
 
 def _tokenizer(name: str) -> Any:
-    """Return a tokenizer, watched like a checkpoint's. Raises E0436 where there is none, and E0805."""
+    """Return a tokenizer, watched like a checkpoint's. Raises E0436 where there is none, and E0803."""
     from runners.models.tokenizer import Watched, report_unreadable, require_bounded_steps
 
     file = Path(name)

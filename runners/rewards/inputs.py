@@ -200,7 +200,7 @@ def given_missing(asker: str, field: str, available: Sequence[str]) -> Problem:
 def reference_missing(reward: str) -> Problem:
     """Return the error of statistics over `ref` without reference samples."""
     return problem(
-        "E0923",
+        "E0505",
         f"the reward `{reward}` uses the reference's responses, and there are none for this question",
         where=f"reward {reward}",
         help="set `reference_samples` to at least 1, so that the starting model's responses are sampled first",
@@ -210,7 +210,7 @@ def reference_missing(reward: str) -> Problem:
 def reference_not_cut(reward: str) -> Problem:
     """Return the error of forced or bare answers of reference samples, which are never cut."""
     return problem(
-        "E0924",
+        "E0505",
         f"the reward `{reward}` cuts the reference's responses, which are only measured whole",
         where=f"reward {reward}",
         help="use `len(z)` and `correct(z)` over `ref`, and cut the responses of `group`",

@@ -167,7 +167,7 @@ def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verd
     They are meaningless where `inputs.present` is false for a split.
 
     Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
-    a reference or its cuts are missing (E0922 to E0924).
+    a reference or its cuts are missing (E0922, E0505).
     """
     values, lets = evaluate(reward, inputs, forced, bare)
     _require_finite(reward, inputs, values, lets)
@@ -507,7 +507,7 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
 
     They are what `Reward.forced` says of the reward alone, for these responses.
 
-    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0922 to E0924 as `vectorise`
+    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0922 and E0505 as `vectorise`
     does.
     """
     forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)

@@ -272,7 +272,7 @@ class Generator:
     def force(
         self, requests: Sequence[Request], responses: Sequence[Generation], cuts: Sequence[Sequence[int]]
     ) -> list[list[ForcedTokens]]:
-        """Return the answers forced at `cuts[i]` of response i. Raises E0810 where the tokenizer lacks the text's words."""
+        """Return the answers forced at `cuts[i]` of response i. Raises E0815 where the tokenizer lacks the text's words."""
         if self.forcing is None or not any(cuts):
             return [[] for _ in requests]
         require_written(self.tokenizer, self.forcing.text, "the text that forces an answer")

@@ -46,7 +46,7 @@ class Phases:
 
     @staticmethod
     def of(rule: training.Sampling, model: Model, tokenizer: Any, *, whole: bool = False) -> Phases | None:
-        """Return the phases of a sampling rule, if it has any. Raises E0810 where the tokenizer lacks the ending's words.
+        """Return the phases of a sampling rule, if it has any. Raises E0815 where the tokenizer lacks the ending's words.
 
         Where responses are `whole`, nothing ends their thinking, and the solution is what follows a cut.
         """

@@ -21,7 +21,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
     is one, up to where the model's turn begins. Control tokens are those of the templates alone: what looks like one in the
     question is text.
 
-    Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails), E0819.
+    Raises E0815 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails or does not end).
     """
     text = prompt.template.replace("{question}", veil(tokenizer, question))
     prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
@@ -56,7 +56,7 @@ def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> l
 
 
 def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the tokens of a text of the spec that follows a prompt or a response, with nothing added. Raises E0810."""
+    """Return the tokens of a text of the spec that follows a prompt or a response, with nothing added. Raises E0815."""
     return encode(tokenizer, text)
 
 
@@ -69,7 +69,7 @@ def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
             named = json.loads(path.read_text("utf-8")).get("eos_token_id")
         except (OSError, ValueError, AttributeError, RecursionError) as fault:
             raise problem(
-                "E0805",
+                "E0803",
                 f"generation_config.json cannot be read: {fault}",
                 where=str(folder),
                 help="correct it, or take it out of the folder",

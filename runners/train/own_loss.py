@@ -54,7 +54,7 @@ class OwnLoss:
         return (batch.weights * losses).sum() + (slopes * (scores - scores.detach())).sum()
 
     def try_it(self, device: torch.device) -> None:
-        """Try it on a few tokens of three responses, alone and together. Raises E0744 or E0745 where that goes wrong."""
+        """Try it on a few tokens of three responses, alone and together. Raises E0744 where that goes wrong."""
         batch = _sample(self.method, device)
         losses, slopes = self._try(batch)
         if not bool((slopes != 0).any()):
@@ -80,7 +80,7 @@ class OwnLoss:
         return losses, slopes[0] if slopes.ndim > 1 else slopes
 
     def _slopes(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of tokens, and the slopes of their weighed sum by the scores. Raises E0744 and E0745."""
+        """Return the losses of tokens, and the slopes of their weighed sum by the scores. Raises E0744."""
         leaves = scores.detach().requires_grad_()
         tokens = _tokens(self.method, batch, leaves)
         with self._explain(), torch.enable_grad():
@@ -115,7 +115,7 @@ class OwnLoss:
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
-        """Run the user's code. Raises E0744 at the line where it fails, and E0745 where there is no such function."""
+        """Run the user's code. Raises E0744 at the line where it fails, or if there is no such function."""
         try:
             yield
         except Misuse as failure:
@@ -139,7 +139,7 @@ class OwnLoss:
     ) -> Problem:
         line = getattr(getattr(getattr(self, "_function", None), "__code__", None), "co_firstlineno", None)
         return problem(
-            "E0745",
+            "E0744",
             f"`{self.code.name}` does not give what is asked of it: {message}",
             where=str(self.code.path) if line is None else f"{self.code.path}:{line}",
             help=help,

@@ -78,8 +78,8 @@ class StageQuestions:
 def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
     """Return the questions that can be trained on.
 
-    Raises E0922 where one lacks a number that is read, E0927 where none fits, E0930 where reference samples do not cover
-    all alike, and E0932 where none has a budget.
+    Raises E0922 where one lacks a number that is read, E0927 where none fits, E0505 where reference samples do not cover
+    all alike, and E0405 where none has a budget.
     """
     table = read_table(job.inputs["data"])
     questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
@@ -133,7 +133,7 @@ def _places(
 def _require(questions: list[AskedQuestion], references: dict[str, Reference], job: Job) -> None:
     if not questions:
         raise problem(
-            "E0932",
+            "E0405",
             "every question was dropped, because none has a budget",
             where=job.task.id,
             help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
@@ -143,7 +143,7 @@ def _require(questions: list[AskedQuestion], references: dict[str, Reference], j
     )
     if len(sizes) > 1 or 0 in sizes:
         raise problem(
-            "E0930",
+            "E0505",
             "the reference samples do not cover the questions alike",
             where="samples.parquet",
             notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],

@@ -71,8 +71,8 @@ def train(job: Job) -> None:
     It writes `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
     `rollouts.parquet`.
 
-    Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932), where engine and trainer
-    disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
+    Raises a Problem for data, rewards or numbers that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), if engine
+    and trainer disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
     """
     stage: Stage = job.task.work["stage"]
     if job.resources.trainers > 1 or _sharded(stage, job):
@@ -142,7 +142,7 @@ def _place_model(
     seed = purpose(job.task.work["seed"], "lora", job.task.work["index"])
     sizes = from_config(load_config(folder).to_dict())
     doing = "while weights were put on the device"
-    with explain_oom("E0937", device, lambda: explain_training(sizes, device, doing)):
+    with explain_oom(device, lambda: explain_training(sizes, device, doing)):
         return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)
 
 
@@ -252,7 +252,7 @@ def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
     name = plateau.metric.removeprefix("train.")
     if name not in rows[-1]:
         raise problem(
-            "E0929",
+            "E0314",
             f"the stage ends at a plateau of `{plateau.metric}`, which training does not measure",
             where="until",
             notes=["it measures " + ", ".join(sorted(rows[-1]))],

@@ -45,11 +45,11 @@ class Trace:
 def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
     """Return prompts with their traces, of at most `longest` tokens together, and how many were longer and are not taken.
 
-    The end of sequence follows each trace. Raises E0928 where there are no traces, E0927 where none fits.
+    The end of sequence follows each trace. Raises E0510 where there are no traces, E0927 where none fits.
     """
     if "trace" not in table.columns or table["trace"].null_count() == table.height:
         raise problem(
-            "E0928",
+            "E0510",
             "supervised training needs worked solutions, and the questions have none",
             where="questions.parquet",
             notes=[f"columns: {', '.join(table.columns)}"],
@@ -93,11 +93,11 @@ def pairs_of(
 ) -> tuple[list[tuple[Trace, Trace]], int]:
     """Return preferred and rejected sequences, neither past `longest` tokens, and how many pairs were and are not taken.
 
-    Raises E0928 where there are no pairs, E0927 where none fits.
+    Raises E0510 where there are no pairs, E0927 where none fits.
     """
     if "preferred" not in table.columns:
         raise problem(
-            "E0928",
+            "E0510",
             "preference training needs pairs of responses, and the data has none",
             where="questions.parquet",
             notes=[f"columns: {', '.join(table.columns)}"],
@@ -327,7 +327,7 @@ def _scores(learner: Learner, batch: TrainBatch, per_token: bool) -> list[float]
 def _require_a_batch(count: int, batch: int, what: str, job: Job) -> None:
     if count < batch:
         raise problem(
-            "E0935",
+            "E0513",
             f"the pool gives {count} {what}, and a batch takes {batch}",
             where=job.task.id,
             help=f"sample more questions or more responses a question, or set `batch.prompts` to {count} or less",

@@ -258,7 +258,7 @@ class Learner:
             doing = f"on a micro-batch of {rows} rows, {tokens} tokens"
             return explain_training(sizes, device, doing, recipe, max(rows, 1), tokens, self.bound)
 
-        return explain_oom("E0937", self.device, explain)
+        return explain_oom(self.device, explain)
 
     def rest(self) -> None:
         """Let go of gradients, and of what the allocator keeps for later where an engine is on the device too."""

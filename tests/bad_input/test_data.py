@@ -49,10 +49,10 @@ DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {
         "d.csv, rows 2, 3",
         ("2 of 3 rows have no answer",),
     ),
-    "no rows": ("d.jsonl", "", "E0703", "d.jsonl", ("no questions",)),
-    "a header alone": ("d.csv", "question,answer\n", "E0703", "d.csv", ("no questions",)),
-    "no JSON": ("d.jsonl", GOOD + "question: 2\n", "E0707", "d.jsonl, line 3", ()),
-    "deep JSON": ("d.jsonl", GOOD + "[" * 100_000 + "\n", "E0707", "d.jsonl, line 3", ()),
+    "no rows": ("d.jsonl", "", "E0704", "d.jsonl", ("no questions",)),
+    "a header alone": ("d.csv", "question,answer\n", "E0704", "d.csv", ("no questions",)),
+    "no JSON": ("d.jsonl", GOOD + "question: 2\n", "E0706", "d.jsonl, line 3", ()),
+    "deep JSON": ("d.jsonl", GOOD + "[" * 100_000 + "\n", "E0706", "d.jsonl, line 3", ()),
     "no text": ("d.jsonl", b"\xff\xfe\x00", "E0706", "d.jsonl", ("not UTF-8", "0xff")),
     "no Parquet": (
         "d.parquet",
@@ -61,11 +61,11 @@ DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {
         "d.parquet",
         ("check that it is whole",),
     ),
-    "a ragged row": ("d.csv", "question,answer\na,b,c\n", "E0707", "d.csv, line 2", ("3 fields",)),
+    "a ragged row": ("d.csv", "question,answer\na,b,c\n", "E0706", "d.csv, line 2", ("3 fields",)),
     "lists": (
         "d.jsonl",
         '{"question": ["a"], "answer": "2"}\n',
-        "E0707",
+        "E0706",
         "d.jsonl, line 1",
         ("`question` is a list",),
     ),
@@ -95,13 +95,13 @@ def test_of_files_with_one_name_in_two_folders_the_one_at_fault_is_told(place: P
     place.write(GOOD, "d.jsonl")
     place.write("nothing", "more/d.jsonl")
     place.write(with_file("d.jsonl").replace('file("d.jsonl")', '[file("d.jsonl"), file("more/d.jsonl")]'))
-    refused(place.run(), "E0707", "tiny.reo:8:46", "more/d.jsonl, line 1")
+    refused(place.run(), "E0706", "tiny.reo:8:46", "more/d.jsonl, line 1")
 
 
 def test_what_ends_a_line_elsewhere_ends_none_of_a_spec(place: Place) -> None:
     place.write("nothing", "d.jsonl")
     place.write("# one\u2028line\n" + with_file("d.jsonl"))
-    refused(place.run(), "E0707", "tiny.reo:9:28", "d.jsonl, line 1")
+    refused(place.run(), "E0706", "tiny.reo:9:28", "d.jsonl, line 1")
 
 
 def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:

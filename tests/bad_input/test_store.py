@@ -46,7 +46,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills(place: Place, small_disk: Path) -> None:
     store = small_disk / "store"
     told = place.run("--store", str(store))
-    refused(told, "E0951", str(store), "no space left", "reodsl gc", "--store DIR")
+    refused(told, "E0950", str(store), "no space left", "reodsl gc", "--store DIR")
     done = kinds_in(store)
     whole(store, done)
     assert done < ALL
@@ -58,7 +58,7 @@ def test_a_full_disk_is_told_before_anything_starts(place: Place, small_disk: Pa
     with contextlib.suppress(OSError):
         (small_disk / "rest").write_bytes(b"0" * 200_000)
     store = small_disk / "store"
-    refused(place.run("--store", str(store)), "E0951", str(store))
+    refused(place.run("--store", str(store)), "E0950", str(store), "no space left")
     assert {path.name for path in small_disk.rglob("*") if path.is_file()} == {"rest"}
 
 
@@ -79,7 +79,7 @@ def test_no_space_at_any_write(place: Place, monkeypatch: pytest.MonkeyPatch, at
         # Every result waits for the disk, so that how many waits there are does not turn on how long a task took.
         patch.setattr(runners.execute.perform, "WORTH_A_WAIT", 0.0)
         told = place.run("--store", "store")
-    refused(told, "E0951", "store", "no space left")
+    refused(told, "E0950", "store", "no space left")
     done = kinds_in(Path("store"))
     whole(Path("store"), done)
 
@@ -92,7 +92,7 @@ def test_a_limit_on_the_size_of_files(place: Place) -> None:
         told = place.run("--store", "store")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    refused(told, "E0951", "store", "`ulimit -f` allows", "ulimit -f unlimited")
+    refused(told, "E0950", "store", "`ulimit -f` allows", "ulimit -f unlimited")
     whole(Path("store"), ALL - {"report"})
 
 
@@ -182,8 +182,8 @@ def test_other_commands_leave_a_store_of_another_version_alone(place: Place) -> 
 
 @pytest.mark.parametrize("command", [("ls",), ("gc", "--dry-run")])
 def test_no_store_to_look_at(place: Place, command: tuple[str, ...]) -> None:
-    refused(place.call(*command), "E0953", "", "reodsl run SPEC")
-    refused(place.call(*command, "--store", "nowhere"), "E0953", "nowhere")
+    refused(place.call(*command), "E0952", "", "there is no store here", "reodsl run SPEC")
+    refused(place.call(*command, "--store", "nowhere"), "E0952", "nowhere", "there is no store here")
     assert not Path("nowhere").exists()
 
 

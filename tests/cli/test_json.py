@@ -222,7 +222,7 @@ def _begin_a_run() -> runs.RunRecord:
             writer.add(task, key)
     writer.note(Event("started", "score", key="0" * 64))
     writer.note(Event("finished", "tiny.train.s1", seconds=1.5))
-    writer.note(Event("failed", "tiny.eval.s1", diagnostics=(error("E0960", "it broke"),)))
+    writer.note(Event("failed", "tiny.eval.s1", diagnostics=(error("E0990", "it broke"),)))
     Teller(store.root, "0" * 64, "score").tell(Progress(1, 1, {"reward": 0.5, "verifier_failures": 1.0}))
     folder = store.path(first.tasks["tiny.train.s1"])
     folder.chmod(0o755)

@@ -72,7 +72,7 @@ def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.C
         clock.now += 6
         plain.hear(progress(step, reward=step / 10))
     plain.hear(Event("finished", "reo.train.s1", seconds=54))
-    plain.hear(Event("failed", "b.eval", diagnostics=(error("E0960", "it broke"),)))
+    plain.hear(Event("failed", "b.eval", diagnostics=(error("E0990", "it broke"),)))
     plain.hear(Event("blocked", "report"))
     plain.close()
     lines = capsys.readouterr().err.splitlines()

@@ -67,7 +67,7 @@ def test_problems_and_defects_become_diagnostics(
         return call
 
     for caught, code, words in (
-        (problem("E0951", "full", help="make room"), 1, "error[E0951]: full"),
+        (problem("E0950", "full", help="make room"), 1, "error[E0950]: full"),
         (
             RuntimeError("odd\nmore"),
             1,
@@ -89,7 +89,7 @@ def test_problems_and_defects_become_diagnostics(
 
 def test_a_command_imports_only_what_it_needs() -> None:
     code = (
-        "import sys; from reodsl.cli.main import main; main(['explain', 'E0951']);"
+        "import sys; from reodsl.cli.main import main; main(['explain', 'E0950']);"
         "print(*sorted(m for m in sys.modules if m.startswith('reodsl.cli.')), file=sys.stderr)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -95,7 +95,7 @@ def test_a_report_somewhere_else_and_what_goes_to_others(
     code, out, err = call("export", "tiny", "--to", "inspect", "--arm", "other")
     assert (code, out) == (1, "")
     (run,) = Path(".reodsl/runs").glob("*.spec")
-    refusal("commands/E0994.txt", err, (run.stem, "RUN"))
+    refusal("commands/E0954-arm.txt", err, (run.stem, "RUN"))
 
 
 def test_a_copied_store_draws_beside_itself(ran: Path, call: Call) -> None:
@@ -146,6 +146,6 @@ def test_what_cannot_be_drawn_is_refused(call: Call, refusal: Callable[..., None
     refusal("commands/E0957.txt", err, (run.stem, "RUN"))
     assert not Path("else").exists()
     next(Path().glob(".reodsl/runs/*.spec")).unlink()
-    refusal("commands/E0968.txt", call("report", "tiny")[2], (run.stem, "RUN"))
+    refusal("commands/E0967-kept.txt", call("report", "tiny")[2], (run.stem, "RUN"))
     Path("file").write_text("")
     refusal("commands/E0118.txt", call("report", "tiny", "--out", "file/below")[2])

@@ -257,7 +257,7 @@ def test_a_store_that_is_no_store_is_refused(place: Path, capsys: pytest.Capture
 
 def test_ls_shows_runs_and_results(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("ls") == 1
-    assert "E0953" in capsys.readouterr().err
+    assert "E0952" in capsys.readouterr().err
     call("run", SPEC, "--local", "--quiet")
     (run,) = facts(capsys, "ls")["runs"]
     assert (run["study"], run["status"]) == ("quickstart", "finished")
@@ -308,7 +308,7 @@ def test_why_names_every_change_and_both_sides(ran: Path, capsys: pytest.Capture
     }
     assert found["readers"] == ["reo_exp.eval.s1", "report"]
     assert call("why", SPEC, "bogus") == 1
-    assert "E0955" in capsys.readouterr().err
+    assert "E0954" in capsys.readouterr().err
     assert call("why", SPEC, "zzz") == 1
     told = " ".join(capsys.readouterr().err.split())
     count = len(facts(capsys, "graph", SPEC)["tasks"])

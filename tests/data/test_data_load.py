@@ -61,7 +61,7 @@ def test_files_that_both_number_from_one_are_an_error_unless_ids_are_made(
     named, made = Columns(id="id"), Columns()
     files = ("one.csv", "two.csv")
     both = [File(path=path, columns=named) for path in files]
-    assert code(data(*both, duplicates=duplicates), tmp_path) == "E0713"
+    assert code(data(*both, duplicates=duplicates), tmp_path) == "E0705"
     table = load_data(data(*(File(path=path, columns=made) for path in files)), tmp_path)
     assert table["id"].n_unique() == 3
 
@@ -69,7 +69,7 @@ def test_files_that_both_number_from_one_are_an_error_unless_ids_are_made(
 def test_an_empty_file_and_an_empty_answer_are_errors(tmp_path: Path) -> None:
     (tmp_path / "none.csv").write_text("question,answer\n")
     (tmp_path / "hole.csv").write_text("question,answer\na,\n")
-    assert code(data(File(path="none.csv")), tmp_path) == "E0703"
+    assert code(data(File(path="none.csv")), tmp_path) == "E0704"
     assert code(data(File(path="hole.csv")), tmp_path) == "E0704"
 
 
@@ -135,5 +135,5 @@ def test_what_is_missing_is_known_before_reading(tmp_path: Path, monkeypatch: py
         HubData(repo="owner/none"),
         PackageData(package="os", task="system", count=1, seed=0),
     )
-    assert [found.code for found in source_problems(declaration, tmp_path)] == ["E0706", "E0708", "E0709"]
+    assert [found.code for found in source_problems(declaration, tmp_path)] == ["E0706", "E0850", "E0709"]
     assert source_problems(data(QUESTIONS), tmp_path) == []

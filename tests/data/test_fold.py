@@ -139,7 +139,7 @@ WRONG: dict[str, dict[str, object]] = {
 def test_a_task_that_does_not_fit_together_is_refused(what: str, refusal: Callable[..., None]) -> None:
     with pytest.raises(Problem) as caught:
         generate_questions(TASK.model_copy(update=WRONG[what]), 5, seed=1)
-    refusal(f"runs/E0710-{what}.txt", caught.value)
+    refusal(f"runs/E0720-{what}.txt", caught.value)
 
 
 def test_nothing_of_the_miniature_is_built_in() -> None:

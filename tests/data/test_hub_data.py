@@ -76,7 +76,7 @@ def test_a_missing_data_set_says_how_to_get_it(tmp_path: Path, refusal: Callable
     with pytest.raises(Problem) as caught:
         read_hub(SOURCE, tmp_path)
     (found,) = caught.value.diagnostics
-    refusal("runs/E0708.txt", caught.value)
+    refusal("runs/E0850-data.txt", caught.value)
     assert hub_problem(SOURCE, tmp_path) == found
 
 

@@ -73,7 +73,7 @@ def test_doubled_questions_are_seen_through_marks_stripped_or_not(
     write(tmp_path, ("a", "<｜User｜>Who?<｜Assistant｜><think>\n", "y"), name="marked.parquet")
     with pytest.raises(Problem) as caught:
         load(tmp_path, *marks, id_="id", duplicates="drop")
-    assert caught.value.diagnostics[0].code == "E0713"
+    assert caught.value.diagnostics[0].code == "E0705"
 
 
 def test_marks_that_no_question_has_are_warned_of(tmp_path: Path, refusal: Callable[..., None]) -> None:

@@ -258,7 +258,7 @@ def test_a_conversation_of_several_turns_is_refused(tmp_path: Path) -> None:
     turns = [*asked("1 and 1?"), {"role": "assistant", "content": "2"}, *asked("And 1 more?")]
     write(tmp_path / "own.jsonl", [{"question": turns, "answer": "3"}])
     (found,) = file_problems(data_of("own.jsonl"), tmp_path)
-    assert found.code == "E0707"
+    assert found.code == "E0706"
     assert "user, assistant, user" in found.message
 
 
@@ -288,7 +288,7 @@ def test_messages_in_parts_are_joined_as_text(tmp_path: Path, suffix: str) -> No
     pictures = [{"type": "image", "url": "a.png"}]
     write(tmp_path / f"own{suffix}", [{"question": [{"role": "user", "content": pictures}], "answer": "42"}])
     (refused,) = file_problems(data_of(f"own{suffix}"), tmp_path)
-    assert refused.code == "E0707"
+    assert refused.code == "E0706"
 
 
 def test_a_record_is_never_what_was_meant(tmp_path: Path) -> None:

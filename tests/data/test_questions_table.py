@@ -60,7 +60,7 @@ def test_a_list_of_answers_is_several_right_ones() -> None:
 def test_a_column_of_lists_is_refused() -> None:
     with pytest.raises(Problem) as caught:
         questions_table(pl.DataFrame({"question": ["a"], "answer": [[1]]}), Columns(), "f")
-    assert only(caught).code == "E0702"
+    assert only(caught).code == "E0701"
 
 
 @pytest.mark.parametrize("empty", ["", "  \n", None])
@@ -78,7 +78,7 @@ def test_no_rows_at_all_is_a_problem() -> None:
         require_filled(
             pl.DataFrame(schema={"id": pl.String, "question": pl.String, "answer": pl.String}), "f"
         )
-    assert only(caught).code == "E0703"
+    assert only(caught).code == "E0704"
 
 
 REPEATED = pl.DataFrame(
@@ -118,7 +118,7 @@ def test_an_id_is_of_one_question() -> None:
     with pytest.raises(Problem) as caught:
         require_names(table, "f")
     found = only(caught)
-    assert (found.code, found.message) == ("E0713", "1 of 2 ids are those of several questions")
+    assert (found.code, found.message) == ("E0705", "1 of 2 ids are those of several questions")
     assert found.notes == ("`b`: row 2, y; row 4, z",)
     require_names(table.head(3), "f")
 

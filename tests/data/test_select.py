@@ -304,13 +304,13 @@ def test_nothing_picked_and_missing_responses_are_errors(
     never = Choice(fn="argmin", var="z", key=LENGTH, where=Constant(value=0))
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=never)), pools[:1], [""]))
-    refusal("train/E0934.txt", caught.value)
+    refusal("train/E0316-run.txt", caught.value)
     whole = pl.read_parquet(pools[1] / "samples.parquet")
     whole.filter(pl.col("question") != "b").write_parquet(pools[1] / "samples.parquet")
     (tmp_path / "out").rmdir()
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=SHORTEST)), pools, ["", ""]))
-    refusal("train/E0935-pool.txt", caught.value)
+    refusal("train/E0513-pool.txt", caught.value)
 
 
 def test_the_rows_of_questions_that_are_kept_stay_as_they_are(

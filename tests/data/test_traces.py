@@ -149,4 +149,4 @@ def test_questions_may_repeat_in_another_solution() -> None:
 def test_traces_that_do_not_fit_together_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(Problem) as caught:
         generate_traces(TASK, TRACES.model_copy(update=change), 5, seed=1)
-    assert caught.value.diagnostics[0].code == "E0710"
+    assert caught.value.diagnostics[0].code == "E0720"

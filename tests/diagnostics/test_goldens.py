@@ -118,9 +118,9 @@ COMMANDS: dict[str, list[str]] = {
     "E0436-form": ["import", "odd.jsonl", "-o", "t.parquet"],
     "E0438": ["run", "theirs.reo", "--local", "--store", "store"],
     "E0952": ["run", "a.reo", "--local", "--store", "folder"],
-    "E0953": ["ls"],
+    "E0952-none": ["ls"],
     "E0954": ["report", "nobody", "--store", "store"],
-    "E0955": ["why", "a.reo", "nobody.train"],
+    "E0954-task": ["why", "a.reo", "nobody.train"],
     "E0956": ["accept", "a.reo", "vanilla.train.s1", "--because", "it is the same", "--store", "store"],
     "E0967": ["diff", "a.reo", "saved.json"],
 }
@@ -145,15 +145,17 @@ FOLLOWED: dict[str, list[str]] = {
     "E0404-integral": ["reg", "good.json", *NAMED, "--approximate", "--grid", "0,64"],
     "E0114-baseline": ["reg", "good.json", *ENDS, "--approximate", "--relative-to", "mine"],
     "E0952": ["plan", "a.reo", "--store", "new"],
-    "E0953": ["ls", "--store", "store"],
-    "E0955": ["why", "a.reo", "group_norm.train.s1"],
+    "E0952-none": ["ls", "--store", "store"],
+    "E0954-task": ["why", "a.reo", "group_norm.train.s1"],
 }
 """Commands that do what the help of a refusal says, and are not refused."""
 
 CALLS: dict[str, Callable[[], object]] = {
     "E0118-formatted": lambda: replace(Path("nowhere/a.reo"), ""),
     "E0121-runners": lambda: without_runners(load_registry),
-    "E0969": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples("vanilla", 1),  # type: ignore[arg-type]
+    "E0954-notebook": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples(
+        "vanilla", 1
+    ),  # type: ignore[arg-type]
     "E0410-whole": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
     "E0405-rollouts": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
     "E0303-confidence": lambda: score_arms({"mine": [SCORES]}, [0, 64], ["mine"], l_max=64, confidence=95),

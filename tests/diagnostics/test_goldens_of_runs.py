@@ -76,22 +76,22 @@ OF_REFERENCE = Reward(name="against", outcome=stat("mean", length("z"), over="re
 
 CALLS: dict[str, Callable[[], object]] = {
     "E0701": lambda: load(File(path="other.jsonl")),
-    "E0702": lambda: questions_table(
+    "E0701-text": lambda: questions_table(
         pl.DataFrame({"question": ["1+1?"], "answer": [[2]]}), Columns(), "lists.parquet"
     ),
-    "E0703": lambda: load(File(path="none.csv")),
+    "E0704-none": lambda: load(File(path="none.csv")),
     "E0704": lambda: load(File(path="hole.csv")),
     "E0705": lambda: load(File(path="twice.csv")),
     "E0706": lambda: load(File(path="nowhere.jsonl")),
-    "E0707": lambda: load(File(path="torn.jsonl")),
+    "E0706-row": lambda: load(File(path="torn.jsonl")),
     "E0709": lambda: load(PackageData(package="os", task="system", count=1, seed=0)),
     "E0711": lambda: load(ASKED.model_copy(update={"task": FEW, "count": 200})),
     "E0712": lambda: load(SOLVED, ASKED),
-    "E0713": lambda: load(File(path="numbered.csv", columns=Columns(id="id"))),
-    "E0740": lambda: make_verifier("latex"),
+    "E0705-ids": lambda: load(File(path="numbered.csv", columns=Columns(id="id"))),
+    "E0314-verifier": lambda: make_verifier("latex"),
     "E0808": lambda: raised(check_architecture(UNEVEN, "mine.model")),
-    "E0809": lambda: word_tokenizer(["a", "b", "a"]),
-    "E0810": lambda: encode(word_tokenizer(WORDS), "so times answer"),
+    "E0720-words": lambda: word_tokenizer(["a", "b", "a"]),
+    "E0815-word": lambda: encode(word_tokenizer(WORDS), "so times answer"),
     "E0815": lambda: require_written(word_tokenizer(WORDS), "<thought> so", "the model's `think.open`"),
     "E0920": lambda: graded(MEAN_OF_RIGHT, WRONG, 8),
     "E0922": lambda: interpret(
@@ -99,8 +99,8 @@ CALLS: dict[str, Callable[[], object]] = {
         ResponseGroup("q1", (RewardedResponse(3, True, given={"n_gold": 1.0}),)),
         0,
     ),
-    "E0923": lambda: graded(OF_REFERENCE, WRONG, 8),
-    "E0924": lambda: graded(
+    "E0505-none": lambda: graded(OF_REFERENCE, WRONG, 8),
+    "E0505-cut": lambda: graded(
         Reward(name="against", outcome=stat("mean", forced(8, of="z"), over="ref")),
         ResponseGroup("q1", WRONG.rollouts, (RewardedResponse(9, True),)),
         8,
@@ -109,17 +109,17 @@ CALLS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("code", CALLS)
+@pytest.mark.parametrize("name", CALLS)
 def test_a_refusal_looks_as_it_did(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
 ) -> None:
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Problem) as caught:
-        CALLS[code]()
-    assert {each.code for each in caught.value.diagnostics} == {code}
-    golden(f"runs/{code}.txt", render(caught.value.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+        CALLS[name]()
+    assert {each.code for each in caught.value.diagnostics} == {name[:5]}
+    golden(f"runs/{name}.txt", render(caught.value.diagnostics, {}).replace(str(tmp_path), "PLACE"))
 
 
 def test_every_diagnostic_has_a_golden_file() -> None:

@@ -199,7 +199,7 @@ def test_two_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("quickstart.reo",), "name a second spec or run"),
         (("quickstart.reo", "nowhere.reo"), "error["),
-        (("quickstart.reo", "ghost"), "E0953"),
+        (("quickstart.reo", "ghost"), "E0952"),
         (("quickstart.reo", "broken.json"), "E0967"),
         (("quickstart.reo", "ghost", "--set", "n=3"), "are for a spec"),
     ],

@@ -91,22 +91,23 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path, refusal: Callable[..
     (tmp_path / "weights").mkdir()
     refused("E0803-weights")
     (tmp_path / "weights" / "pytorch_model.bin").write_text("")
-    refused("E0804")
+    refused("E0803-pickle")
     (tmp_path / "weights" / "model.safetensors").write_text("")
     refused("E0803-config")
     (tmp_path / "weights" / "config.json").write_text("{}")
     (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
     # What a run would refuse is refused before it.
-    for config, code in (
-        ("[]", "E0805"),
-        ("{", "E0805"),
-        ('{"a": ' + "[" * 100_000, "E0805"),
-        ('{"num_hidden_layers": 100000000}', "E0817"),
-        ('{"quantization_config": {"quant_method": "awq"}}', "E0818"),
+    for config, words in (
+        ("[]", "config.json cannot be read"),
+        ("{", "config.json cannot be read"),
+        ('{"a": ' + "[" * 100_000, "config.json cannot be read"),
+        ('{"num_hidden_layers": 100000000}', "config.json is out of bounds"),
+        ('{"quantization_config": {"quant_method": "awq"}}', "the weights are quantized"),
     ):
         (tmp_path / "weights" / "config.json").write_text(config)
-        assert found(spec, tmp_path) == [code]
+        (lack,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+        assert (lack.code, lack.message[: len(words)]) == ("E0803", words)
     # The spec's lengths were held to a context of 64 tokens.
     (tmp_path / "weights" / "config.json").write_text('{"max_position_embeddings": 64}')
     assert found(spec, tmp_path) == []
@@ -137,7 +138,7 @@ def test_older_and_other_formats_are_named_with_a_remedy(
         (place / file).write_text("{}")
     spec = spec_on(make.downloaded("weights").model.source)
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
-    refusal(f"models/E0814-{Path(name).suffix[1:]}.txt", Problem(diagnostic))
+    refusal(f"models/E0803-{Path(name).suffix[1:]}.txt", Problem(diagnostic))
     assert diagnostic.message == f"the folder holds {words}, `{name}`, and safetensors are read"
     with pytest.raises(Problem) as caught:
         weight_files(place)

@@ -90,18 +90,18 @@ def test_a_failure_stops_what_reads_it_and_nothing_else(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
-    [("error", "E0960"), ("full", "E0951"), ("link", "E0965")],
+    ("how", "name"),
+    [("error", "E0990-task"), ("full", "E0950-space"), ("link", "E0990-result")],
 )
 def test_a_runner_that_breaks_leaves_a_diagnostic_and_no_result(
-    bench: Bench, how: str, code: str, refusal: Callable[..., None]
+    bench: Bench, how: str, name: str, refusal: Callable[..., None]
 ) -> None:
     bench.knobs(base__eval__s1={"fail": how})
     results = bench.run(make.spec(make.arm("base", make.base())))
     place = str(bench.store.root)
     (key,) = {path.stem for path in (bench.store.root / "errors").iterdir()} or {"none"}
     told = Problem(*results.failed["base.eval.s1"])
-    refusal(f"execute/{code}.txt", told, (place, "STORE"), (key, "KEY"), task="base.eval.s1")
+    refusal(f"execute/{name}.txt", told, (place, "STORE"), (key, "KEY"), task="base.eval.s1")
     assert not any((bench.store.root / "tmp").iterdir())
 
 
@@ -109,14 +109,14 @@ def test_a_tokenizer_that_panics_where_nobody_tried_it_is_named(bench: Bench) ->
     bench.knobs(base__eval__s1={"fail": "panic"})
     results = bench.run(make.spec(make.arm("base", make.base())))
     (refusal,) = results.failed["base.eval.s1"]
-    assert (refusal.code, refusal.where) == ("E0805", "base.eval.s1")
+    assert (refusal.code, refusal.where) == ("E0803", "base.eval.s1")
     assert "must be non-zero" in refusal.message
 
 
 def test_nothing_more_is_computed_once_nothing_can_be_kept(bench: Bench) -> None:
     bench.knobs(overthinker__train__s1={"fail": "full"})
     results = bench.run(make.four(seeds=(1, 2)))
-    assert [found.code for found in results.failed["overthinker.train.s1"]] == ["E0951"]
+    assert [found.code for found in results.failed["overthinker.train.s1"]] == ["E0950"]
     assert len(results.failed) == 1
     everything = {task.id for task in lower(make.four(seeds=(1, 2))).tasks}
     assert everything == {*results.keys, *results.failed, *results.blocked}

@@ -202,7 +202,7 @@ def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]
     }
     assert [row.name for row in compare(found)] == ["driver", "gpus"]
     driver, store, *warnings = diagnose(found)
-    refusal("execute/E0963.txt", Problem(store))
+    refusal("execute/E0977-store.txt", Problem(store))
     refusal("execute/E0977.txt", Problem(driver))
     assert [each.message for each in warnings] == [
         "driver: 580.65.06 on left; 580.82.07 on right",

@@ -107,7 +107,7 @@ def test_a_task_that_always_dies_fails_with_a_reason(ray_bench: Bench, refusal: 
     told = Problem(*results.failed["base.eval.s1"])
     reason = told.diagnostics[0].message.partition("times: ")[2]
     assert reason
-    refusal("execute/E0961.txt", told, (reason, "REASON"))
+    refusal("execute/E0938-died.txt", told, (reason, "REASON"))
     assert "edge.frontier.s1" in results.blocked
 
 
@@ -167,7 +167,7 @@ def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem) as caught:
         RayCluster("this", tmp_path / "store", lambda event: None)
     (found,) = caught.value.diagnostics
-    assert (found.code, found.message.endswith(f": {tmp_path / 'store'} is not there")) == ("E0963", True)
+    assert (found.code, found.message.endswith(f": {tmp_path / 'store'} is not there")) == ("E0977", True)
 
 
 def worker_of(task: str) -> int:

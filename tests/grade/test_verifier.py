@@ -414,7 +414,7 @@ def test_any_of_several_references_will_do(shared: PooledVerifier) -> None:
 def test_an_unknown_verifier_is_a_problem() -> None:
     with pytest.raises(Problem) as caught:
         make_verifier("latex")
-    assert caught.value.diagnostics[0].code == "E0740"
+    assert caught.value.diagnostics[0].code == "E0314"
 
 
 def test_a_large_parent_keeps_its_workers() -> None:

@@ -162,7 +162,7 @@ def test_a_metric_leaves_other_meanings_of_its_name_to_a_track(tmp_path: Path, n
 def test_a_track_that_nothing_else_reads_is_told_of(tmp_path: Path, value: str) -> None:
     path = tmp_path / "own.reo"
     path.write_text(f"reward r {{\n  track warm = {value}\n  correct(y)\n}}\n")
-    assert [each.code for each in check_file(path).diagnostics] == ["W0203"]
+    assert [each.code for each in check_file(path).diagnostics] == ["W0201"]
 
 
 @pytest.mark.parametrize(

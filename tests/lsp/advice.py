@@ -87,7 +87,7 @@ def mends(
     before = {(each.code, each.message) for each in analysis.findings}
     same = any((each.code, each.message) == (finding.code, finding.message) for each in after)
     changed = {line for edit in edits for line in _lines_after(edits, edit)}
-    new = [each for each in after if (each.code, each.message) not in before and each.code not in UNUSED]
+    new = [each for each in after if (each.code, each.message) not in before and each.code != UNUSED]
     # A file that cannot be evaluated has hidden the rest: what is wrong elsewhere then comes to light.
     hidden = finding.code[1:] < "04"
     broken = any(

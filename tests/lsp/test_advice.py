@@ -45,7 +45,7 @@ BY_HAND = {
     "E0408": "the frontier is in another file, or the schedule's end is to be chosen",
     "E0408-rollouts": CHOICE,
     "E0501": NUMBER,
-    "E0508": OUTSIDE,
+    "E0510-sft": OUTSIDE,
     "E0510": "a selection is to be declared",
     "E0512": "a number is to be written into the text",
     "E0514": CHOICE,
@@ -70,7 +70,7 @@ PARTLY = {
         "E0615",
         "cluster = h800_16x8",
     ): "the study and the experiment are two ways out, and the place is the experiment's",
-    ("E0532", "optim { algorithm = adamw }"): "its `rest` goes with `muon`",
+    ("E0507", "optim { algorithm = adamw }"): "its `rest` goes with `muon`",
     ("W0301", "correct(y)"): "it is what a reward may depend on",
     ("W0301", "len(y)"): "it is what a reward may depend on",
     ("W0528", "placement = apart"): "the cluster may be the library's",
@@ -108,7 +108,7 @@ def analysed(text: str, still: Counter[str]) -> tuple[Analysis, int]:
 
 
 def messages(findings: tuple[Diagnostic, ...]) -> Counter[tuple[str, str]]:
-    return Counter((each.code, each.message) for each in findings if each.code not in UNUSED)
+    return Counter((each.code, each.message) for each in findings if each.code != UNUSED)
 
 
 def ways(code: str, text: str, still: Counter[str]) -> Iterator[str]:

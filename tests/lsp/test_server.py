@@ -292,10 +292,10 @@ def test_an_editor_that_pulls_and_prepares(editor: Editor, tmp_path: Path) -> No
         "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
     )
     (found,) = editor.ask("textDocument/diagnostic", {"textDocument": this})["items"]
-    assert (found["code"], found["tags"]) == ("W0203", [1])
+    assert (found["code"], found["tags"]) == ("W0201", [1])
     page = Path(found["codeDescription"]["href"].removeprefix("file://"))
     assert page.read_text().startswith("# ")
-    assert page.name == "W0203.md"
+    assert page.name == "W0201.md"
     assert not [each for each in editor.notices if each["method"] == "textDocument/publishDiagnostics"]
 
     few = {"textDocument": this, "position": {"line": 0, "character": 9}}

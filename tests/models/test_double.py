@@ -26,4 +26,4 @@ def test_settings_of_sampling_that_cannot_be_read_are_named(tmp_path: Path) -> N
     (tmp_path / "whole" / "generation_config.json").write_text("[" * 100_000)
     with pytest.raises(Problem, match="generation_config") as caught:
         double_of(tmp_path / "whole", tmp_path / "double", 1)
-    assert caught.value.diagnostics[0].code == "E0805"
+    assert caught.value.diagnostics[0].code == "E0803"

@@ -97,7 +97,7 @@ def test_a_template_that_behaves_until_it_is_used_is_refused_then(
     prompt = Prompt(kind="chat", template="{question}")
     with pytest.raises(Problem, match=words) as caught:
         prompt_tokens(prompt, tokenizer_with(text), ["x"])
-    assert caught.value.diagnostics[0].code == "E0819"
+    assert caught.value.diagnostics[0].code == "E0812"
     # What comes after it finds a new process.
     after = tokenizer_with("x 1?")
     assert prompt_tokens(prompt, after, ["x"]) == [tuple(after.encode("x 1?", add_special_tokens=False))]

@@ -70,13 +70,13 @@ def test_it_loads_from_its_folder(tmp_path: Path) -> None:
 def test_a_wrong_word_list_is_refused(words: list[str]) -> None:
     with pytest.raises(Problem) as caught:
         word_tokenizer(words)
-    assert caught.value.diagnostics[0].code == "E0809"
+    assert caught.value.diagnostics[0].code == "E0720"
 
 
 def test_an_unknown_word_is_named() -> None:
     with pytest.raises(Problem, match="`times`") as caught:
         encode(word_tokenizer(WORDS), "5 times 6")
-    assert caught.value.diagnostics[0].code == "E0810"
+    assert caught.value.diagnostics[0].code == "E0815"
 
 
 def test_marks_have_to_come_back_as_they_are() -> None:
@@ -198,7 +198,7 @@ def test_a_tokenizer_beyond_the_bounds_is_refused(folder: Path, name: str) -> No
     with pytest.raises(Problem) as caught:
         require_bounded_steps(changed(folder, changes))
     (refusal,) = caught.value.diagnostics
-    assert (refusal.code, refusal.where) == ("E0805", str(folder))
+    assert (refusal.code, refusal.where) == ("E0803", str(folder))
     assert words in refusal.message
     assert "\n" not in refusal.message
 
@@ -211,7 +211,7 @@ def test_a_file_beside_a_tokenizer_is_named_where_it_is_beyond_the_bounds(folder
         with pytest.raises(Problem) as caught:
             require_bounded_steps(folder)
         (refusal,) = caught.value.diagnostics
-        assert refusal.code == "E0805"
+        assert refusal.code == "E0803"
         assert f"{name}" in refusal.message
         assert BESIDE[text] in refusal.message
         (folder / name).write_bytes(before)
@@ -254,7 +254,7 @@ def test_a_tokenizer_that_panics_is_refused_where_it_is_used(folder: Path) -> No
     tokenizer = load_tokenizer(changed(folder, _split("(a|aa)+c")))
     with pytest.raises(Problem, match="retry-limit") as caught:
         encode(tokenizer, "a" * 60)
-    assert caught.value.diagnostics[0].code == "E0805"
+    assert caught.value.diagnostics[0].code == "E0803"
 
 
 SLOW = r"(?:a+)(?:a+)$\b\B"
@@ -277,7 +277,7 @@ def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
     with pytest.raises(Problem, match=r"it was at a text of .* for more than 0\.1 s") as caught:
         encode(tokenizer, "a" * 1000) if part == "encode" else decode(tokenizer, [8])
     (refusal,) = caught.value.diagnostics
-    assert (refusal.code, refusal.where) == ("E0805", str(folder))
+    assert (refusal.code, refusal.where) == ("E0803", str(folder))
 
 
 def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
     with pytest.raises(Problem, match=r"it was at a text of 1,000 for more than 0\.1 s") as caught:
         encode_all(tokenizer, [*["What"] * 100, "a" * 1000])
-    assert caught.value.diagnostics[0].code == "E0805"
+    assert caught.value.diagnostics[0].code == "E0803"
 
 
 def test_texts_are_encoded_together_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,11 @@ LINES = {
     ("harmonizing.train.s1", "E0920"): "experiment harmonizing =",
     ("vanilla.train.s1", "E0920"): "experiment vanilla ",
     ("vanilla.train.s1", "E0926"): "  optim       { algorithm = adamw, lr = 1e-3, warmup",
-    ("qspec.train.s1", "E0932"): "  arm qspec ",
+    ("qspec.train.s1", "E0405"): "  arm qspec ",
     ("qspec.budgets.s1", "E0405"): "  arm qspec ",
-    ("selected.select.s1", "E0934"): "  data       = shortest_response(",
-    ("preferred.select.s1", "E0935"): "  data       = shorter_preferred(",
-    ("preferred.train.s1", "E0935"): "  batch      { prompts = 4 }\n  beta ",
+    ("selected.select.s1", "E0316"): "  data       = shortest_response(",
+    ("preferred.select.s1", "E0513"): "  data       = shorter_preferred(",
+    ("preferred.train.s1", "E0513"): "  batch      { prompts = 4 }\n  beta ",
 }
 
 
@@ -54,7 +54,7 @@ def test_a_failure_is_told_at_its_setting(made: tuple[Spec, Graph], task: str, c
 
 
 def test_what_no_setting_is_to_blame_for_stays_as_it_is(made: tuple[Spec, Graph]) -> None:
-    full = error("E0951", "no space is left")
+    full = error("E0950", "no space is left")
     assert told(made, "vanilla.train.s1", full) is full
 
 

@@ -441,4 +441,4 @@ def test_a_tokenizer_of_strangers_is_tried_before_it_counts(capsys: pytest.Captu
         json.dumps(settings | {"normalizer": {"type": "Sequence", "normalizers": [step] * 36}})
     )
     assert call("import", lines("x.jsonl", ROW), "--tokenizer", file, "-o", "t.parquet") == 1
-    assert "error[E0805]: the tokenizer cannot be used" in capsys.readouterr().err
+    assert "error[E0803]: the tokenizer cannot be used" in capsys.readouterr().err

@@ -60,7 +60,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_with_more_room(
         if running.wait() == 0:
             break
         assert "Traceback" not in running.text
-        assert "error[E0951]: no space left to store results" in running.text
+        assert "error[E0950]: no space left to store results" in running.text
         assert "reodsl gc" in running.text
         place.assert_whole()
         refused += 1

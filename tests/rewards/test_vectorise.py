@@ -208,7 +208,7 @@ def test_reference_samples_are_asked_for_by_name():
     made = arrays([ResponseGroup("q", (RewardedResponse(2, True),))], [[(2,)]])
     with pytest.raises(Problem) as caught:
         vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
-    assert caught.value.diagnostics[0].code == "E0923"
+    assert caught.value.diagnostics[0].code == "E0505"
     assert not math.isnan(made.inputs.length.sum())
 
 

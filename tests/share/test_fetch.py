@@ -216,7 +216,7 @@ def test_a_refusal_is_one_message(hub: Hub, status: int, words: str) -> None:
     assert words in told.message
     with pytest.raises(Problem) as caught:
         look_up(Wanted("datasets", "me/mine"))
-    assert caught.value.diagnostics[0].code == "E0708"
+    assert caught.value.diagnostics[0].code == "E0850"
 
 
 SPEC = """

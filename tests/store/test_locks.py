@@ -98,6 +98,6 @@ def test_a_file_system_without_locks_is_named_as_such(
     monkeypatch.setattr(fcntl, "lockf", none)
     with pytest.raises(Problem) as caught, store.lock("key"):
         pass
-    refusal("execute/E0958.txt", caught.value)
+    refusal("execute/E0950-locks.txt", caught.value)
     with pytest.raises(Problem, match="no locks"), store.turn("runs"):
         pass

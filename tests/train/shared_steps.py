@@ -180,7 +180,7 @@ def fail(job: Job, ranks: Ranks) -> None:
 
 def full(job: Job, ranks: Ranks) -> None:
     """The second process runs out of memory in a micro-batch, while the first one waits for its gradients."""
-    with explain_oom("E0937", torch.device("cpu"), lambda: ("on a micro-batch", [], "")):
+    with explain_oom(torch.device("cpu"), lambda: ("on a micro-batch", [], "")):
         if not ranks.first:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         ranks.wait()

@@ -190,7 +190,7 @@ def test_memory_that_runs_out_there_is_told_with_the_devices_numbers():
     with (
         simulated(),
         pytest.raises(Exception, match="memory ran out on a micro-batch") as caught,
-        explain_oom("E0937", torch.device(NAME), lambda: ("on a micro-batch", [], "")),
+        explain_oom(torch.device(NAME), lambda: ("on a micro-batch", [], "")),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     assert "the device has 8 GiB, of which 4 GiB are free" in caught.value.diagnostics[0].notes

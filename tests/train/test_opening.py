@@ -28,7 +28,7 @@ class Deaf:
         self.said = said
 
     def load_weights(self, state, version):
-        raise problem("E0825", "new weights do not reach the server")
+        raise problem("E0824", "new weights do not reach the server")
 
     def close(self):
         self.said.append("close")

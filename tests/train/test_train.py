@@ -305,7 +305,7 @@ def test_a_plateau_ends_a_stage(bench, refusal):
     unknown = Plateau(metric="train.regret", window=1, within=0.0)
     with pytest.raises(Problem) as caught:
         bench.train(sft(plateau=unknown), "unknown", start="init", data="traces")
-    refusal("train/E0929.txt", caught.value, task="unknown")
+    refusal("train/E0314-plateau.txt", caught.value, task="unknown")
 
 
 def test_budgets_come_from_an_artifact(bench, refusal):
@@ -327,10 +327,10 @@ def test_budgets_come_from_an_artifact(bench, refusal):
     out = bench.train(per_question, "by_question", start="base", data="questions", budgets="own")
     assert json.loads((out / "train.json").read_text())["left_out_without_budget"] == 31
     assert set(pl.read_parquet(out / "rollouts.parquet")["question"]) <= set(_ids(bench)[:9])
-    for budgets, code in (("nothing", "E0925"), ("dropped", "E0932")):
+    for budgets, name in (("nothing", "E0925"), ("dropped", "E0405-dropped")):
         with pytest.raises(Problem) as caught:
             bench.train(per_question, "refused", start="base", data="questions", budgets=budgets)
-        refusal(f"train/{code}.txt", caught.value, task="dropped")
+        refusal(f"train/{name}.txt", caught.value, task="dropped")
 
 
 def _ids(bench):
@@ -355,7 +355,7 @@ def test_a_reference_is_read_by_question(bench, refusal):
     pl.DataFrame([row for row in rows if row["question"] != lost]).write_parquet(folder / "samples.parquet")
     with pytest.raises(Problem) as caught:
         bench.train(stage, "short_reference", start="base", data="questions", reference="reference")
-    refusal("train/E0930.txt", caught.value, task="short_reference")
+    refusal("train/E0505-cover.txt", caught.value, task="short_reference")
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_a_reference_is_read_by_question(bench, refusal):
             "questions",
             "E0920",
         ),
-        (sft(), "questions", "E0928-traces"),
+        (sft(), "questions", "E0510-traces"),
         (
             Stage(
                 name="",
@@ -387,7 +387,7 @@ def test_a_reference_is_read_by_question(bench, refusal):
                 steps=1,
             ),
             "questions",
-            "E0928-pairs",
+            "E0510-pairs",
         ),
     ],
 )

@@ -96,7 +96,7 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
 
 
 def check_unused(program: Program) -> Iterator[Diagnostic]:
-    """Report W0201 for imports, W0202 for declarations and params that nothing uses."""
+    """Report W0201 for imports, declarations and params that nothing uses."""
     main, ctx = program.main, program.context
     if main is None or not program.sound:
         return
@@ -123,7 +123,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     for name, item in main.items.items():
         if name not in running and (main.key, name) not in ctx.used:
             yield warning(
-                "W0202",
+                "W0201",
                 f"the {kinds.get(name, 'param')} `{name}` is never used",
                 item.name.span,
                 "unused",

@@ -187,7 +187,7 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report W0522: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
+    """Report W0523: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
     ratio = stage["loss.ratio"]
     # A mode's first token may be far from its share, and short responses with it.
     if (
@@ -200,7 +200,7 @@ def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         # A low one of 1 says that there is none.
         if bound.slot is not None and WIDE <= bound.number != 1:
             yield bound.warning(
-                "W0522",
+                "W0523",
                 f"`{bound.path}` is {bound.number:g}, and a response's ratio is hardly ever that far from 1",
                 "so wide for tokens",
                 ratio.label("a mean over the response's tokens"),
@@ -267,7 +267,7 @@ def check_cancelled_factors(case: Case, stage: StageCase) -> Iterator[Diagnostic
 
 @ppo_check
 def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0527: ratios or weights by the trainer's own log-probabilities, though older weights sampled."""
+    """Report E0516: ratios or weights by the trainer's own log-probabilities, though older weights sampled."""
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:
         return
@@ -275,7 +275,7 @@ def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     sampled = lag.label("sampled by older weights")
     if old.word == "trainer":
         yield old.error(
-            "E0527",
+            "E0516",
             "ratios would divide by the trainer's log-probabilities, and older weights sampled the responses",
             "leaves out what the steps between changed",
             sampled,
@@ -283,7 +283,7 @@ def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
     elif cap_importance(stage.record, on_gpus=False) is not None:
         yield stage["importance_cap"].error(
-            "E0527",
+            "E0516",
             "`importance_cap` bounds the weight of the trainer over the engine, and here ratios divide by the engine's",
             "nothing is weighed",
             sampled,

@@ -78,7 +78,7 @@ def _suggest_block(name: str, of: str, method: str) -> str:
 
 @stage_check
 def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0507: Muon without a rule for what is no matrix. E0532: Muon beside adapters, or on the host."""
+    """Report E0507: Muon without a rule for what is no matrix, beside adapters, or on the host."""
     algorithm = stage["optim.algorithm"]
     if algorithm.word != "muon":
         return
@@ -98,12 +98,12 @@ def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
     helps = "write `optim { algorithm = adamw }`, with a learning rate for it and no `rest`, or take this out"
     for setting, why in reasons:
-        yield setting.error("E0532", why, "not with `muon`", algorithm.label("`muon`"), help=helps)
+        yield setting.error("E0507", why, "not with `muon`", algorithm.label("`muon`"), help=helps)
 
 
 @stage_check
 def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report W0518: two windows are compared, and the stage has fewer steps than those."""
+    """Report W0523: two windows are compared, and the stage has fewer steps than those."""
     until = stage.record.sub("until")
     watched = until.plateau if isinstance(until, Until) else until
     if watched is None:
@@ -114,7 +114,7 @@ def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if 2 * width > most:
         yield finding_at(
             warning,
-            "W0518",
+            "W0523",
             f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
             [window.label(f"{width:g} steps"), *steps.set_here],
             f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
@@ -193,7 +193,7 @@ def check_weights(case: Case) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0508: SFT trains on worked solutions, which every source of its data has to have."""
+    """Report E0510: SFT trains on worked solutions, which every source of its data has to have."""
     for source in list_records(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
         # What a function of the user's gives is known once it is run.
@@ -206,7 +206,7 @@ def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         how = "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'
         labels = [stage["data"].label("trained on"), Label(source.span, "questions and answers alone")]
         message = "SFT trains on worked solutions, and this data has none"
-        yield finding_at(error, "E0508", message, labels, f"add {how} to the source")
+        yield finding_at(error, "E0510", message, labels, f"add {how} to the source")
 
 
 @ppo_check

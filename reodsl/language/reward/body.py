@@ -453,7 +453,7 @@ def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
 
 
 def report_unread(ctx: Context, reward: Definition) -> None:
-    """Report W0203: lets and parameters that nothing in a reward or a selection reads."""
+    """Report W0201: lets and parameters that nothing in a reward or a selection reads."""
     item = reward.item
     if ctx.trying or item.name.span in ctx.read:
         return
@@ -470,7 +470,7 @@ def report_unread(ctx: Context, reward: Definition) -> None:
         if read[name.name] <= 0:
             helps = "use it, or take it out"
             ctx.report(
-                warning("W0203", f"the {what} `{name.name}` is never used", name.span, "unused", help=helps)
+                warning("W0201", f"the {what} `{name.name}` is never used", name.span, "unused", help=helps)
             )
 
 

@@ -177,7 +177,7 @@ class EmbeddedEngine:
         version: int = 0,
         settings: EmbeddedSettings | None = None,
     ) -> None:
-        """`config` is a transformers config, `state` as for `load_weights`. Raises E0801, E0806."""
+        """`config` is a transformers config, `state` as for `load_weights`. Raises E0801, E0803."""
         self._settings = settings or EmbeddedSettings()
         self._shape = shape_of(config)
         self._limits = Limits(self._shape.context, self._shape.vocab)
@@ -186,7 +186,7 @@ class EmbeddedEngine:
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Copy new weights in and drop every cache made with the old ones. Raises E0803 to E0806, E0816."""
+        """Copy new weights in and drop every cache made with the old ones. Raises E0803, E0937."""
         if isinstance(state, SharedWeights):
             # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
             state = state.whole(None)
@@ -206,7 +206,7 @@ class EmbeddedEngine:
     ) -> list[Generation]:
         """See `Engine.generate`; caches stay for `force`, which needs no word ahead, and answers after all have ended.
 
-        Raises E0802 when logits are not finite, E0807 for an impossible request, E0816 when memory runs out.
+        Raises E0802 when logits are not finite, E0807 for an impossible request, E0937 when memory runs out.
         """
         self._limits.check(requests, sampling)
         self._kept = {}
@@ -248,6 +248,4 @@ class EmbeddedEngine:
     def _explain_oom(self, doing: str) -> AbstractContextManager[None]:
         caches = f"caches of keys and values may have {memory(self._settings.cache_bytes)}"
         help = "shorten the longest response, see what else uses the device, or write `engine = sglang`"
-        return explain_oom(
-            "E0816", torch.device(self._settings.device), lambda: (f"while {doing}", [caches], help)
-        )
+        return explain_oom(torch.device(self._settings.device), lambda: (f"while {doing}", [caches], help))

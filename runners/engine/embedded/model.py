@@ -218,7 +218,7 @@ class Weights:
 def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
     """Copy and fuse a state dict to the engine's device and precision.
 
-    Raises E0806 for a missing tensor or one of another shape.
+    Raises E0803 for a missing tensor or one of another shape.
     """
     device, products = torch.device(settings.device), getattr(torch, settings.dtype)
     half = products == _HALF
@@ -226,11 +226,11 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     def take(name: str, *size: int) -> torch.Tensor:
         tensor = state.get(name)
         if tensor is None:
-            raise problem("E0806", f"the weights have no tensor `{name}`", help=TOGETHER)
+            raise problem("E0803", f"the weights have no tensor `{name}`", help=TOGETHER)
         if tuple(tensor.shape) != size:
             given, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
             raise problem(
-                "E0806", f"the tensor `{name}` is {given}, and the config says {wanted}", help=TOGETHER
+                "E0803", f"the tensor `{name}` is {given}, and the config says {wanted}", help=TOGETHER
             )
         return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 

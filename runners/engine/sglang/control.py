@@ -41,7 +41,7 @@ _TLS = ssl.create_default_context()
 async def ask(
     client: httpx.AsyncClient, address: Address, message: Mapping[str, Any], path: str = "/generate"
 ) -> Any:
-    """Return a server's answer. Raises ProcessDied where it does not answer, E0825 where it refuses."""
+    """Return a server's answer. Raises ProcessDied where it does not answer, E0824 where it refuses."""
     try:
         reply = await client.post(path, content=orjson.dumps(message), headers=_JSON)
     except httpx.TransportError as fault:
@@ -60,9 +60,9 @@ def lost(address: Address, why: str) -> ProcessDied:
 
 
 def explain_refusal(reply: httpx.Response) -> Problem:
-    """Return E0825, with what the server answers of a request that it does not take."""
+    """Return E0824, with what the server answers of a request that it does not take."""
     return problem(
-        "E0825",
+        "E0824",
         f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
         where=str(reply.request.url),
         help="its log says more; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested one",

@@ -46,7 +46,7 @@ class SGLangEngine:
         self.read = Read()
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """See `Engine.load_weights`. Raises E0806, E0825, ProcessDied."""
+        """See `Engine.load_weights`. Raises E0803, E0824, ProcessDied."""
         self._made, self._ahead = {}, None
         self.fleet.load(state, version)
 
@@ -62,7 +62,7 @@ class SGLangEngine:
         ahead: Ahead | None = None,
         ended: Ended | None = None,
     ) -> list[Generation]:
-        """See `Engine.generate`. Raises E0807 for an impossible request, E0824, E0825 and ProcessDied for servers."""
+        """See `Engine.generate`. Raises E0807 for an impossible request, E0824 and ProcessDied for servers."""
         self._limits.check(requests, sampling)
         self._made, self._ahead = {}, ahead
         places = _places(requests, len(self.fleet.hosts), sampling.max_tokens)

@@ -41,7 +41,7 @@ class Fleet:
             record(aside, DETERMINISM, settings.determinism)
 
     def load(self, state: Weights, version: int) -> None:
-        """Bring new weights to all servers. Raises E0806 for tensors that are not the model's, else what `ask` does."""
+        """Bring new weights to all servers. Raises E0803 for tensors that are not the model's, else what `ask` does."""
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
         self._intact = False

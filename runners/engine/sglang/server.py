@@ -41,7 +41,7 @@ _ARCHITECTURE = re.compile(
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
     """Return the problem of a server that ended before it was healthy: its log after byte `begin`, and its exit status.
 
-    E0801, E0821, E0823.
+    E0801, E0821, E0937.
     """
     from runners.machine.memory import SAID
 
@@ -70,7 +70,7 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
 
 def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
-    """Return E0823, with what happened in words, the sizes that can be changed, and the memory that there is."""
+    """Return E0937, with what happened in words, the sizes that can be changed, and the memory that there is."""
     import torch
 
     from runners.machine.memory import there_is
@@ -83,7 +83,7 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
     else:
         helps = f"raise `tensor_parallel`, shorten the longest response, or free memory on its GPUs ({share})"
     return problem(
-        "E0823",
+        "E0937",
         f"the SGLang server {words}: weights {naturalsize(weights, binary=True)} on disk, "
         f"{naturalsize(sequence, binary=True)} of keys and values for "
         f"one sequence of {settings.context} tokens",
@@ -190,7 +190,7 @@ class Server(Host):
     def start(self) -> Address:
         """Start the server, if that has not begun, and wait until it is healthy.
 
-        A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0823.
+        A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0937.
         """
         for _ in range(_PORTS_TRIED):
             if self._begun is None:
@@ -255,7 +255,7 @@ class Server(Host):
             self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
 
     def _healthy(self, address: Address) -> bool:
-        """Wait until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""
+        """Wait until the server answers to its key; false when its process ended. Raises E0821 when it takes too long."""
         began = time.monotonic()
         with httpx.Client(
             base_url=address.url, headers=address.headers, trust_env=False, timeout=5.0
@@ -271,7 +271,7 @@ class Server(Host):
                     lines = last_lines(self.log, self._begin)
                     self.kill()
                     raise problem(
-                        "E0822",
+                        "E0821",
                         f"the SGLang server was not healthy after {self.settings.patience:g} seconds",
                         where=str(self.log),
                         notes=lines,

@@ -220,7 +220,7 @@ def fraction_beside(free: float, total: float, growth: float) -> float:
 
 
 def patience() -> float:
-    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0829."""
+    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0821."""
     given = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
     try:
         seconds = float(given)
@@ -228,7 +228,7 @@ def patience() -> float:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise problem(
-            "E0829",
+            "E0821",
             f"`{given}` is not how long a server may take to get healthy",
             where="REODSL_SGLANG_PATIENCE",
             help="give a number of seconds above 0, as in REODSL_SGLANG_PATIENCE=1800, or unset it",

@@ -38,7 +38,7 @@ State = Mapping[str, torch.Tensor]
 
 
 def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse tensors of other sizes than the servers' model's, which a server does not survive. Raises E0806."""
+    """Refuse tensors of other sizes than the servers' model's, which a server does not survive. Raises E0803."""
     given = (
         state.shapes
         if isinstance(state, SharedWeights)
@@ -46,11 +46,11 @@ def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int,
     )
     for name, size in shapes.items():
         if name not in given:
-            raise problem("E0806", f"the weights have no tensor `{name}`", help=_WHOLE)
+            raise problem("E0803", f"the weights have no tensor `{name}`", help=_WHOLE)
         if tuple(given[name]) != size:
             given_size, wanted = "×".join(map(str, given[name])), "×".join(map(str, size))
             message = f"the tensor `{name}` is {given_size}, and the servers' model has {wanted}"
-            raise problem("E0806", message, help=_WHOLE)
+            raise problem("E0803", message, help=_WHOLE)
 
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:

@@ -103,6 +103,6 @@ def test_memory_that_runs_out_is_told_with_numbers(
         monkeypatch.setattr(module, "force", full)
         with pytest.raises(Problem) as caught:
             engine.generate(REQUESTS, SAMPLED)
-        golden("engine/E0816-memory.txt", render(caught.value.diagnostics, {}))
+        golden("engine/E0937-memory.txt", render(caught.value.diagnostics, {}))
         with pytest.raises(Problem, match="memory ran out while forcing 60 answers"):
             engine.force(REQUESTS, responses, CUTS, (11,), SAMPLED)

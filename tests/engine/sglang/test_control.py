@@ -20,7 +20,7 @@ def test_what_a_server_refuses_and_one_that_is_gone_are_told_apart(tmp_path: Pat
         with pytest.raises(Problem) as caught:
             lines.ask("/any", {})
         assert not isinstance(caught.value, ProcessDied)
-        assert caught.value.diagnostics[0].code == "E0825"
+        assert caught.value.diagnostics[0].code == "E0824"
         lines.ask("/any", {})
     gone = Address("http://127.0.0.1:9", "", log=tmp_path / "log")
     with Lines([gone]) as lines, pytest.raises(ProcessDied) as died:

@@ -31,7 +31,7 @@ def test_a_server_that_never_gets_healthy(
     assert not server.alive
     told = caught.value.diagnostics[0]
     # What its log says so early differs.
-    golden("engine/E0822.txt", render([replace(told, notes=())], {}).replace(str(tmp_path), "PLACE"))
+    golden("engine/E0821-healthy.txt", render([replace(told, notes=())], {}).replace(str(tmp_path), "PLACE"))
 
 
 @pytest.mark.heavy

@@ -210,7 +210,7 @@ def test_a_time_that_is_none_is_refused(
     monkeypatch.setenv("REODSL_SGLANG_PATIENCE", given)
     with pytest.raises(Problem) as caught:
         patience()
-    refusal("engine/E0829.txt", caught.value, (f"`{given}`", "`GIVEN`"))
+    refusal("engine/E0821-patience.txt", caught.value, (f"`{given}`", "`GIVEN`"))
     monkeypatch.setenv("REODSL_SGLANG_PATIENCE", "2.5")
     assert patience() == 2.5
 
@@ -236,23 +236,23 @@ def test_a_longest_sequence_past_the_context_is_refused_before_anything_starts(
 
 
 LOGS = {
-    "E0823": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "E0937-server": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
     "E0801": "ValueError: Cannot find model module. 'Strange9ForCausalLM' is not a registered model",
     "E0821": "ImportError: libcudart.so.13: cannot open shared object file",
 }
 
 
-@pytest.mark.parametrize("code", LOGS)
+@pytest.mark.parametrize("name", LOGS)
 def test_a_log_tells_why_a_server_ended(
-    code: str, tmp_path: Path, golden: Callable[[str, str], None]
+    name: str, tmp_path: Path, golden: Callable[[str, str], None]
 ) -> None:
     log = tmp_path / "sglang-0.log"
-    log.write_text("a line before\n\n" + LOGS[code] + "\n")
+    log.write_text("a line before\n\n" + LOGS[name] + "\n")
     (tmp_path / "model.safetensors").write_bytes(b"0" * (1 << 20))
     settings = Settings(tmp_path, context=40_000, token_bytes=147_456, device="cuda")
     found = diagnose(settings, log)
-    assert found.diagnostics[0].code == code
-    golden(f"engine/{code}.txt", render(found.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+    assert found.diagnostics[0].code == name[:5]
+    golden(f"engine/{name}.txt", render(found.diagnostics, {}).replace(str(tmp_path), "PLACE"))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_memory_that_ran_out_is_known_by_what_was_said_or_how_it_ended(
     log.write_text(f"{said}\n")
     settings = Settings(tmp_path, context=40_000, token_bytes=147_456)
     (found,) = diagnose(settings, log, status=status).diagnostics
-    assert found.code == "E0823"
+    assert found.code == "E0937"
     assert "5.5 GiB of keys and values for one sequence of 40000 tokens" in found.message
     assert re.search(r"the machine has [\d.]+ GiB; .* 85% at most", found.help or "")
     # SGLang speaks of memory whatever the code.

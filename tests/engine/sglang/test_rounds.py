@@ -155,18 +155,18 @@ def test_what_a_server_does_not_take_is_told_in_its_own_words(refusal: Callable[
 
     with pytest.raises(Problem) as caught:
         asyncio.run(asked())
-    refusal("engine/E0825.txt", caught.value, task="base.eval")
+    refusal("engine/E0824-refused.txt", caught.value, task="base.eval")
 
 
 def test_a_refusal_of_one_server_ends_all(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(number: int, _: int) -> None:
         if number == 1:
-            raise problem("E0825", "refused", help="ask something else")
+            raise problem("E0824", "refused", help="ask something else")
         await asyncio.sleep(600)
 
     with pytest.raises(Problem) as caught:
         ask(loop, monkeypatch, works([0, 1]), answer)
-    assert caught.value.diagnostics[0].code == "E0825"
+    assert caught.value.diagnostics[0].code == "E0824"
 
 
 def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
