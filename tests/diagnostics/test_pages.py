@@ -12,6 +12,7 @@ from reodsl.cli.main import main
 from reodsl.diagnostics.dropped import MERGED, SINCE
 from reodsl.diagnostics.render import codes, page, title
 from reodsl.language import check_file
+from tests.language.test_pages import examples
 
 ROOT = Path(reodsl.__file__).parents[1]
 
@@ -37,7 +38,7 @@ NOT_ALONE = {"E0206", "E0207", "E0215"}
 )
 def test_what_is_right_in_the_language_has_no_error(code: str, tmp_path: Path) -> None:
     """As a whole file: names imported, nothing missing. What is wrong has this error, or none before it runs."""
-    wrong, *right = re.findall(r"^```reo\n(.*?)^```$", page(code), re.MULTILINE | re.DOTALL)
+    wrong, *right = examples(code)
     path = tmp_path / "spec.reo"
     for text in right:
         path.write_text(text)

@@ -39,8 +39,44 @@ NAMES = [code for code in CODES if code not in ELSEWHERE] + sorted(each.stem for
 BLOCK = re.compile(r"^```reo\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+USUAL = {
+    "base": "qwen3_4b",
+    "data": "areal_boba_7b",
+    "reward": "outcome",
+    "steps": "400 steps",
+    "eval": "math_reg",
+}
+"""The settings that a line `…` stands for in an experiment, each unless it is there."""
+LIBRARY = "miniature clusters selections budgets suites rewards recipes data models"
+MODULES = {
+    name: module
+    for module in LIBRARY.split()
+    for name in re.findall(
+        r"^[a-z]+ (\w+)(?: =|\(| \{)", (ROOT / "stdlib" / f"{module}.reo").read_text(), re.MULTILINE
+    )
+}
+"""Names that an example need not import, and their modules."""
+
+
+def complete(text: str) -> str:
+    """Return an example with the settings and the imports that a page leaves out."""
+    if re.search("^from ", text, re.MULTILINE):
+        return text
+    for item in re.findall(r"^\w.*?^}", text, re.MULTILINE | re.DOTALL):
+        there = set(re.findall(r"^  (\w+) +=", item, re.MULTILINE))
+        rest = "".join(f"  {name} = {value}\n" for name, value in USUAL.items() if name not in there)
+        text = text.replace(item, item.replace("  …\n", rest))
+    imports: dict[str, set[str]] = {}
+    for name in re.findall(r"(?<![\w.])[a-z]\w*\b(?! *[=:])", re.sub(r"#.*|\"[^\"]*\"", "", text)):
+        if name in MODULES and not re.search(rf"^\w+ {name} ", text, re.MULTILINE):
+            imports.setdefault(MODULES[name], set()).add(name)
+    lines = [f"from std.{module} import {', '.join(sorted(imports[module]))}\n" for module in sorted(imports)]
+    return "".join(lines) + "\n" * bool(lines) + text
+
+
 def examples(name: str) -> list[str]:
-    return BLOCK.findall(((MISTAKES if "-" in name else PAGES) / f"{name}.md").read_text())
+    text = ((MISTAKES if "-" in name else PAGES) / f"{name}.md").read_text()
+    return [complete(each) for each in BLOCK.findall(text)]
 
 
 def in_spec(found: Diagnostic) -> Diagnostic:

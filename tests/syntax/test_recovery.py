@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.model import Diagnostic
-from reodsl.diagnostics.render import codes, page, render
+from reodsl.diagnostics.render import codes, render
 from reodsl.syntax import Source, mistakes, parse, parse_expression
+from tests.language.test_pages import examples
 
 MISTAKES = {
     "setting_at_top_level": "lr = 3\n",
@@ -144,7 +145,7 @@ def test_every_code_of_the_syntax_has_a_page_and_a_mistake() -> None:
 
 @pytest.mark.parametrize("code", sorted(_used() - ELSEWHERE))
 def test_pages_show_what_they_say(code: str) -> None:
-    wrong, right = re.findall(r"```reo\n(.*?)```", page(code), re.DOTALL)
+    wrong, right = examples(code)
     assert {d.code for d in parse(Source("page", wrong)).diagnostics} == {code}
     assert parse(Source("page", right)).diagnostics == ()
 
