@@ -287,12 +287,13 @@ def strip_names(record: Record | None) -> object:
         return None
 
     def of(value: object) -> object:
-        if isinstance(value, Record):
-            return strip_names(value)
-        return tuple(of(each) for each in value) if isinstance(value, tuple) else value
+        # Most values hold no other, and each question counts where hundreds of arms are compared.
+        if not isinstance(value, (Record, tuple)):
+            return value
+        return strip_names(value) if isinstance(value, Record) else tuple(of(item) for item in value)
 
     settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
-    parts = tuple(strip_names(each) for each in record.parts) if isinstance(record, Compound) else None
+    parts = tuple(strip_names(part) for part in record.parts) if isinstance(record, Compound) else None
     return (record.kind, settings, parts)
 
 
