@@ -370,35 +370,38 @@ _INDEXED = r"(?:_(?:\{([^{}]*)\}|(\w)))?"
 _CAPITAL = re.compile(
     r"\\(?:mathbb|text|mathrm|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|([A-Z])" + _INDEXED
 )
-_WRITTEN: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(pattern), written)
-    for pattern, written in (
+_WRITTEN: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (mark, re.compile(pattern), written)
+    for mark, pattern, written in (
         # What a prime or a mark of LaTeX makes of a letter is another letter: its index has digits that nobody writes.
         (
+            "'",
             rf"([A-Za-z]){_INDEXED}('+)",
             lambda name: f"{name[1]}_{{{name[2] or name[3] or ''}{'9' * len(name[4])}}}",
         ),
-        (r"(?<![0-9.])([0-9]{1,2})!!(?!!)", lambda number: str(prod(range(int(number[1]), 0, -2)))),
-        (r"\\frac\{ ?d ?([A-Za-z]) ?\}\{ ?d ?([a-z]) ?\}", r"\\frac{\1_{7}}{\2_{7}}"),
-        (r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?", r"\1_{7}"),
-        (r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])", r"\1_{6}"),
-        (r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()", r"\1_{8}"),
+        ("!!", r"(?<![0-9.])([0-9]{1,2})!!(?!!)", lambda number: str(prod(range(int(number[1]), 0, -2)))),
+        (r"\frac", r"\\frac\{ ?d ?([A-Za-z]) ?\}\{ ?d ?([a-z]) ?\}", r"\\frac{\1_{7}}{\2_{7}}"),
+        (r"\partial", r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?", r"\1_{7}"),
+        ("^", r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])", r"\1_{6}"),
+        ("^", r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()", r"\1_{8}"),
         # `\gamma` is a function or a constant to it, degrees are radians, and it knows no `E_0` and no base e.
-        (r"\\gamma(?![A-Za-z])", r"\\varsigma "),
-        (r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))", r"\\ln "),
+        (r"\gamma", r"\\gamma(?![A-Za-z])", r"\\varsigma "),
+        (r"\log", r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))", r"\\ln "),
         (
+            r"\circ",
             r"(\\(?:sin|cos|tan|cot|sec|csc)) ?[({]? ?([0-9.]{1,12}) ?\^\\circ ?[)}]?",
             r"\1{\\frac{\2\\pi}{180}}",
         ),
-        (r"E_", r"\\Xi_"),
+        ("E_", r"E_", r"\\Xi_"),
         # A last letter is a unit to it.
-        (r"(?:(?<=[0-9)}]) ?|(?<=[A-Za-z]) )([A-Za-z])$", r"{\1}"),
+        ("", r"(?:(?<=[0-9)}]) ?|(?<=[A-Za-z]) )([A-Za-z])$", r"{\1}"),
     )
 )
+"""Marks that a text has to hold, patterns, and how their matches are written."""
 
 
 def for_algebra(text: str) -> str:
     """Return an expression in words that math-verify reads as they are meant."""
-    for pattern, written in _WRITTEN:
-        text = pattern.sub(written, text)
+    for mark, pattern, written in _WRITTEN:
+        text = pattern.sub(written, text) if mark in text else text
     return text
