@@ -136,6 +136,11 @@ def test_a_setting_without_effect_is_told_once(tmp_path: Path, setting: str) -> 
     rule, told = NOT_READ[setting]
     (tmp_path / "it.reo").write_text(spec_of(rule))
     found = compile_file(tmp_path / "it.reo", target="it").diagnostics
-    said = [f"{each.code} {each.message}" for each in found if each.code != "W0201"]
+    idle = [
+        each
+        for each in found
+        if each.code != "W0201" or each.message.startswith(("the let", "the parameter"))
+    ]
+    said = [f"{each.code} {each.message}" for each in idle]
     assert len(said) == 1, said
     assert said[0].startswith(told)

@@ -110,17 +110,17 @@ def test_refused(codes: Callable[..., list[str]], options: dict[str, dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("code", "options"),
-    [("E0211", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
+    ("name", "options"),
+    [("E0211-param", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
 )
 def test_refusals_read_well(
     compiled: Callable[..., Compiled],
     golden: Callable[[str, str], None],
-    code: str,
+    name: str,
     options: dict[str, dict[str, str]],
 ) -> None:
     result = compiled(TEXT, **options)
-    golden(f"language/{code}.txt", render(result.diagnostics, result.sources))
+    golden(f"language/{name}.txt", render(result.diagnostics, result.sources))
 
 
 def test_syntax_of_a_change_is_reported_at_the_option(compiled: Callable[..., Compiled]) -> None:
