@@ -27,7 +27,7 @@ from reodsl.language.functions import (
     call_function,
     make_budgets,
 )
-from reodsl.language.hints import POOL, report_name, study_of_arm, suggest_import, suggest_quotes
+from reodsl.language.hints import BUDGETS, POOL, report_name, study_of_arm, suggest_import, suggest_quotes
 from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
 from reodsl.language.reward.names import NUMERIC, STATISTICS
@@ -747,7 +747,7 @@ def bind_argument(
     if meant:
         ctx.refused[param.span] = meant
         message = f"`{name}` is {describe_type(type_)}, not {describe(given)}"
-        wanted = describe_type(type_) if splits else "a list, such as `[1K tokens, 32K tokens]`"
+        wanted = describe_type(type_) if splits else f"a schedule, such as {BUDGETS}, or a list of budgets"
         helps = f"write {wanted}, or declare it as `{name}: {meant}`"
         ctx.fail("E0301", message, given.span, describe(given), help=helps)
     if type_ == SPLITS:

@@ -5,7 +5,7 @@ A step of PPO goes through nine types in six files, and `ppo.py` takes the last 
 `ScoredStep` and `StepData` (`train/gather.py`), `TrainBatch` and `MicroBatch` (`train/batch.py`), `OptimizerStepResult`
 (`train/update.py`).
 
-`PpoStage` (`train/ppo_stage.py`) reads from `run_step` to `make_step`: sample, score, update. Responses are sampled in
-`RolloutSampler.sample` (`train/rollouts.py`), advantages are made in `section_advantages` (`train/advantages.py`), and the
-loss is `PpoObjective` (`train/ppo.py`) with `policy_loss` (`train/losses.py`).
+`PpoStage` in `ppo_stage.py` reads from `run_step` to `make_step`: sample, score, update. Responses are sampled in
+`RolloutSampler.sample` of `rollouts.py`, advantages are made in `section_advantages` of `advantages.py`, and the loss is
+`PpoObjective` of `ppo.py` with `policy_loss` of `losses.py`.
 """

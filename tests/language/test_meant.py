@@ -72,8 +72,8 @@ def help_of(result: Compiled, code: str) -> str:
         (
             "reward b(at: budgets) { dense L in at: correct(answer(y[:L])) }\nexperiment x = vanilla { reward = b(8) }",
             "E0301",
-            "write a schedule, such as `exp(from: 1K tokens, to: 32K tokens, n: 5)`, or a list of budgets that ends with "
-            "the longest response",
+            "write a schedule, such as `exp(from: 1K tokens, to: 32K tokens, n: 5)`, or a list of budgets, or declare it as "
+            "`at: number`",
         ),
         (
             "reward b { sum(correct(y[:L]) for L in budget) }",
