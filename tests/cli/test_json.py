@@ -158,8 +158,7 @@ def test_what_is_printed_is_what_is_documented(
     lacking = MachinePart("glibc", "broken", "glibc 2.31", "take a newer system")
     monkeypatch.setattr("runners.execute.probes.probe_nodes", lambda store, address: {"left": (lacking,)})
     # Without Ray; its own test is long.
-    monkeypatch.setattr("runners.execute.cluster.RayCluster", lambda address, store, emit: Local(emit))
-    monkeypatch.setattr("runners.execute.rehearsal.Rehearsal", lambda backend, *_: backend)
+    monkeypatch.setattr("runners.execute.cluster.RayCluster", lambda address, store, emit, *_: Local(emit))
     # What is wrong inside a file is left to the task that reads it, which fails.
     monkeypatch.setattr(load, "READ_AHEAD", 0)
     for name, text in (

@@ -13,8 +13,8 @@ PUBLISHING = (
     Moment("before_its_work_goes", "shutil.rmtree", rf"/work/{KEY}$"),
 )
 WORKING = (
-    Moment("standing_cut", "open", rf"/work/{KEY}/\.standing", cut=True),
-    Moment("standing", "os.rename", rf"/work/{KEY}/standing"),
+    Moment("standing_cut", "open", rf"/work/{KEY}/shards-[0-9]+/\.0-of-1", cut=True),
+    Moment("standing", "os.rename", rf"/work/{KEY}/shards-[0-9]+/\.0-of-1"),
     Moment("shard_cut", "open", rf"/work/{KEY}/shards-[0-9]+/\.[01]-of-2", cut=True),
     Moment("shard", "os.rename", rf"/work/{KEY}/shards-[0-9]+/\.1-of-2"),
     Moment("index_of_shards", "os.rename", rf"/work/{KEY}/\.?shards\.json"),
