@@ -12,11 +12,11 @@ from reodsl.diagnostics.render import codes
 
 # These only go down: what is added makes room, and who makes room lowers them.
 MOST = {
-    "files": 340,
-    "lines": 80_622,
-    "statements": 46_510,
-    "codes": 280,
-    "settings": 296,
+    "files": 339,
+    "lines": 79_653,
+    "statements": 45_702,
+    "codes": 182,
+    "settings": 295,
     "lines of tests": 79_000,
 }
 
