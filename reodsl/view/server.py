@@ -51,7 +51,7 @@ class Viewer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, api: Api, key: str, port: int | None = None) -> None:
-        """At `port`; without one at the usual port, or at any where that is in use. Raises E0114."""
+        """Listen at `port`; if none is given, at the usual port, or at any free port if that is in use. Raises E0114."""
         self.api, self.key = api, key
         self.moved = False
         try:
