@@ -86,7 +86,7 @@ def join(text: str) -> str:
     return " ".join(text.split())
 
 
-def methods_page() -> str:
+def page_text() -> str:
     """Return the whole page."""
     methods = list_methods()
     head, _, others, _ = docstrings("methods")[""]
@@ -102,4 +102,4 @@ def methods_page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(methods_page(), "utf-8")
+    PAGE.write_text(page_text(), "utf-8")

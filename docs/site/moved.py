@@ -55,6 +55,12 @@ MOVED = {
     "IMPORT.md#in-a-spec": "EVALUATE.md#imported-results-in-a-study",
     "IMPORT.md#answers-forced-out-of-texts": "EVALUATE.md#force-answers-from-texts",
     "IMPORT.md#a-model-behind-an-address": "EVALUATE.md#a-model-served-by-vllm-or-sglang",
+    "JSON.md#parts": "JSON.md#objects-of-several-commands",
+    "JSON.md#change": "JSON.md#changed-option",
+    "JSON.md#going": "JSON.md#running-task",
+    "JSON.md#difference": "JSON.md#changed-setting",
+    "JSON.md#acceptance": "JSON.md#accepted-result",
+    "JSON.md#outcome": "JSON.md#verdict",
 }
 """Each address that moved, and where it leads now."""
 GONE = {old for old in MOVED if "#" not in old}

@@ -1,14 +1,14 @@
-"""docs/JSON.md as data, and the comparison of a command's output with it."""
+"""The table of docs/JSON.md as data, and the comparison of a command's output with it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "JSON.md"
-_ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \|")
+DOCUMENT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "site" / "outputs.py"))
 _PLAIN: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "int": (int,),
@@ -30,20 +30,13 @@ class Shape:
 
 
 def read_document() -> dict[str, list[Shape]]:
-    """The shapes of every section with a table, by its heading: a part's or a command's name."""
+    """The shapes of every section, by an object's or a command's name."""
     found: dict[str, list[Shape]] = {}
-    heading, open_table = "", False
-    for line in DOCUMENT.read_text("utf-8").splitlines():
-        if line.startswith("#"):
-            heading = line.strip("# `").removeprefix("reodsl ")
-        row = _ROW.match(line)
-        if row is None:
-            open_table = open_table and line.startswith("|")
-            if line.startswith("| key |"):
-                found.setdefault(heading, []).append(Shape())
-                open_table = True
-            continue
-        _put(found[heading][-1], row[1], row[2].strip())
+    for name, tables in DOCUMENT["read_tables"]().items():
+        found[name.removeprefix("reodsl ")] = [Shape() for _ in tables]
+        for shape, rows in zip(found[name.removeprefix("reodsl ")], tables, strict=True):
+            for path in rows.keys() - {""}:
+                _put(shape, path, rows[path].partition(": ")[0])
     return found
 
 

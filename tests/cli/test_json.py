@@ -139,9 +139,7 @@ def output(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> An
 def test_every_command_with_json_is_documented_and_run() -> None:
     document = read_document()
     for name in commands_with_json():
-        assert name in document, (
-            f"`reodsl {name}` has --json, and docs/JSON.md has no section of it: write its keys there"
-        )
+        assert name in document, f"`reodsl {name}` has --json, and docs/site/outputs.toml has no table of it"
         assert name in CALLS, (
             f"`reodsl {name}` has --json: add a call of it to CALLS, so that docs/JSON.md is compared"
         )
