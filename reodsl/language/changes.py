@@ -299,7 +299,9 @@ def lay_stages(
         stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
         stage = report_nested(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
-        complete.append((part, amend_stage(ctx, stage, parts, number, experiment.stage_changes)))
+        if experiment.stage_changes:
+            stage = amend_stage(ctx, stage, parts, number, experiment.stage_changes)
+        complete.append((part, stage))
     return complete
 
 

@@ -1,7 +1,7 @@
 """Inputs that were slow to check: each in a process of its own, by the time of the processor.
 
-What they are held to is four seconds, twice what the slowest takes, and 300 MB, on a core that nobody else uses. Where
-others do, a second of processor is less work: a loop beside each check tells how much less.
+Each has four seconds and 300 MB, on a core that nobody else uses. If others use it, a second of processor is less
+work: a loop beside each check tells how much less, and the least of three tries counts.
 """
 
 from __future__ import annotations
@@ -105,9 +105,8 @@ MOST = ("names that there are not", "a line of signs", "linear schedules", "stag
 def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(CASES[name])
-    found = spent(path)
-    assert found.seconds < SECONDS
-    assert found.megabytes < MEGABYTES
+    assert any(spent(path).seconds < SECONDS for _ in range(3))
+    assert spent(path).megabytes < MEGABYTES
 
 
 @pytest.mark.heavy
