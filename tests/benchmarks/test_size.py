@@ -10,11 +10,11 @@ import pytest
 from benchmarks.size import COLUMNS, add_columns, count_parts, main, measure_file, measure_packages
 from reodsl.diagnostics.render import codes
 
-# These only go down: what is added makes room, and who makes room lowers them.
+# These only go down: what is added makes room, and who makes room lowers them. A docstring costs nothing.
 MOST = {
     "files": 339,
-    "lines": 79_653,
-    "statements": 45_702,
+    "lines": 71_000,
+    "statements": 40_800,
     "codes": 182,
     "settings": 295,
     "lines of tests": 79_000,
@@ -30,9 +30,9 @@ def test_nothing_grows() -> None:
 def test_counts_lines_statements_and_docstrings(tmp_path: Path) -> None:
     path = tmp_path / "one.py"
     path.write_text(
-        '"""Module."""\n\n\ndef double(x):\n    """Return it twice."""\n    # why\n    return 2 * x\n'
+        '"""Module."""\n\n\ndef double(x):\n    """Return it\n    twice."""\n    # why\n    return 2 * x\n'
     )
-    assert measure_file(path) == (1, 7, 4, 2)
+    assert measure_file(path) == (1, 5, 2, 3)
 
 
 def test_prints_the_total_last(capsys: pytest.CaptureFixture[str]) -> None:
