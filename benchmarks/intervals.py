@@ -1,6 +1,6 @@
 """How often intervals hold the truth: studies drawn from a model whose truth is known in; coverage and bias out.
 
-    python -m benchmarks.intervals            # goes on where it stopped; writes tables/intervals.json and docs/SCIENCE.md
+    python -m benchmarks.intervals            # goes on where it stopped; writes tables/intervals.json and INTERVALS.md
     python -m benchmarks.intervals --share .1 # a tenth of the studies, printed and not written
 
 The model knows nothing of the code under test. A response is right at a budget once it has reached its answer. Whether it
@@ -30,7 +30,7 @@ from benchmarks.tables import ROOT, markdown, rewrite
 from reodsl.numbers.intervals import ArmScores, Interval, compare_arms, score_arms
 from reodsl.numbers.shares import in_percent
 
-PAGE = ROOT / "docs" / "SCIENCE.md"
+PAGE = ROOT / "benchmarks" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "intervals.json"
 TABLE = TABLES / "intervals.json"
 """The data of the page's tables: by scenario the number of studies and the sum of each measure over them."""
@@ -296,7 +296,7 @@ def run(scenario: Scenario, studies: int, kept: Tally | None = None, every: floa
 
 
 def table(tallies: Mapping[str, Tally]) -> str:
-    """Return the table of docs/SCIENCE.md on intervals and biases."""
+    """Return the table of INTERVALS.md on intervals and biases."""
 
     def share(tally: Tally, measure: str) -> str:
         return (
@@ -316,7 +316,7 @@ def table(tallies: Mapping[str, Tally]) -> str:
 
 
 def star_table(tallies: Mapping[str, Tally]) -> str:
-    """Return the table of docs/SCIENCE.md on stars."""
+    """Return the table of INTERVALS.md on stars."""
     rows = [
         (
             each.name,

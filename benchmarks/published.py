@@ -1,4 +1,4 @@
-"""`python -m benchmarks.published`: hours that others have published beside what `plan` prices for the same, as a table.
+"""`python -m benchmarks.published` writes hours that others have published beside what `plan` prices into PUBLISHED.md.
 
 `published.json` has each figure with its source, and `published.reo` the runs. Where a part of a run is not known, its row
 says which, and what is assumed in its place.
@@ -10,11 +10,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.tables import rewrite
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.price import price
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE / "PUBLISHED.md"
 
 
 @dataclass(frozen=True)
@@ -48,20 +50,22 @@ def read() -> list[PublishedTime]:
 
 
 def table() -> str:
-    """Return the rows as Markdown, with their sources below."""
+    """Return the rows as Markdown."""
     lines = [
-        "| project | run | published | priced | priced over published | not known, or not here |",
-        "|" + " --- |" * 6,
+        "| project | run | published | priced | priced over published | not known, or not here | source |",
+        "|" + " --- |" * 7,
     ]
     for row in read():
         priced = row.price() if row.target else None
         told = "–" if priced is None else f"{priced:.3g} {row.unit}"
+        sources = ", ".join(f"[{i}]({link})" for i, link in enumerate(row.source.split(", "), 1))
         ratio = "–" if priced is None else f"{priced / row.published:.2f}"
         lines.append(
-            f"| {row.project} | {row.run} | {row.published:.3g} {row.unit} | {told} | {ratio} | {row.unknown} |"
+            f"| {row.project} | {row.run} | {row.published:.3g} {row.unit} | {told} | {ratio} | {row.unknown} "
+            f"| {sources} |"
         )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(table())
+    rewrite(PAGE, {"published": table()})

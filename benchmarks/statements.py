@@ -1,6 +1,6 @@
 """Whether what is said of simulated studies is true, and whether all places that say it agree.
 
-    python -m benchmarks.statements            # goes on where it stopped; writes tables/statements.json and docs/SCIENCE.md
+    python -m benchmarks.statements            # goes on where it stopped; writes tables/statements.json and INTERVALS.md
     python -m benchmarks.statements --share .1 # a tenth of the studies, printed and not written
 
 Studies are drawn as in `benchmarks/intervals.py`. Texts are read as a reader reads them: names and stars, and no object
@@ -46,7 +46,7 @@ from reodsl.numbers.verdict import StudyVerdict, judge
 from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import MOST_NAMED, said, sentences
 
-PAGE = ROOT / "docs" / "SCIENCE.md"
+PAGE = ROOT / "benchmarks" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "statements.json"
 TABLE = tables.KEPT / "statements.json"
 BASE = "vanilla"

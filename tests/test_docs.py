@@ -43,10 +43,11 @@ WORDS = {
     "LOG.md": 4000,
     "OWN_CODE.md": 2900,
     "PREREGISTERED.md": 700,
-    "PRICE.md": 3500,
+    "PRICE.md": 1700,
+    "PROOFS.md": 2200,
     "RESULTS.md": 1900,
     "SANDBOX.md": 800,
-    "SCIENCE.md": 4500,
+    "SCIENCE.md": 2600,
     "STORE.md": 3200,
     "TOOLS.md": 1100,
     "TRAINING.md": 4000,
@@ -196,6 +197,13 @@ TASKS = (
     "FAQ.md#why-did-a-task-run-again",
 )
 """What users look for, by the headings that answer it."""
+
+
+def test_the_page_of_prices_shows_what_is_printed(tmp_path: Path) -> None:
+    found = dict(reversed(BLOCK.findall((ROOT / "docs" / "PRICE.md").read_text())))
+    command = shlex.split(found["sh"])[1:]
+    printed = CliRunner().invoke(cli, [*command, "--store", str(tmp_path)]).output
+    assert set(found["text"].splitlines()) <= set(printed.splitlines())
 
 
 @pytest.mark.parametrize("heading", TASKS)

@@ -1,6 +1,6 @@
 """REG, its differences, accuracy and length with their intervals, from the scores of models by seed and question.
 
-How they are computed, and how often they hold the truth: docs/SCIENCE.md.
+docs/SCIENCE.md explains them, and benchmarks/INTERVALS.md shows how often they hold the truth.
 """
 
 from __future__ import annotations

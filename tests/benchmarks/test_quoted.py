@@ -28,11 +28,11 @@ READING = RESULTS["reading"]
             f"{VARIED} times TRL's tokens a second at varied lengths, {FIXED:.1f} times at fixed ones",
         ),
         (
-            "docs/TRAINING.md",
+            "docs/PROOFS.md",
             f"rounds on a quiet machine took {FIRST}, {SECOND} and {THIRD} of the time without",
         ),
         (
-            "docs/PRICE.md",
+            "docs/PROOFS.md",
             f"`python -m benchmarks reading` measured {READING['without']} and {READING['with_logprobs']}.",
         ),
     ],
@@ -44,7 +44,7 @@ def test_a_page_says_what_was_measured(page: str, said: str) -> None:
 def test_bounds_that_pages_promise_hold() -> None:
     assert "less than 100 ms" in Path("docs/TOOLS.md").read_text()
     assert RESULTS["editor"]["slowest"] < 100
-    # Seconds of the client for a million tokens, with log-probabilities and without (docs/PRICE.md).
+    # Seconds of the client for a million tokens, with log-probabilities and without (docs/PROOFS.md).
     assert READING["with_logprobs"] <= 0.3
     assert READING["without"] <= 0.1
 

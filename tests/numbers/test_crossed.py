@@ -165,7 +165,7 @@ def test_arms_of_committed_studies_differ_in_their_seeds_as_the_prior_says():
     each = [degrees(left) for left, _ in excess]
     pooled = degrees(sum(left * count for left, count in excess) / sum(count for _, count in excess))
     assert PRIOR <= pooled < 2
-    page = " ".join((ROOT / "docs" / "SCIENCE.md").read_text().split())
+    page = " ".join((ROOT / "docs" / "PROOFS.md").read_text().split())
     assert (
         f"have {pooled:.1f} degrees of freedom together, and {min(each):.1f} to {max(each):.1f} each" in page
     )

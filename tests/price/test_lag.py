@@ -56,7 +56,7 @@ def test_an_overlapped_step_costs_its_longer_half(tmp_path: Path) -> None:
 )
 def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, caches: str, hours: float) -> None:
     page = (FLAGSHIP.parents[1] / "docs" / "PRICE.md").read_text(encoding="utf-8")
-    of_lags = page.split("\n## Rollouts beside training", 1)[1].split("\n## ", 1)[0]
+    of_lags = page.split("\n### Lag", 1)[1].split("\n## ", 1)[0]
     assert f" {hours}" in of_lags
     assert flagship(tmp_path, said, caches).hours_a_step == pytest.approx(hours, abs=0.06)
 
