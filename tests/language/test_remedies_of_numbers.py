@@ -20,9 +20,9 @@ from reodsl.language.values import Scope, Value
 from reodsl.syntax import parse_expression
 from reodsl.syntax.source import Source
 
-PLAIN = ["0", "3", "-1", "0.25", "2.5", "40%", "250%", "1e-9", "1e30", "3K", "1 / 0"]
+PLAIN = ["0", "3", "-1", "0.25", "2.5", "95", "100.5", "40%", "250%", "1e-9", "1e15", "1e30", "3K", "1 / 0"]
 UNITS = ["tokens", "steps", "gpu_hours", "seconds", "GiB"]
-WITH_UNITS = [f"{number} {unit}" for unit in UNITS for number in ("0", "3", "2.5", "-4", "3K")]
+WITH_UNITS = [f"{number} {unit}" for unit in UNITS for number in ("0", "3", "2.5", "-4", "3K", "300")]
 OTHERS = [
     *('"3"', '"0.5"', '"4K tokens"', "true", "[3]", "[3 tokens]", "[2.5 steps]"),
     *("2..8", "8..2", "2 tokens..8 tokens", "3 tokens / 2", "100 steps / 3 tokens"),
@@ -142,6 +142,22 @@ def test_the_remedy_keeps_the_number(
     assert isinstance(found, Value)
     assert isinstance(found.data, Quantity)
     assert found.data.number == number
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind", "help_"),
+    [
+        ("50", "lr", "optim", "write `5e-6`, for example"),
+        ("90", "top_p", "rollout", "write `90%`, if a share is meant"),
+        ("0.25", "samples", "suite", "write `1`"),
+        ("7.5 tokens", "samples", "suite", "write `samples = 32`, for example"),
+        ("0.2", "steps", "experiment", "write `1 step`"),
+    ],
+)
+def test_what_is_suggested(text: str, name: str, kind: str, help_: str, main: ParsedFile) -> None:
+    found = read(text, name, KINDS[kind].fields[name], main)
+    assert isinstance(found, Diagnostic)
+    assert found.help == help_
 
 
 def test_there_are_settings_of_each_unit() -> None:
