@@ -12,7 +12,6 @@ import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from benchmarks.tables import ROOT, difference, markdown, path_of, read_rows, rewrite
 from reodsl.numbers.shares import in_percent
@@ -22,8 +21,6 @@ from reodsl.store.store import Store
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 STUDY = "smollm2_reo_exp"
 ARMS = ("base", "vanilla", "reo_exp", "group_norm")
-SPAN = 5
-"""Steps over which the beginning and the end of a training are averaged."""
 MEASURES = ("accuracy", "length", "reg", "difference", "accuracy_change")
 RESULTS = (
     "arm",
@@ -31,7 +28,6 @@ RESULTS = (
     *(f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")),
     "difference_star",
 )
-STEPS = ("arm", "method", "step", "accuracy", "length", "loss", "unfinished", "mismatch_median")
 HOURS = ("task", "seconds", "processor_seconds", "peak_memory", "device_model")
 
 Row = Mapping[str, str]
@@ -39,10 +35,9 @@ Rows = Sequence[Row]
 
 
 def keep(run: Path, store: Store) -> None:
-    """Keep scores, steps of trainings, and what each task took."""
-    for name, columns, source in (("results", RESULTS, "main.csv"), ("steps", STEPS, "training.csv")):
-        with (run / "tables" / source).open(newline="", encoding="utf-8") as file:
-            write(name, columns, list(csv.DictReader(file)))
+    """Keep scores, and what each task took."""
+    with (run / "tables" / "main.csv").open(newline="", encoding="utf-8") as file:
+        write("results", RESULTS, list(csv.DictReader(file)))
     tasks = next(record.tasks for record in reversed(records(store)) if record.study == STUDY)
     provenance = [manifest.provenance for key in tasks.values() if (manifest := store.get(key)) is not None]
     write("hours", HOURS, [{column: str(each.get(column, "")) for column in HOURS} for each in provenance])
@@ -76,27 +71,6 @@ def around(row: Row, column: str, scale: float = 1.0) -> str:
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def trainings(rows: Rows) -> str:
-    """Return a row for each reinforcement learning: accuracy and length of its first and its last steps."""
-    lines = []
-    for arm in ARMS[1:]:
-        mine = [row for row in rows if row["arm"] == arm and row["method"] == "ppo"]
-        steps = sorted(mine, key=lambda row: int(row["step"]))
-        first, last = (
-            {name: fmean(float(row[name]) for row in part) for name in ("accuracy", "length", "unfinished")}
-            for part in (steps[:SPAN], steps[-SPAN:])
-        )
-        lines.append(
-            (
-                *(arm, len(steps), *(f"{in_percent(part['accuracy'])}%" for part in (first, last))),
-                *(f"{part['length']:.0f}" for part in (first, last)),
-                f"{in_percent(last['unfinished'], 1)}%",
-            )
-        )
-    ends = (f">accuracy, first {SPAN}", f">last {SPAN}", f">length, first {SPAN}", f">last {SPAN}")
-    return markdown(("arm", ">steps", *ends, ">cut off, last"), lines)
-
-
 def hours(rows: Rows) -> str:
     """Return the time that each part took by the clock and of a processor, and its most memory."""
     named = {"SFT": "start.train", "RL, three arms": ".train", "evaluation, four arms": ".eval"}
@@ -116,7 +90,7 @@ def hours(rows: Rows) -> str:
 
 def texts() -> dict[str, str]:
     """Return the page's tables by the names of their markers."""
-    made = {"scores": (scores, "results"), "trainings": (trainings, "steps"), "hours": (hours, "hours")}
+    made = {"scores": (scores, "results"), "hours": (hours, "hours")}
     return {name: table(read_rows(f"smollm2_{kept}")) for name, (table, kept) in made.items()}
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of the preregistered study in docs/PREREGISTERED.md from the tables of finished runs.
+"""Write the tables of the preregistered study in docs/EVIDENCE.md from the tables of finished runs.
 
     python -m benchmarks.lengths_against_reo STEPS=RUN…  # add the seeds of runs to benchmarks/tables/, and write the tables
     python -m benchmarks.lengths_against_reo             # write the tables from the numbers that are kept
@@ -29,7 +29,7 @@ from benchmarks.tables import ROOT, markdown, rewrite
 from reodsl.numbers.reg import holm, t_quantile
 from reodsl.numbers.shares import in_percent
 
-PAGE = ROOT / "docs" / "PREREGISTERED.md"
+PAGE = ROOT / "docs" / "EVIDENCE.md"
 LOOKS = (8, 4, 16, 36)
 CHOOSING = range(1, 6)
 TESTING = range(6, 26)

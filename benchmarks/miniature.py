@@ -32,13 +32,13 @@ CONFIDENCE = 0.95
 MEASURES = ("accuracy", "length", "reg")
 WAYS = ("two_ways", "two_ways_early", "two_ways_tuned")
 READINGS = {
-    "vanilla_once": ("vanilla", "one epoch in place of two"),
-    "reo_exp_once": ("reo_exp", "one epoch in place of two"),
-    "vanilla_batch": ("vanilla", "advantages normalised over the batch as well"),
-    "reo_exp_batch": ("reo_exp", "advantages normalised over the batch as well"),
+    "vanilla_once": ("vanilla", "one epoch"),
+    "reo_exp_once": ("reo_exp", "one epoch"),
+    "vanilla_batch": ("vanilla", "batch-normalised advantages"),
+    "reo_exp_batch": ("reo_exp", "batch-normalised advantages"),
     "reo_exp_printed": ("reo_exp", "credit as printed"),
     "reo_qspec_printed": ("reo_qspec", "weights as printed"),
-    "mrt_all": ("mrt", "a step compared with all rollouts"),
+    "mrt_all": ("mrt", "all rollouts compared"),
 }
 
 Numbers = Mapping[str, Mapping[int, float]]
@@ -158,25 +158,14 @@ def compare_all(measure: Numbers) -> dict[tuple[str, str], Interval]:
 
 
 def arms_table(study: str) -> str:
-    """Return a row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
+    """Return a row for each arm: means over seeds, and REG less vanilla RL's."""
     gap = numbers(study, "reg")
 
     def versus_vanilla(arm: str) -> str:
         return "" if arm == "vanilla" else signed(compare(gap[arm], gap["vanilla"]))
 
-    parts = [name for name in dict.fromkeys(row["benchmark"] for row in read_rows(study)) if name != "mean"]
-    by_part = [(numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts]
-    rows = [
-        (
-            *(arm, *means(study, arm), versus_vanilla(arm)),
-            *(f"{in_percent(fmean(a[arm].values()))}% in {fmean(n[arm].values()):.0f}" for a, n in by_part),
-            ", ".join(f"{value:.1f}" for _, value in sorted(by_seed.items())),
-        )
-        for arm, by_seed in gap.items()
-    ]
-    named = (f">{part.replace('_', ' ')}" for part in parts)
-    head = (counted(gap), ">accuracy", ">length", ">REG", ">REG vs. vanilla", *named, "REG by seed")
-    return markdown(head, rows)
+    rows = [(arm, *means(study, arm), versus_vanilla(arm)) for arm in gap]
+    return markdown((counted(gap), ">accuracy", ">length", ">REG", ">REG vs. vanilla"), rows)
 
 
 def counted(measure: Numbers) -> str:
@@ -198,8 +187,7 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
     listed = "".join(f"\n- {low} is below {', '.join(highs)}." for low, highs in beaten.items())
     summary = (
         f"{sum(map(len, beaten.values()))} of {len(trained)} pairs of trained arms differ in REG by Student's test over the "
-        f"seeds alone, corrected for all {len(every)} pairs of the table (Holm). The table has no stars, because those of a "
-        "report count questions too, which these numbers lack."
+        f"seeds alone, corrected for all {len(every)} pairs of the table (Holm)."
     )
     return f"{summary}\n{listed}" if listed else summary
 
@@ -209,7 +197,7 @@ def readings_table() -> str:
     by_seed = {measure: numbers("readings", measure) for measure in MEASURES}
     rows = [
         (
-            *(what, usual, *means("readings", arm)),
+            *(what, usual),
             *(
                 signed(compare(of[arm], of[usual]), 100 if m == "accuracy" else 1)
                 for m, of in by_seed.items()
@@ -217,7 +205,7 @@ def readings_table() -> str:
         )
         for arm, (usual, what) in READINGS.items()
     ]
-    names = ("accuracy", "length", "REG", "accuracy, points", "length", "REG, tokens")
+    names = ("accuracy, points", "length", "REG, tokens")
     return markdown((counted(by_seed["reg"]), "arm", *(f">{name}" for name in names)), rows)
 
 

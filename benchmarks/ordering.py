@@ -237,15 +237,13 @@ def arms_table(paper: Mapping[str, Mapping[str, float]]) -> str:
                 *(arm, f"{in_percent(float(row['accuracy']), 1)}%", f"{float(row['length']):.1f}"),
                 difference(row),
                 f"{float(row['reg']):.1f}",
-                ", ".join(f"{float(each):.1f}" for each in row["by_seed"].split()),
-                *(f"{float(row['reg_plain']):.1f}", percent(number(row["change_pct"]))),
                 *(percent(None if each is None else 100 * each) for each in printed),
             )
         )
-    head = ("arm", ">accuracy", ">length", ">REG vs. vanilla [95% interval]", ">REG", "REG by seed")
+    head = ("arm", ">accuracy", ">length", ">REG vs. vanilla [95% interval]", ">REG")
     baselines = {model: f" (to {name})" for model, name in BASELINES.items()}
     printed_heads = (f">paper, {size}{baselines.get(model, '')}" for size, model in PAPER.items())
-    return markdown((*head, ">REG, plain frontier", ">to vanilla RL", *printed_heads), rows)
+    return markdown((*head, *printed_heads), rows)
 
 
 def groups(differences: Mapping[Pair, Interval]) -> str:
@@ -306,25 +304,25 @@ def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapp
         out = (
             ", ".join(f"{named.get(name, name)} ({times})" for name, times in count.most_common(4)) or "none"
         )
-        lines.append(f"- {size}: {'; '.join(parts)}. Most often out of order: {out}.")
+        lines.append(f"- {size}: {'; '.join(parts)}. Out of order: {out}.")
     both = [
         f"{one} and {two} on {alike} of {of}"
         for one, two in combinations(paper, 2)
         for alike, of in [alike_in_print(paper[one], paper[two])]
         if of
     ]
-    return "\n".join([*lines, f"- For comparison, models of the paper agree in print: {', '.join(both)}."])
+    return "\n".join([*lines, f"- In print: {', '.join(both)}."])
 
 
 def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None) -> str:
-    """Return `9 of 11 differing pairs have the paper's order (82% [40%, 100%]), of 21`."""
+    """Return `9 of 11 (82% [40%, 100%]), of 21`: the pairs in order, those that differ, and all."""
     alike, apart, of, _ = agreement(signs, paper, arms)
     if not apart:
         return f"no pair of {of} differs"
     around = reach(signs, paper, arms)
     # An end is no share of its own: it is rounded as it is.
     ends = "" if around is None else " [{:.0f}%, {:.0f}%]".format(*(100 * end for end in around))
-    return f"{alike} of {apart} differing pairs have the paper's order ({in_percent(alike / apart)}%{ends}), of {of}"
+    return f"{alike} of {apart} ({in_percent(alike / apart)}%{ends}), of {of}"
 
 
 def alike_in_print(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int]:

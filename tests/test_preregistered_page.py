@@ -1,4 +1,4 @@
-"""docs/PREREGISTERED.md is what the kept numbers say; constants are chosen on some seeds and tested on others."""
+"""docs/EVIDENCE.md is what the kept numbers say; constants are chosen on some seeds and tested on others."""
 
 from __future__ import annotations
 

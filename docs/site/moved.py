@@ -68,6 +68,9 @@ MOVED = {
     "JSON.md#difference": "JSON.md#changed-setting",
     "JSON.md#acceptance": "JSON.md#accepted-result",
     "JSON.md#outcome": "JSON.md#verdict",
+    "PREREGISTERED.md": "EVIDENCE.md#a-preregistered-study",
+    "EVIDENCE.md#results": "EVIDENCE.md#a-real-language-model-on-two-cores",
+    "EVIDENCE.md#cost": "EVIDENCE.md#a-real-language-model-on-two-cores",
 }
 """Each address that moved, and where it leads now."""
 GONE = {old for old in MOVED if "#" not in old}
