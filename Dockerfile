@@ -19,6 +19,7 @@ RUN apt-get update \
 WORKDIR /opt/reodsl
 COPY Makefile pyproject.toml README.md LICENSE ./
 COPY constraints ./constraints
+COPY docs ./docs
 COPY specs ./specs
 COPY stdlib ./stdlib
 COPY runners ./runners

@@ -1,4 +1,4 @@
-"""Type hints for the file of a user's function: its arguments and its result; `docs/OWN_CODE.md` has examples.
+"""Type hints for the file of a user's function: its arguments and its result; `reodsl explain own_code` has examples.
 
     from reodsl.own import Answer
 

@@ -172,7 +172,7 @@ def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progr
 
 
 def to_json(state: RunState) -> dict[str, Any]:
-    """Return the state as JSON data; documented in docs/JSON.md."""
+    """Return the state as JSON data; documented in the page JSON."""
     return {
         "run": state.record.name,
         "study": state.record.study,

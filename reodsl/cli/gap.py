@@ -52,7 +52,7 @@ Examples:
 \b
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
 with the columns model, benchmark, budget, accuracy. A curve is J (answers forced at every budget) unless it says
-"kind": "ended", "bare" or "asked" (docs/EVALUATE.md). JSON may name its base model:
+"kind": "ended", "bare" or "asked" (`reodsl explain evaluate`). JSON may name its base model:
 {"base": "<model>", "curves": {...}}; --base is then not needed. So does a frontier file, which has no level of models.
 A table of responses (reodsl import) gives intervals, paired by question, and differences without any frontier.
 """,

@@ -192,10 +192,12 @@ def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Codes of diagnostics, in either case."""
-    from reodsl.diagnostics.render import codes
+    """Return codes of diagnostics and topics of documents, in either case."""
+    from reodsl.diagnostics.render import codes, topics
 
-    return [CompletionItem(code) for code in codes() if code.startswith(incomplete.upper())]
+    return [
+        CompletionItem(name) for name in (*codes(), *topics()) if name.lower().startswith(incomplete.lower())
+    ]
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

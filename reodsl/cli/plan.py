@@ -31,7 +31,7 @@ Examples:
   reodsl plan specs/quickstart.reo
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
-  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see docs/TOOLS.md)
+  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see `reodsl explain tools`)
 """
 )
 @click.argument("spec", shell_complete=complete_files)

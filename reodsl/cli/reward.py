@@ -116,7 +116,7 @@ def reward_command(
 def _facts(
     reward: Reward, rule: Advantage, experiment: str | None, asked: Asked, every: Sequence[Tried]
 ) -> dict[str, Any]:
-    """Return what is printed, as docs/JSON.md has it; numbers may still be infinite or none."""
+    """Return what is printed, as the page JSON has it; numbers may still be infinite or none."""
     names = let_names(reward.lets)
     responses = []
     for response, tried in zip(asked.group.rollouts, every, strict=True):

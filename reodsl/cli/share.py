@@ -212,7 +212,7 @@ Examples:
 \b
 FILES are logs of inspect (.eval, .json), details of lighteval (.parquet), samples of lm-eval, dumps of the Qwen2.5-Math
 family, verl and AReaL, or CSV, JSONL and Parquet with the columns model, benchmark, question, sample, tokens, correct, and
-where there are any response, gold, finish and correct@512 (a forced answer's). docs/EVALUATE.md says what each gives.
+where there are any response, gold, finish and correct@512 (a forced answer's). `reodsl explain evaluate` has the rest.
 """,
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")

@@ -22,8 +22,9 @@ from reodsl.cli.options import (
 from reodsl.cli.output import has_error, print_json, print_text, show, terminal_columns
 from reodsl.diagnostics import Diagnostic, listed, problem
 from reodsl.diagnostics.dropped import MERGED, SINCE
-from reodsl.diagnostics.render import codes, lay_page, page
+from reodsl.diagnostics.render import codes, lay_page, page, title, topics
 from reodsl.graph.task import Graph
+from reodsl.language.suggest import nearest
 from reodsl.store.files import replacing
 from reodsl.syntax import read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
@@ -171,7 +172,8 @@ def graph_command(
 
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
     if as_json:
-        print_json({"tasks": [_task(graph, task.id) for task in graph.tasks]})
+        keys = ("id", "kind", "arm", "seed", "inputs", "payload")
+        print_json({"tasks": [{key: getattr(task, key) for key in keys} for task in graph.tasks]})
     elif dot:
         click.echo(to_dot(graph))
     else:
@@ -202,18 +204,6 @@ def to_dot(graph: Graph) -> str:
 
 def _quote(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _task(graph: Graph, task_id: str) -> dict[str, object]:
-    task = graph[task_id]
-    return {
-        "id": task.id,
-        "kind": task.kind,
-        "arm": task.arm,
-        "seed": task.seed,
-        "inputs": task.inputs,
-        "payload": task.payload,
-    }
 
 
 @click.command(
@@ -263,42 +253,43 @@ def budgets_command(expression: str, frontier: str | None, as_json: bool) -> Non
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""Topics: {", ".join(topics())}.
+
+\b
 Examples:
   reodsl explain E0402
+  reodsl explain training
   reodsl explain
 """
 )
-@click.argument("code", required=False, shell_complete=complete_codes)
+@click.argument("name", metavar="[CODE|TOPIC]", required=False, shell_complete=complete_codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
-def explain_command(code: str | None, as_json: bool) -> None:
-    """Explain a diagnostic, with a wrong and a right example."""
-    if code is None:
-        listing = [(each, page(each).splitlines()[0].removeprefix("# ")) for each in codes()]
+def explain_command(name: str | None, as_json: bool) -> None:
+    """Explain a diagnostic, with a wrong and a right example, or print the document on a topic."""
+    if name is None:
+        listing = [(each, title(each)) for each in (*topics(), *codes())]
         if as_json:
-            print_json([{"code": each, "title": title} for each, title in listing])
+            print_json([{"code": each, "title": what} for each, what in listing])
         else:
-            print_text("\n".join(f"{each}  {title}" for each, title in listing))
+            print_text("\n".join(f"{each}  {what}" for each, what in listing))
         return
-    asked = code.upper()
-    wanted = MERGED.get(asked, asked)
-    if wanted not in codes():
-        number = wanted.lstrip("EWN").rjust(4, "0")
-        meant = [each for each in codes() if each[1:] == number]
-        near = [each for each in codes() if each[:3] == wanted[:3]]
+    asked = name.upper()
+    wanted = name.lower() if name.lower() in topics() else MERGED.get(asked, asked)
+    if wanted not in codes() and wanted not in topics():
+        number, topic = wanted.lstrip("EWN").rjust(4, "0"), nearest(name.lower(), topics())
+        meant = [topic] if topic else [each for each in codes() if each[1:] == number]
         raise problem(
             "E0114",
-            f"there is no diagnostic {code!r}",
-            notes=[f"those that begin alike: {', '.join(near)}"] if near else [],
+            f"there is no diagnostic and no topic {name!r}",
             help=f"did you mean {' or '.join(f'`{each}`' for each in meant)}?"
             if meant
-            else "write `reodsl explain` to see all of them",
+            else "write `reodsl explain` to see all codes and topics",
         )
     text = page(wanted)
-    if wanted != asked and not as_json:
+    if wanted != asked and wanted in codes() and not as_json:
         click.echo(f"{asked} is a part of {wanted} since {SINCE}.\n")
     if as_json:
-        print_json({"code": wanted, "title": text.splitlines()[0].removeprefix("# "), "text": text})
+        print_json({"code": wanted, "title": title(wanted), "text": text})
     else:
         columns = terminal_columns()
         click.echo(text.rstrip() if columns is None else lay_page(text.rstrip(), columns))
@@ -308,7 +299,7 @@ def explain_command(code: str | None, as_json: bool) -> None:
     short_help="Serve an editor: diagnostics, hover, completion, formatting.",
     epilog="""\b
 Examples:
-  reodsl lsp       as an editor starts it; docs/TOOLS.md has settings for some
+  reodsl lsp       as an editor starts it; `reodsl explain tools` has settings for some
 """,
 )
 def lsp_command() -> None:

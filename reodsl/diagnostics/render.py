@@ -1,7 +1,7 @@
 """Render diagnostics as text or as plain data for `--json`, sorted and without repetitions, and tables as Markdown.
 
-A code's page says what it means, with a wrong example and a right one. In Markdown names and values that somebody else chose
-are no markup, and the size is bounded.
+A code's page says what it means, with a wrong example and a right one; a topic's page is a document. In Markdown names and
+values that somebody else chose are no markup, and the size is bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -177,16 +176,16 @@ def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
 
 
 def lay_page(text: str, columns: int) -> str:
-    """Return a page for a terminal: its sentences are folded, and code and tables stay as they are."""
+    """Fold the sentences of a page for a terminal; code and tables stay as they are."""
     laid: list[str] = []
-    for part in re.split(r"^(```.*?^```)$", text, flags=re.M | re.S):
-        for block in [part] if part.startswith("```") else re.split(r"\n(?=\n|- |\|)", part):
-            if block.startswith(("```", "|")):
-                laid.append(block)
-            elif block:
-                below = "  " if block.startswith("- ") else ""
-                lines = _fold_words(" ".join(block.split()), columns, below)
-                laid += ["", *lines] if block.startswith("\n") else lines
+    ends = r"\n?^(```.*?^```)$\n?|\n(?=\n|- |\d+\. |\||<)|(?<=->)\n"
+    for block in re.split(ends, text, flags=re.M | re.S):
+        if block and block.startswith(("```", "|", "<", "\n<")):
+            laid.append(block)
+        elif block is not None:
+            below = "  " if block.startswith("- ") else ""
+            lines = _fold_words(" ".join(block.split()), columns, below)
+            laid += ["", *lines] if block.startswith("\n") else lines
     return "\n".join(laid)
 
 
@@ -239,32 +238,37 @@ def document(blocks: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-_CODE = re.compile(r"[EWN][0-9]{4}")
+_PAGES = Path(__file__).resolve().parent / "pages"
+_PACKAGE = _PAGES.parents[1]
 
 
 @cache
 def codes() -> tuple[str, ...]:
     """List the codes that have a page, sorted."""
-    names = (entry.name for entry in files("reodsl.diagnostics").joinpath("pages").iterdir())
-    return tuple(sorted(name[:-3] for name in names if name.endswith(".md") and _CODE.fullmatch(name[:-3])))
+    return tuple(sorted(path.stem for path in _PAGES.glob("[EWN][0-9][0-9][0-9][0-9].md")))
 
 
-def page(code: str) -> str:
-    """Read the page of a code, as Markdown. Raises KeyError for what is not in `codes()`."""
-    if code not in codes():
-        raise KeyError(code)
-    return files("reodsl.diagnostics").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+@cache
+def topics() -> Mapping[str, Path]:
+    """Map each topic of `reodsl explain`, such as `training`, to its document, in the topics' order."""
+    # A wheel carries the documents inside the package; a checkout has them beside.
+    folder = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
+    return {path.stem.lower(): path for path in sorted(folder.glob("*.md"))}
+
+
+def page(name: str) -> str:
+    """Read the page of a code or topic, as Markdown. Raises KeyError for an unknown name."""
+    return (find_page(name) or topics()[name]).read_text(encoding="utf-8")
 
 
 def find_page(code: str) -> Path | None:
     """Return the file of a code's page, if it has one."""
-    path = Path(str(files("reodsl.diagnostics"))) / "pages" / f"{code}.md"
-    return path.resolve() if code in codes() else None
+    return _PAGES / f"{code}.md" if code in codes() else None
 
 
-def title(code: str) -> str:
+def title(name: str) -> str:
     """Read the title of a page."""
-    return page(code).split("\n", 1)[0].removeprefix("# ").strip()
+    return page(name).split("\n", 1)[0].removeprefix("# ").strip()
 
 
 @dataclass(frozen=True, slots=True)

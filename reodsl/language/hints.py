@@ -479,7 +479,7 @@ def _suggest_setting(kind: Kind, word: str) -> str:
         (
             trained and meant is None,
             "that is not supported, and no setting is called like it. The objective is made of "
-            f"{', '.join(listed[:-1])} and {listed[-1]}; docs/REFERENCE.md has all settings",
+            f"{', '.join(listed[:-1])} and {listed[-1]}; `reodsl explain reference` has all settings",
         ),
     )
     return first_help(rows) or suggest(word, [*kind.fields, *kind.children], "its settings are")

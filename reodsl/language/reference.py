@@ -2,7 +2,7 @@
 
 Both are made from the table of kinds, the functions and the library.
 
-`python -P -m reodsl.language.reference > docs/REFERENCE.md` writes it.
+`python -P -m reodsl.language.reference` prints it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REWARD_WORDS = (
     ),
     (
         '`python("style.py:score", y)`',
-        "what a function of yours gives it; `batch`, `seconds` and `memory` may follow (docs/OWN_CODE.md)",
+        "what a function of yours gives it; `batch`, `seconds` and `memory` may follow (`reodsl explain own_code`)",
     ),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
     (

@@ -34,7 +34,7 @@ PRIOR = 1.0
 """Degrees of freedom that the typical variance of a study's differences has beside a difference's own seeds.
 
 Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
-studies have more than one together (docs/PROOFS.md).
+studies have more than one together (the page PROOFS).
 """
 
 

@@ -1,6 +1,6 @@
 """REG, its differences, accuracy and length with their intervals, from the scores of models by seed and question.
 
-docs/SCIENCE.md explains them, and benchmarks/INTERVALS.md shows how often they hold the truth.
+`reodsl explain science` explains them, and benchmarks/INTERVALS.md shows how often they hold the truth.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ EQUIVALENCE_ERROR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """The comparisons of a study, which are corrected together (docs/SCIENCE.md#stars).
+    """The comparisons of a study, which are corrected together (*Stars* of the page SCIENCE).
 
     `arms` are those of which every two are compared, best first, and the baseline. `reg` has the REG of a pair's first arm
     minus that of its second, in tokens on the mean over benchmarks, the better arm first; and `accuracy` each arm's minus

@@ -114,7 +114,7 @@ _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
 def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
-    """Return the plan as JSON data; documented in docs/JSON.md. With `prices` every task has its `price`."""
+    """Return the plan as JSON data; documented in the page JSON. With `prices` every task has its `price`."""
     study = plan.spec.study
     return {
         "study": study.name,

@@ -233,7 +233,7 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Read artifacts by role (see docs/STORE.md), and skip roles that no part of the report shows.
+    """Read artifacts by role (see the page STORE), and skip roles that no part of the report shows.
 
     Nothing that is shown names a folder of this machine.
     """

@@ -27,7 +27,7 @@ from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
 def report(job: Job) -> None:
-    """Write the page, its tables, resolved spec and verdict into `job.out` (see docs/STORE.md)."""
+    """Write the page, its tables, resolved spec and verdict into `job.out` (see the page STORE)."""
     # V8 takes as much memory as a material of hundreds of arms, so it works before there is one.
     drawing.vega_script()
     payload = job.task.payload

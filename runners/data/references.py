@@ -182,5 +182,5 @@ def require_tests(table: pl.DataFrame, where: str) -> None:
             f"{len(unread)} of {table.height} rows have no tests that can be read",
             where=where,
             notes=list_first(unread),
-            help='name the column with the tests, as `columns: columns(answer: "test_list")`; docs/OWN_CODE.md shows shapes',
+            help='name the column with the tests, as `columns: columns(answer: "test_list")`: see `reodsl explain own_code`',
         )

@@ -101,7 +101,7 @@ class EvaluationWork:
 
 
 def evaluate(job: Job) -> None:
-    """Sample responses to every benchmark, force answers over the grid, grade, and write the files of docs/STORE.md."""
+    """Sample responses to every benchmark, force answers over the grid, grade, and write the files of the page STORE."""
     suite: Suite = job.task.work["suite"]
     model: Model = job.task.work["model"]
     seed = evaluation_seed(job.task.work)

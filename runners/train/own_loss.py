@@ -124,7 +124,7 @@ class OwnLoss:
             raise
         except BaseException as failure:
             said = error_of(failure, self._said)
-            advice = "mend the line; `docs/OWN_CODE.md` says what the tensors are"
+            advice = "mend the line; `reodsl explain own_code` says what the tensors are"
             if (missing := said.get("missing")) is not None:
                 where = "the environment that runs reodsl; files beside the spec cannot be imported"
                 advice = f"install `{missing}` in {where}"

@@ -141,7 +141,7 @@ def test_a_code_that_is_written_otherwise_is_recognised(
 ) -> None:
     assert main(["explain", code]) == 1
     said = capsys.readouterr().err
-    assert f"did you mean {meant}?" in said if meant else "to see all of them" in said
+    assert f"did you mean {meant}?" in said if meant else "to see all codes" in said
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from reodsl.cli import diff, output, plan, specs
 from reodsl.cli.main import cli
 from reodsl.diagnostics import Span, error
-from reodsl.diagnostics.render import codes, page, render
+from reodsl.diagnostics.render import codes, page, render, topics
 from reodsl.language import compile_file
 from runners.execute import survey
 from tests.called import beside_quickstart, call
@@ -90,7 +90,7 @@ def test_explain_fits_and_keeps_its_words_and_code(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(specs, "terminal_columns", lambda: columns)
-    for code in codes():
+    for code in (*codes(), *topics()):
         text = page(code)
         call("explain", code)
         shown = capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 import reodsl
 from reodsl.cli.main import main
 from reodsl.diagnostics.dropped import MERGED, SINCE
-from reodsl.diagnostics.render import codes, page, title
+from reodsl.diagnostics.render import codes, page, title, topics
 from reodsl.language import check_file
 from tests.language.test_pages import examples
 
@@ -73,6 +73,15 @@ def test_an_earlier_code_leads_to_the_page_that_has_its_messages(capsys: pytest.
     assert set(MERGED.values()) <= set(codes())
     assert main(["explain", "e0103"]) == 0
     assert capsys.readouterr().out == f"E0103 is a part of E0101 since {SINCE}.\n\n{page('E0101')}"
+
+
+def test_what_is_installed_names_pages_that_are_installed() -> None:
+    """Text of the packages and the library sends nobody to a checkout's file, and its topics exist."""
+    texts = [path for folder in ("reodsl", "runners", "stdlib") for path in (ROOT / folder).rglob("*.*")]
+    for path in (path for path in texts if path.suffix != ".pyc"):
+        text = path.read_text()
+        assert "docs/" not in text, path
+        assert set(re.findall(r"reodsl explain ([a-z_]+)", text)) <= set(topics()), path
 
 
 @pytest.mark.parametrize("code", ["E9999", "", "../model", "E0101.md", "e0101"])

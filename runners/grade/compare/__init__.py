@@ -1,7 +1,7 @@
 """Compare two answers by their text: read both as what they are, and decide, or say what to ask of computer algebra.
 
 `FORMS` is the table of what answers are made of: how a text is read in a form, and how two readings are compared. What has
-none of them is an expression, and only expressions are asked of math-verify; docs/GRADING.md is the account of it. Numbers
+none of them is an expression, and math-verify is asked of expressions alone; `reodsl explain grading` says how. Numbers
 are read by `quantity.py`, and dates, times and what else is no arithmetic by the table in `kinds.py`.
 """
 
