@@ -18,8 +18,11 @@ from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES.append(ROOT / "docs" / "site" / "landing.md")
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs" / "site" / "landing.md",
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 MOVES = runpy.run_path(str(ROOT / "docs" / "site" / "moved.py"))
@@ -45,7 +48,7 @@ WORDS = {
     "PRICE.md": 1700,
     "PROOFS.md": 2200,
     "RESULTS.md": 1900,
-    "SANDBOX.md": 800,
+    "SECURITY.md": 1800,
     "SCIENCE.md": 2600,
     "STORE.md": 3200,
     "TOOLS.md": 1100,

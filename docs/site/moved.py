@@ -73,11 +73,12 @@ MOVED = {
     "JSON.md#difference": "JSON.md#changed-setting",
     "JSON.md#acceptance": "JSON.md#accepted-result",
     "JSON.md#outcome": "JSON.md#verdict",
+    "SANDBOX.md": "../SECURITY.md#the-sandbox",
     "PREREGISTERED.md": "EVIDENCE.md#a-preregistered-study",
     "EVIDENCE.md#results": "EVIDENCE.md#a-real-language-model-on-two-cores",
     "EVIDENCE.md#cost": "EVIDENCE.md#a-real-language-model-on-two-cores",
 }
-"""Each address that moved, and where it leads now."""
+"""Each address that moved, and where it leads now, from the folder of documents."""
 GONE = {old for old in MOVED if "#" not in old}
 """Pages that moved as a whole: a line in their file says where to."""
 
@@ -92,9 +93,14 @@ def slugs(text: str) -> list[str]:
     return [slug(each) for each in re.findall(r"^#+ (.*)$", text, flags=re.M)]
 
 
+def address(page: str) -> str:
+    """Return a page's address on the site, where pages of the repository's top are beside the documents."""
+    return page.removeprefix("../").replace(".md", ".html")
+
+
 def redirects() -> str:
     """Return the script that leads from each address that moved to the new one."""
-    table = {old.replace(".md", ".html"): new.replace(".md", ".html") for old, new in MOVED.items()}
+    table = {old.replace(".md", ".html"): address(new) for old, new in MOVED.items()}
     return (
         f"const moved = {json.dumps(table, indent=2)};\n"
         "const old = location.pathname.split('/').pop();\n"
@@ -108,7 +114,7 @@ def write_moved_pages(html: Path) -> None:
     pages = {old: MOVED[old] for old in GONE}
     pages |= {f"diagnostics/{old}.md": f"{code}.md" for old, code in MERGED.items()}
     for old, page in pages.items():
-        now = page.replace(".md", ".html")
+        now = address(page)
         html.joinpath(old.replace(".md", ".html")).write_text(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Moved</title>'
             f'<script src="{"../" * old.count("/")}moved.js"></script><meta http-equiv="refresh" content="0; url={now}">'

@@ -251,9 +251,9 @@ def codes() -> tuple[str, ...]:
 @cache
 def topics() -> Mapping[str, Path]:
     """Map each topic of `reodsl explain`, such as `training`, to its document, in the topics' order."""
-    # A wheel carries the documents inside the package; a checkout has them beside.
+    # A wheel carries the documents inside the package; a checkout has them beside. A page that moved has no title.
     folder = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
-    return {path.stem.lower(): path for path in sorted(folder.glob("*.md"))}
+    return {path.stem.lower(): path for path in sorted(folder.glob("*.md")) if path.read_bytes()[:2] == b"# "}
 
 
 def page(name: str) -> str:

@@ -29,7 +29,7 @@ _START = re.compile(
 )
 _OF_THE_CHECKOUT = ("benchmarks", "editors")
 """Modules that are in the checkout alone, so nobody starts them in another's folder."""
-_TELL_OF_IT = ("reodsl/__init__.py", "docs/SANDBOX.md")
+_TELL_OF_IT = ("reodsl/__init__.py", "SECURITY.md")
 """Files that say what holds where `-P` was not given."""
 
 

@@ -192,7 +192,7 @@ for number in range(3, 64):
 
 @confined
 def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: PooledVerifier) -> None:
-    """What docs/SANDBOX.md says: compare outside what code gave, or run none, as the scorers here do."""
+    """What SECURITY.md says: compare outside what code gave, or run none, as the scorers here do."""
     own, after = Claim(f"exec({FORGED!r})", ""), Claim("8", "compare", "7")
     assert evaluating.grade([own, after]) == [Verdict(True, "checked"), Verdict(False, "checked")]
     assert evaluating.checks.started == 1
