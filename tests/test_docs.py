@@ -39,7 +39,7 @@ WORDS = {
     "FAQ.md": 900,
     "GLOSSARY.md": 800,
     "CONTRIBUTING.md": 1800,
-    "CLUSTERS.md": 3900,
+    "CLUSTERS.md": 2600,
     "COMPARISON.md": 1100,
     "EVIDENCE.md": 3300,
     "GRADING.md": 4800,
@@ -195,7 +195,7 @@ TASKS = (
         "FAQ.md#what-does-it-cost",
     ),
     *("FAQ.md#resume-a-run", "COOKBOOK.md#compare-two-methods", "CLUSTERS.md#slurm-and-kubernetes"),
-    *("COOKBOOK.md#one-gpu-with-lora", "EVALUATE.md#logs-of-other-tools", "DATA.md#change-the-prompt"),
+    *("CLUSTERS.md#one-gpu-with-lora", "EVALUATE.md#logs-of-other-tools", "DATA.md#change-the-prompt"),
     "FAQ.md#why-did-a-task-run-again",
 )
 """What users look for, by the headings that answer it."""

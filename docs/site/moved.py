@@ -9,6 +9,10 @@ from pathlib import Path
 from reodsl.diagnostics.dropped import MERGED
 
 MOVED = {
+    "CLUSTERS.md#guarantees": "CLUSTERS.md#what-servers-guarantee",
+    "CLUSTERS.md#in-turn-with-a-trainer": "CLUSTERS.md#memory",
+    "CLUSTERS.md#measured": "PROOFS.md#unproven-without-a-gpu",
+    "CLUSTERS.md#unproven-without-a-gpu": "PROOFS.md#unproven-without-a-gpu",
     "CLUSTERS.md#slurm-and-kuberay": "CLUSTERS.md#slurm-and-kubernetes",
     "COOKBOOK.md#1-try-another-value-once": "COOKBOOK.md#change-one-setting-for-one-run",
     "COOKBOOK.md#2-compare-several-values": "COOKBOOK.md#sweep-a-value",
