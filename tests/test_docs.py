@@ -42,7 +42,7 @@ WORDS = {
     "CLUSTERS.md": 2600,
     "COMPARISON.md": 1100,
     "EVIDENCE.md": 3300,
-    "GRADING.md": 4800,
+    "GRADING.md": 2600,
     "LOG.md": 4000,
     "OWN_CODE.md": 2900,
     "PRICE.md": 1700,

@@ -1,8 +1,9 @@
-"""Rows that nobody had tuned to when they were first graded: docs/GRADING.md gives that count, and the one of today."""
+"""Rows that nobody had tuned to when they were first graded: counts.tsv has the first count and today's of each table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.grade.recorded import recorded
 pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
-PAGE = (FOLDER.parents[1] / "docs" / "GRADING.md").read_text("utf-8")
+COUNTS = FOLDER / "counts.tsv"
 READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), After(marker="answer is"), LastNumber())
 
 
@@ -56,38 +57,28 @@ def counted(rows: Rows, correct: list[bool]) -> tuple[int, int, int, int]:
     return len(right), right.count(False), len(wrong), wrong.count(True)
 
 
-def shares(*parts: tuple[int, int, int, int]) -> str:
-    """Return counts as cells of the page: rejected of right and accepted of wrong, for each part."""
-    return " | ".join(
-        f"{a:,} of {b:,}"
-        for right, rejected, wrong, accepted in parts
-        for a, b in ((rejected, right), (accepted, wrong))
-    )
+def read_counts() -> dict[tuple[str, ...], tuple[int, ...]]:
+    """Read the counts of each table and name: right answers, rejected ones, wrong answers, accepted ones."""
+    rows = [line.split("\t") for line in COUNTS.read_text("utf-8").splitlines()[1:]]
+    return {(table, name): tuple(map(int, numbers)) for table, name, *numbers in rows}
 
 
 @pytest.mark.parametrize(("name", "readers"), TABLES)
-def test_the_page_counts_the_verdicts_as_they_are(
+def test_verdicts_are_counted_as_they_are(
     name: str, readers: tuple[AnswerReader, ...], math: PooledVerifier, request: pytest.FixtureRequest
 ) -> None:
     """Mode `exact` is for all rows, `last_number` for those whose reference is one plain number."""
-    rows, last = rows_of(name), (LastNumber(),)
+    rows, last, update = rows_of(name), (LastNumber(),), request.config.getoption("--update-goldens")
     numbers = [row for row in rows if read_answer(last, row[0]) == row[0]]
-    with recorded(math, name, request.config.getoption("--update-goldens")):
+    with recorded(math, name, update):
         correct = graded(math, readers, rows)
-        by_last = counted(numbers, graded(math, last, numbers))
-    assert f"| `{name}.tsv`, today | {len(rows)} | {' | '.join(map(str, counted(rows, correct)))} |" in PAGE
-    if readers:
-        parts = [
-            counted(
-                [row for row in rows if ("\\boxed{" in row[1]) is boxed],
-                [
-                    is_right
-                    for (_, text, _), is_right in zip(rows, correct, strict=True)
-                    if ("\\boxed{" in text) is boxed
-                ],
-            )
-            for boxed in (True, False)
-        ]
-        assert f"| `{name}.tsv` | {shares(*parts)} |" in PAGE
-    others = counted(rows, graded(ExactVerifier(), readers, rows))
-    assert f"| `{name}.tsv` | {shares(others, by_last)} |" in PAGE
+        found = {"last_number": counted(numbers, graded(math, last, numbers))}
+    found |= {"today": counted(rows, correct), "exact": counted(rows, graded(ExactVerifier(), readers, rows))}
+    for part in ("box", "prose") if readers else ():
+        kept = [("\\boxed{" in text) is (part == "box") for _, text, _ in rows]
+        found[part] = counted(list(compress(rows, kept)), list(compress(correct, kept)))
+    if update:
+        counts = {**read_counts(), **{(name, what): counts for what, counts in found.items()}}
+        lines = ["\t".join(map(str, (*key, *numbers))) for key, numbers in counts.items()]
+        COUNTS.write_text("\n".join([COUNTS.read_text("utf-8").split("\n")[0], *lines, ""]), "utf-8")
+    assert {what: read_counts()[name, what] for what in found} == found

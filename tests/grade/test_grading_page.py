@@ -11,6 +11,7 @@ from math_verify import parse, verify
 
 from reodsl.ir.data import Boxed, LastNumber, Named
 from runners.grade import Claim, Thinking, make_verifier, read_answer
+from tests.grade.test_fresh import read_counts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRADING.md"
 ROW = re.compile(r"^\| `(.+?)` \| `(.+?)` \| (right|wrong) \| (right|wrong) \|$", re.MULTILINE)
@@ -95,3 +96,22 @@ def test_the_page_has_the_verdicts_of_each_mode(request: pytest.FixtureRequest) 
         page = TABLE.sub(lambda _: table, page)
         PAGE.write_text(page, "utf-8")
     assert TABLE.findall(page) == [table], "run pytest with --update-goldens, and read the difference"
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("first", "first counts"),
+        ("first, box", "first counts, in a box (the last three tables)"),
+        ("first, prose", "first counts, without a box (the last three tables)"),
+        ("box", "today, in a box"),
+        ("prose", "today, without a box"),
+        ("exact", "today, `exact`"),
+        ("last_number", "today, `last_number`, where the reference is one plain number"),
+    ],
+)
+def test_the_page_sums_the_counts_of_tables(name: str, called: str) -> None:
+    counts = [numbers for (_, what), numbers in read_counts().items() if what == name]
+    right, rejected, wrong, accepted = map(sum, zip(*counts, strict=True))
+    row = f"| {called} | {rejected:,} of {right:,} | {accepted:,} of {wrong:,} |"
+    assert row in PAGE.read_text("utf-8"), row
