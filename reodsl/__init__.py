@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from reodsl.door import load as load
 
-__version__ = "0.2.0"
+__version__ = "0.9.0"
 __all__ = ["__version__", "load"]
 
 if not TYPE_CHECKING:

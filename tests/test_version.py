@@ -16,6 +16,7 @@ from reodsl.language import compile_file
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+KINDS = ("Added", "Changed", "Fixed", "Removed", "Security")
 HEADING = re.compile(r"^## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))$")
 
 
@@ -31,16 +32,18 @@ def test_the_changelog_begins_with_what_is_unreleased_and_then_this_version() ->
     assert all(HEADING.match(line) for line in headings), headings
     assert headings[0] == "## Unreleased"
     assert headings[1].startswith(f"## {reodsl.__version__} (")
+    assert f"\ndate-released: {headings[1][-11:-1]}\n" in (ROOT / "CITATION.cff").read_text()
+    assert len(CHANGELOG.split("\n## ")[2].split()) <= 1200
 
 
 def test_changes_are_added_changed_or_fixed() -> None:
     kinds = [line for line in CHANGELOG.splitlines() if line.startswith("### ")]
-    assert set(kinds) <= {"### Added", "### Changed", "### Fixed", "### Removed"}
+    assert set(kinds) <= {f"### {kind}" for kind in ("Before you upgrade", *KINDS)}
     for part in re.split(r"^## .*$", CHANGELOG, flags=re.MULTILINE)[1:]:
         before, *_ = re.split(r"^### ", part, flags=re.MULTILINE)
         assert "\n- " not in before, "an entry belongs under Added, Changed, Fixed or Removed"
         own = re.findall(r"^### (\w+)$", part, flags=re.MULTILINE)
-        assert own == [kind for kind in ("Added", "Changed", "Fixed", "Removed") if kind in own]
+        assert own == [kind for kind in KINDS if kind in own]
 
 
 def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
