@@ -44,7 +44,7 @@ WORDS = {
     "EVIDENCE.md": 3300,
     "GRADING.md": 2600,
     "LOG.md": 4000,
-    "OWN_CODE.md": 2900,
+    "OWN_CODE.md": 1800,
     "PRICE.md": 1700,
     "PROOFS.md": 2200,
     "RESULTS.md": 1900,

@@ -81,6 +81,15 @@ MOVED = {
     "PREREGISTERED.md": "EVIDENCE.md#a-preregistered-study",
     "EVIDENCE.md#results": "EVIDENCE.md#a-real-language-model-on-two-cores",
     "EVIDENCE.md#cost": "EVIDENCE.md#a-real-language-model-on-two-cores",
+    "OWN_CODE.md#limits": "OWN_CODE.md#limits-and-failures",
+    "OWN_CODE.md#what-is-part-of-a-result": "OWN_CODE.md#what-the-file-may-do",
+    "OWN_CODE.md#the-first-run": "OWN_CODE.md#allow-it",
+    "OWN_CODE.md#a-package": "OWN_CODE.md#allow-it",
+    "OWN_CODE.md#where-the-program-is-read": "OWN_CODE.md#code-tasks",
+    "OWN_CODE.md#the-shapes-of-tests": "OWN_CODE.md#code-tasks",
+    "OWN_CODE.md#limits-of-a-program": "OWN_CODE.md#code-tasks",
+    "../SECURITY.md#who-is-trusted-with-what": "../SECURITY.md#whom-you-trust-with-what",
+    "../SECURITY.md#what-goes-wrong-around-a-run": "../SECURITY.md#what-happens-if-something-goes-wrong",
 }
 """Each address that moved, and where it leads now, from the folder of documents."""
 GONE = {old for old in MOVED if "#" not in old}
@@ -104,7 +113,7 @@ def address(page: str) -> str:
 
 def redirects() -> str:
     """Return the script that leads from each address that moved to the new one."""
-    table = {old.replace(".md", ".html"): address(new) for old, new in MOVED.items()}
+    table = {address(old): address(new) for old, new in MOVED.items()}
     return (
         f"const moved = {json.dumps(table, indent=2)};\n"
         "const old = location.pathname.split('/').pop();\n"
