@@ -20,10 +20,18 @@ __all__ = ["execute"]
 
 
 def execute(run: Execution) -> RunResults:
-    """Do every task of the graph whose result the store does not have; Ray starts only when there is one.
+    """Do every task of the graph that has no result in the store; Ray starts only when a task has none.
 
-    Raises a `Problem` when Ray does not start (E0962), and when its nodes do not see the store (E0977) or have another
-    reodsl (E0977). An interruption ends the tasks that run and is passed on; what they had done stays in their work folders.
+    Args:
+        run: graph, store, runners, machine and the function that hears of events.
+
+    Returns:
+        Keys of the results, failures and blocked tasks, by task id.
+
+    Raises:
+        Problem: Ray does not start (E0962), or its nodes do not see the store or have another reodsl (E0977).
+
+    An interruption ends the running tasks and is passed on; their finished work stays in their work folders.
     """
 
     def start() -> Backend:
@@ -42,16 +50,16 @@ def execute(run: Execution) -> RunResults:
             declared_nodes(clusters) if rehearses and run.machine.declares else (),
         )
 
-    here = gpus()
+    local_gpus = gpus()
 
     def resources(task: Task) -> Resources:
         # Where the GPUs are another machine's or nobody's, this one does not see them.
         notes, placed = run.machine.notes, task.cluster is not None
-        device = "cuda" if here or (placed and (run.machine.address or notes is not None)) else "cpu"
-        wanted = resources_of(task.kind, task.cluster, device, engine_of(task))
+        device = "cuda" if local_gpus or (placed and (run.machine.address or notes is not None)) else "cpu"
+        share = resources_of(task.kind, task.cluster, device, engine_of(task))
         if notes is not None:
-            wanted = replace(wanted, device="cpu", notes=notes if wanted.device != "cpu" else None)
-        return replace(wanted, confined=not run.machine.without_sandbox, python=run.machine.python)
+            share = replace(share, device="cpu", notes=notes if share.device != "cpu" else None)
+        return replace(share, confined=not run.machine.without_sandbox, python=run.machine.python)
 
     return schedule(run, start, resources)
 
@@ -77,15 +85,19 @@ class Local:
         self.order = order
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Do the order that was taken; without one, let `timeout` seconds pass."""
+        """Do the submitted order; without an order, sleep for `timeout` seconds.
+
+        Returns:
+            The order's task id with its outcome, or nothing.
+        """
         if self.order is None:
             time.sleep(timeout)
             return []
         order, self.order = self.order, None
         name = order.task.id
         self._prepare(order)
-        given = threads_beside(order.resources, [(len(os.sched_getaffinity(0)), shown_gpus())])
-        order = replace(order, resources=given)
+        resources = threads_beside(order.resources, [(len(os.sched_getaffinity(0)), shown_gpus())])
+        order = replace(order, resources=resources)
         return [(name, perform_order(order, lambda progress: self.emit(Event("progress", name, progress))))]
 
     def stop(self) -> None:

@@ -65,7 +65,14 @@ _DEVICES = Path("/dev")
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
-    """Return each missing package, device, weight file and data source once, and a warning of other GPUs. Nothing starts."""
+    """Return each missing package, device, weight file and data source once; nothing is started.
+
+    Args:
+        tasks: tasks that are about to run.
+        spec: the spec that they come from, whose lines diagnostics name.
+        folder: the folder where the spec's relative paths start.
+        machine: the machine or cluster of the run.
+    """
     lacks = [
         *_packages(tasks, machine),
         *_engines(tasks, machine),
@@ -88,16 +95,14 @@ def gpus() -> int:
 
 
 def shown_gpus() -> int:
-    """Return how many NVIDIA devices CUDA_VISIBLE_DEVICES lets be seen of this machine's, whatever torch makes of them."""
-    there = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None or not there:
-        return there
+    """Return how many NVIDIA devices of this machine CUDA_VISIBLE_DEVICES shows, whether or not torch can use them."""
+    count = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not count:
+        return count
     # As CUDA reads it: the list ends at the first device that there is not.
-    listed = [one.strip() for one in named.split(",")]
-    return len(
-        list(takewhile(lambda one: one and (not one.lstrip("-").isdigit() or 0 <= int(one) < there), listed))
-    )
+    names = [name.strip() for name in visible.split(",")]
+    return len(list(takewhile(lambda d: d and (not d.lstrip("-").isdigit() or 0 <= int(d) < count), names)))
 
 
 def built_for_cuda() -> bool:
@@ -111,10 +116,11 @@ def built_for_cuda() -> bool:
 
 
 def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    wanted = {package for task in tasks for package in _NEEDS.get(task.kind, ())}
-    if not machine.local and wanted:
-        wanted.add("ray")
-    missing = sorted(package for package in wanted if importlib.util.find_spec(package) is None)
+    """Report E0121 if a package that the tasks import is not installed."""
+    packages = {package for task in tasks for package in _NEEDS.get(task.kind, ())}
+    if not machine.local and packages:
+        packages.add("ray")
+    missing = sorted(package for package in packages if importlib.util.find_spec(package) is None)
     if missing:
         yield error(
             "E0121",
@@ -124,7 +130,7 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0742 if code is to read answers on this machine, a package's or the user's, and nothing confines it."""
+    """Report E0742 if a package's or the user's code would read answers on this machine and nothing confines it."""
     # Where the tasks are another machine's, its workers say it themselves.
     missing = None if machine.address else lacking_means()
     if missing is None:
@@ -135,7 +141,7 @@ def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """Report E0743 if an existing file of the user's lacks the function that a task calls; nothing of it is run."""
+    """Report E0743 if an existing file of the user lacks the function that a task calls, without running the file."""
     for setting, code in read_all((task.payload for task in tasks), folder)[0]:
         fault = source_problem(code, setting)
         if fault is not None:
@@ -143,14 +149,14 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 
 def _scorers(payload: Any) -> Iterator[str]:
-    """Yield what a payload has to have confined: a package's scorer, and the user's functions."""
-    for setting, part in parts(payload):
-        if "package" in (part.get("verifier"), part.get("kind") == "chance" and part["of"]):
+    """Yield the scorers and functions of a payload that need a sandbox."""
+    for setting, block in parts(payload):
+        if "package" in (block.get("verifier"), block.get("kind") == "chance" and block["of"]):
             yield "verifier `package`"
-        if part.get("kind") == "tests":
+        if block.get("kind") == "tests":
             yield PROGRAMS
-        if is_code(part) and setting != LOSS:
-            yield f"`{part['function']}`"
+        if is_code(block) and setting != LOSS:
+            yield f"`{block['function']}`"
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
@@ -173,18 +179,18 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
         )
 
 
-def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0971 if machines have fewer GPUs than a cluster, or none that a role of a task fits; W0971 for other GPUs.
+def _devices(tasks: Iterable[Task], study_cluster: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
+    """Report E0971 if machines have fewer GPUs than a cluster, or no room for a role of a task; W0971 for other GPUs.
 
-    Where they are enough, E0977 and W0977 say what servers lack on nodes.
+    If the GPUs are enough, E0977 and W0977 say what servers lack on nodes.
 
-    `whole` is the study's cluster; one that an experiment has for itself is reported with the first of its tasks.
+    `study_cluster` is the study's cluster; an experiment's own cluster is named by the first task that runs on it.
     """
-    places: dict[Cluster, dict[tuple[Kind, str], Task]] = {}
+    tasks_of: dict[Cluster, dict[tuple[Kind, str], Task]] = {}
     for task in tasks:
         if task.kind in COMPUTES and task.cluster is not None:
-            places.setdefault(task.cluster, {}).setdefault((task.kind, engine_of(task)), task)
-    if not places:
+            tasks_of.setdefault(task.cluster, {}).setdefault((task.kind, engine_of(task)), task)
+    if not tasks_of:
         if machine.address:
             from runners.execute.instance import report_unanswered
 
@@ -192,14 +198,14 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             yield from report_unanswered(machine.address)
         return
     try:
-        nodes = declared_nodes(places) if machine.declares else _nodes(machine)
+        nodes = declared_nodes(tasks_of) if machine.declares else _nodes(machine)
     except Problem as caught:
         yield from caught.diagnostics
         return
-    for cluster, kinds in sorted(places.items(), key=lambda each: -gpus_of(each[0])):
+    for cluster, kinds in sorted(tasks_of.items(), key=lambda cluster_kinds: -gpus_of(cluster_kinds[0])):
         where = f"cluster `{cluster.name}`" if cluster.name else None
-        what = "the spec" if cluster == whole else next(iter(kinds.values())).id
-        few = _too_few(f"{what} runs on {label_cluster(cluster)}", gpus_of(cluster), nodes, machine, where)
+        subject = "the spec" if cluster == study_cluster else next(iter(kinds.values())).id
+        few = _too_few(f"{subject} runs on {label_cluster(cluster)}", gpus_of(cluster), nodes, machine, where)
         if few is not None:
             # Too little for the widest: of the narrower ones there is nothing to say before that has changed.
             yield few
@@ -211,51 +217,51 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
             if lack is not None:
                 yield lack
-    served = any(engine == "sglang" for kinds in places.values() for _, engine in kinds)
+    served = any(engine == "sglang" for kinds in tasks_of.values() for _, engine in kinds)
     if served and machine.notes is None and (machine.address or gpus()):
         yield from diagnose(ask_at(machine.address))
 
 
 def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0975 if a task's processor or engine does not compute in its model's precision: each lack once."""
+    """Report E0975 once for each processor or engine that does not compute in the precision of a task's model."""
     lacks: dict[tuple[str, str], Task] = {}
     for task in tasks:
-        asked = task.payload.get("model", {}).get("precision", "auto")
-        if task.kind in COMPUTES and asked != "auto":
-            lack = _lacking_precision(task, asked, machine)
+        precision = task.payload.get("model", {}).get("precision", "auto")
+        if task.kind in COMPUTES and precision != "auto":
+            lack = _lacking_precision(task, precision, machine)
             if lack is not None:
                 lacks.setdefault(lack, task)
     for (words, remedy), task in lacks.items():
         yield error("E0975", words, where=task.id, help=remedy)
 
 
-def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, str] | None:
+def _lacking_precision(task: Task, precision: str, machine: Machine) -> tuple[str, str] | None:
     """Return why a task cannot compute in the precision that its model asks for, and what to write instead."""
-    said = f"the model has `precision = {asked}`, and"
+    clause = f"the model has `precision = {precision}`, and"
     if engine_of(task) == "sglang":
         served_in = "float32" if task.cluster is None else "bfloat16"
-        if asked == served_in:
+        if precision == served_in:
             return None
-        place = "a processor" if task.cluster is None else "GPUs"
+        hardware = "a processor" if task.cluster is None else "GPUs"
         return (
-            f"{said} SGLang's servers generate in {served_in} on {place}",
+            f"{clause} SGLang's servers generate in {served_in} on {hardware}",
             "leave it out of the model: `auto` is that",
         )
-    if asked == "bfloat16" and task.cluster is None and not machine.address and not multiplies_bfloat16():
+    if precision == "bfloat16" and task.cluster is None and not machine.address and not multiplies_bfloat16():
         return (
-            f"{said} this processor has no products in bfloat16 (AVX512-BF16, AMX): they would be slower than float32",
+            f"{clause} this processor has no products in bfloat16 (AVX512-BF16, AMX): they would be slower than float32",
             "write `precision = float32` in the model, or run on a processor that has them",
         )
     return None
 
 
-def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether this processor has products in bfloat16: it does not deny them, nor does oneDNN.
+def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether this processor multiplies bfloat16 numbers, as far as `cpuinfo` and oneDNN say.
 
     Without such instructions oneDNN may multiply so too, but slower than in float32.
     """
     try:
-        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", place.read_text(), re.MULTILINE)
+        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
         flags = None
     if flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split()):
@@ -268,14 +274,14 @@ def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def _too_few(
-    wants: str, asked: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
+    wants: str, needed: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
 ) -> Diagnostic | None:
     """Return E0971 if all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
-    there = int(sum(node.gpus for node in nodes))
-    if asked <= there:
+    available = int(sum(node.gpus for node in nodes))
+    if needed <= available:
         return None
-    have = "no GPU" if not there else f"{there} GPU{'s' if there > 1 else ''}"
-    idle = 0 if machine.address or there else shown_gpus()
+    have = "no GPU" if not available else f"{available} GPU{'s' if available > 1 else ''}"
+    idle = 0 if machine.address or available else shown_gpus()
     if idle:
         return error(
             "E0971",
@@ -289,15 +295,15 @@ def _too_few(
         f"{wants}, and {'the Ray cluster' if machine.address else 'this machine'} has {have}",
         where=where,
         notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
-        help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
+        help=f"start the spec on a Ray cluster that has {'such GPUs' if needed > 1 else 'a GPU'}: --address HOST:PORT"
         if not machine.address
-        else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`"
+        else f"add nodes with {needed - available} more GPUs, or take fewer in `cluster`"
         + ("; `--address local` declares some on this machine" if machine.notes is not None else ""),
     )
 
 
 def _nodes(machine: Machine) -> tuple[RayNode, ...]:
-    """Return the nodes that Ray would have: those at the address, or this machine."""
+    """Return the nodes of the Ray cluster at the address, or this machine as the only node."""
     if machine.address:
         from runners.execute.instance import nodes_at
 
@@ -306,6 +312,7 @@ def _nodes(machine: Machine) -> tuple[RayNode, ...]:
 
 
 def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    """Report what is wrong with the configuration, folder, snapshot or tokenizer of each `model` task."""
     for task in tasks:
         if task.kind != "model":
             continue
@@ -315,8 +322,8 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             if fault is not None:
                 yield fault
         elif source["kind"] == "folder":
-            place = folder / source["path"]
-            yield from tuple(_folder(place, task.id)) or _settings(place, context)
+            model_folder = folder / source["path"]
+            yield from tuple(_folder(model_folder, task.id)) or _settings(model_folder, context)
         elif source["kind"] == "hub":
             yield from _hub(source, context)
         elif source["kind"] == "served":
@@ -336,14 +343,14 @@ def _teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
                 yield fault
 
 
-LONGEST = 200
+PROMPTS_TRIED = 200
 """Questions of a table whose prompts are tried with each wording: those that are longest without one."""
 
 
 def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report E0933 for wordings of any stage that make questions too long, where questions and tokenizer are files here.
+    """Report E0933 for wordings that make questions too long, if the questions and the tokenizer are files here.
 
-    Wordings that are for some questions are tried when the stage asks, which may read responses.
+    A selective wording is tried when the stage asks, since its condition may read responses.
     """
     training = {task.arm for task in tasks if task.kind == "train"}
     if not training or importlib.util.find_spec("polars") is None:
@@ -362,24 +369,24 @@ def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagno
                 or any(w.selective for w in method.wordings)
             ):
                 continue
-            place = _place(source, folder)
+            model_folder = _place(source, folder)
             if not at_hand(stage.data, folder):
                 continue
             try:
                 if isinstance(source, Architecture):
                     tokenizer = make_word_tokenizer(source.tokenizer)
-                elif place is not None:
-                    tokenizer = load_tokenizer(place)
+                elif model_folder is not None:
+                    tokenizer = load_tokenizer(model_folder)
                 else:
                     continue
                 table = load_data(stage.data, folder)
                 fitting, _ = fitting_questions(table, experiment.model.prompt, tokenizer, method.max_prompt)
                 words = Wordings.of(method, experiment.model, tokenizer, 0, lambda _: None)
-                for question in sorted(fitting, key=lambda each: -len(each.prompt))[:LONGEST]:
+                for question in sorted(fitting, key=lambda q: -len(q.prompt))[:PROMPTS_TRIED]:
                     words.require_room(question)
             except Problem as fault:
                 # What else is wrong with files is reported with them.
-                yield from (each for each in fault.diagnostics if each.code == "E0933")
+                yield from (question for question in fault.diagnostics if question.code == "E0933")
 
 
 def _place(source: ModelSource, folder: Path) -> Path | None:
@@ -395,28 +402,28 @@ def _place(source: ModelSource, folder: Path) -> Path | None:
 def _tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diagnostic]:
     """Report E0803 or E0850 if a served model's tokenizer is not on this machine."""
     if source["kind"] == "folder":
-        place: Path | None = folder / source["path"]
+        path: Path | None = folder / source["path"]
         lack = error(
             "E0803",
             "the folder has no tokenizer.json",
-            where=str(place),
+            where=str(path),
             notes=(f"needed by {name}; a relative path starts at the spec's folder",),
             help="name a folder with the tokenizer of the model that is served",
         )
     else:
-        place = hub_snapshot("models", source["repo"], source.get("revision"))
+        path = hub_snapshot("models", source["repo"], source.get("revision"))
         lack = error(
             "E0850",
             f"the tokenizer of `{source['repo']}` is not on this machine",
             where=str(hub_cache()),
             help="fetch it where there is a network: `reodsl fetch SPEC`",
         )
-    if place is None or not (place / "tokenizer.json").is_file():
+    if path is None or not (path / "tokenizer.json").is_file():
         yield lack
 
 
 def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report, at its line, the first thing that is wrong with results of others: a table each, then their kinds."""
+    """Report the first fault of each imported result table, at the line that names the table."""
     arms = [arm for arm in spec.study.arms if isinstance(arm.checkpoint, FromResults)]
     if not arms or importlib.util.find_spec("polars") is None:
         return
@@ -428,31 +435,32 @@ def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
         yield place_finding(fault, path, spec, start.given_at.get("path"))
 
 
-def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
-    there = os.path.isdir(place)
-    lacking = [part for part in ("config.json", "tokenizer.json") if not os.path.isfile(place / part)]
-    if there and not any(path for path in place.glob("*.safetensors") if path.name != ADAPTER):
-        other = explain_unread(place)
+def _folder(folder: Path, task_id: str) -> Iterator[Diagnostic]:
+    """Report E0803 if a model folder is missing, incomplete or unreadable, or links to files outside."""
+    exists = os.path.isdir(folder)
+    missing = [name for name in ("config.json", "tokenizer.json") if not os.path.isfile(folder / name)]
+    if exists and not any(path for path in folder.glob("*.safetensors") if path.name != ADAPTER):
+        other = explain_unread(folder)
         if other is not None:
             yield other
             return
-        lacking.insert(0, "weights: no *.safetensors file")
-    if there and not lacking:
-        outward = leads_out(place)
-        yield from _find_unreadable(place) if outward is None else [outward]
+        missing.insert(0, "weights: no *.safetensors file")
+    if exists and not missing:
+        outward = leads_out(folder)
+        yield from _find_unreadable(folder) if outward is None else [outward]
         return
     yield error(
         "E0803",
-        f"the model folder has no {lacking[0]}" if there else "there is no model folder here",
-        where=str(place),
-        notes=(f"needed by {name}; a relative path starts at the spec's folder",),
-        help=MADE.get(place.name, INCOMPLETE),
+        f"the model folder has no {missing[0]}" if exists else "there is no model folder here",
+        where=str(folder),
+        notes=(f"needed by {task_id}; a relative path starts at the spec's folder",),
+        help=MADE.get(folder.name, INCOMPLETE),
     )
 
 
-def _find_unreadable(place: Path) -> Iterator[Diagnostic]:
-    """Report the files of a model folder that may not be read, as one error at the first of them."""
-    for path in sorted([*place.glob("*.safetensors"), *place.glob("*.json")]):
+def _find_unreadable(folder: Path) -> Iterator[Diagnostic]:
+    """Report the first unreadable file of a model folder."""
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         try:
             open_plain(path).close()
         except OSError as failure:
@@ -461,32 +469,33 @@ def _find_unreadable(place: Path) -> Iterator[Diagnostic]:
                 "E0803",
                 f"the model folder cannot be read: {failure.strerror}",
                 where=str(path),
-                help=f"let yourself read it: `chmod -R u+rX {place}`"
+                help=f"let yourself read it: `chmod -R u+rX {folder}`"
                 if plain
                 else "put the file itself there",
             )
             return
 
 
-def _settings(place: Path, said: int) -> Iterator[Diagnostic]:
-    """Yield the faults of a model's config, such as a context shorter than the spec says (E0807)."""
-    if not (place / "config.json").is_file():
+def _settings(folder: Path, context: int) -> Iterator[Diagnostic]:
+    """Yield the faults of a model's config, for example a context shorter than the spec says (E0807)."""
+    if not (folder / "config.json").is_file():
         return
     try:
-        has = require_bounded(place).get("max_position_embeddings")
+        config_context = require_bounded(folder).get("max_position_embeddings")
     except Problem as fault:
         yield from fault.diagnostics
         return
-    if isinstance(has, int) and said > has:
+    if isinstance(config_context, int) and context > config_context:
         yield error(
             "E0807",
-            f"the spec says that the model's context is {said} tokens, and its config that it is {has}",
-            where=str(place / "config.json"),
-            help=f"write `context = {has} tokens` in the model, or take one with a longer context",
+            f"the spec says that the model's context is {context} tokens, and its config that it is {config_context}",
+            where=str(folder / "config.json"),
+            help=f"write `context = {config_context} tokens` in the model, or take one with a longer context",
         )
 
 
 def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
+    """Report E0850 if a hub model's weights are not on this machine, or the faults of its config."""
     repo, revision = source["repo"], source.get("revision")
     snapshot = hub_snapshot("models", repo, revision)
     if snapshot is not None and any(snapshot.glob("*.safetensors")):

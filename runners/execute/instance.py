@@ -25,7 +25,7 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
-_OBJECT_STORE = 80 * 1024 * 1024
+_OBJECT_STORE_BYTES = 80 * 1024 * 1024
 # What Ray names a resource of nodes whose GPUs it knows, followed by their kind.
 _KIND = "accelerator_type:"
 
@@ -59,10 +59,10 @@ def start_ray(address: str | None) -> ExitStack:
     before = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         try:
-            known = {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}
-            options = {"address": address, "runtime_env": known} if address else _starting(stack)
+            runtime_env = {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}
+            options = {"address": address, "runtime_env": runtime_env} if address else _starting(stack)
             stack.callback(ray.shutdown)
-            with folder_of_nobody():
+            with root_folder():
                 ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
             if not address and not is_private():
                 raise RuntimeError(f"Ray {ray.__version__} does not keep to {LOOPBACK} and a token")
@@ -89,24 +89,24 @@ def _starting(stack: ExitStack) -> dict[str, Any]:
         "address": "local",
         "include_dashboard": False,
         "num_cpus": len(os.sched_getaffinity(0)),
-        "object_store_memory": _OBJECT_STORE,
-        "_temp_dir": str(stack.enter_context(private_place())),
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "_temp_dir": str(stack.enter_context(private_ray_folder())),
     }
 
 
 def answers(address: str) -> None:
-    """Check that something listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, also for no address."""
-    place = address
+    """Check that something listens at HOST:PORT, since Ray would wait for minutes; raise E0962 otherwise."""
+    target = address
     if address == "auto":
         import_ray()
         from ray._private.services import canonicalize_bootstrap_address
 
         # At RAY_ADDRESS, or of any cluster on this node, which may be another run's own.
         try:
-            place = str(canonicalize_bootstrap_address("auto"))
+            target = str(canonicalize_bootstrap_address("auto"))
         except (ConnectionError, ValueError) as caught:
             raise _no_ray(first_line(caught), address) from caught
-    host, colon, port = place.removeprefix("ray://").rpartition(":")
+    host, colon, port = target.removeprefix("ray://").rpartition(":")
     if not colon:
         raise problem(
             "E0962",
@@ -129,7 +129,7 @@ def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
 
 
 def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
-    """Return E0962; `heard` is for an address where something listens, which Ray still cannot join."""
+    """Return E0962; `heard` means that something listens at the address, which Ray still cannot join."""
     if address is None:
         alone = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
         return problem("E0962", f"Ray does not start: {words}", help=alone)
@@ -148,7 +148,7 @@ def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
 
 
 def ended_processes() -> str:
-    """Return which of Ray's own processes that this one started have ended, in words; nothing where none did."""
+    """Return the names of Ray processes that this process started and that have ended; empty if all run."""
     from ray._private import worker
 
     node: Any = worker._global_node
@@ -159,16 +159,16 @@ def ended_processes() -> str:
 
 
 def nodes() -> tuple[RayNode, ...]:
-    """Return the nodes of the Ray cluster that this process has joined, with all they have."""
+    """Return all live nodes of the joined Ray cluster, with their total cores and GPUs."""
     return tuple(
         RayNode(
-            str(each.get("NodeManagerHostname") or each["NodeID"]),
-            each["Resources"].get("CPU", 0.0),
-            each["Resources"].get("GPU", 0.0),
-            next((name.removeprefix(_KIND) for name in each["Resources"] if name.startswith(_KIND)), ""),
+            str(node.get("NodeManagerHostname") or node["NodeID"]),
+            node["Resources"].get("CPU", 0.0),
+            node["Resources"].get("GPU", 0.0),
+            next((name.removeprefix(_KIND) for name in node["Resources"] if name.startswith(_KIND)), ""),
         )
-        for each in import_ray().nodes()
-        if each["Alive"]
+        for node in import_ray().nodes()
+        if node["Alive"]
     )
 
 
@@ -182,7 +182,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @contextmanager
-def private_place() -> Iterator[Path]:
+def private_ray_folder() -> Iterator[Path]:
     """Let Ray that this process starts meanwhile listen on the loopback and want a token that only its children have.
 
     Gives a folder for Ray's sockets and logs. Ray must have been imported, and must have ended when this does. Raises
@@ -190,11 +190,11 @@ def private_place() -> Iterator[Path]:
     """
     scratch = Scratch()
     # Ray makes its own folder one that everybody may write to; what holds is the folder around it.
-    place = scratch.folder / "ray"
+    ray_folder = scratch.folder / "ray"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_TOKEN_PATH": None}
     try:
         with _environment(token), _one_machine():
-            yield place
+            yield ray_folder
     finally:
         scratch.remove()
 
@@ -209,7 +209,7 @@ def is_private() -> bool:
 
 
 @contextmanager
-def folder_of_nobody() -> Iterator[None]:
+def root_folder() -> Iterator[None]:
     """Enter the root folder meanwhile: Ray's workers import from the folder in which Ray was started or joined."""
     before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -36,21 +36,17 @@ Status = Literal["done", "busy", "damaged", "failed", "died"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Everything that a process needs to do a task.
+    """Everything that a process needs to do a task."""
 
-    `runner` is `module:function`; `inputs` maps roles to keys in the store at `store`, `contents` to digests of what the
-    task reads of them; `key` is the digest of `material`; `folder` is where the spec's relative paths start.
-    """
-
-    task: Task
-    runner: str
-    key: str
-    material: dict[str, Any]
-    inputs: dict[str, str]
-    store: Path
-    folder: Path
-    resources: Resources = field(default_factory=Resources)
-    contents: dict[str, str] = field(default_factory=dict)
+    task: Task  # the task to do
+    runner: str  # `module:function`
+    key: str  # digest of `material`
+    material: dict[str, Any]  # everything that identifies the result
+    inputs: dict[str, str]  # keys in the store, by role
+    store: Path  # the store's folder
+    folder: Path  # where the spec's relative paths start
+    resources: Resources = field(default_factory=Resources)  # the task's share of the machines
+    contents: dict[str, str] = field(default_factory=dict)  # digests of what the task reads of its inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +79,20 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 # What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
-WORTH_A_WAIT = 1.0
+SYNC_SECONDS = 1.0
 _GRADES = ("train", "sample", "evaluate")
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray")
 
 
 def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _: None) -> Outcome:
-    """Do the task unless its result is there or another process is at it.
+    """Do the task unless its result exists or another process works at the task.
 
-    The result becomes visible whole or not at all. Any exception of the runner comes back as diagnostics; an
+    The result becomes visible as a whole or not at all. Any exception of the runner comes back as diagnostics; an
     interruption is passed on after cleaning up, and the work folder stays for the next attempt.
+
+    Args:
+        order: the task with its runner, inputs, store and resources.
+        progress: called with each report of progress.
     """
     store = Store(order.store)
     try:
@@ -116,13 +116,14 @@ def load(reference: str) -> Runner:
 
 
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
+    """Run the task's runner and commit its result; return an outcome for every failure."""
     work, out = store.work(order.key), store.begin(order.key)
     began, marked = now(), mark_peak()
     live = Teller(store.root, order.key, order.task.id)
 
-    def tell(done: Progress) -> None:
-        live.tell(done)
-        progress(done)
+    def tell(step: Progress) -> None:
+        live.tell(step)
+        progress(step)
 
     try:
         runner = load(order.runner)
@@ -138,16 +139,18 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
             if order.resources.trainers == 1 and order.resources.engine == "embedded"
             else None
         )
-        provenance = _made(
+        provenance = _describe(
             order, work, seconds, processor, peak_memory(order.resources.device) if marked else None
         ) | {"hub": _commits(order, store)}
-        store.commit(order.key, out, order.material, provenance, seconds >= WORTH_A_WAIT)
+        store.commit(order.key, out, order.material, provenance, seconds >= SYNC_SECONDS)
         return Outcome("done", seconds)
     except Problem as caught:
         # The folder of a result that is not made is taken away: nobody would find it.
         named = tuple(
-            replace(each, where=order.task.id) if (each.where or "").startswith(str(out)) else each
-            for each in caught.diagnostics
+            replace(diagnostic, where=order.task.id)
+            if (diagnostic.where or "").startswith(str(out))
+            else diagnostic
+            for diagnostic in caught.diagnostics
         )
         return Outcome("died" if isinstance(caught, ProcessDied) else "failed", diagnostics=named)
     except BaseException as caught:
@@ -170,10 +173,10 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
 
 def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
     """Return the diagnostic for an exception that no runner foresaw, its traceback kept beside the results."""
-    place = store.root / "errors" / f"{order.key}.txt"
+    path = store.root / "errors" / f"{order.key}.txt"
     try:
-        write_atomic(place, "".join(traceback.format_exception(caught)).encode())
-        notes: tuple[str, ...] = (f"the traceback is in {place}",)
+        write_atomic(path, "".join(traceback.format_exception(caught)).encode())
+        notes: tuple[str, ...] = (f"the traceback is in {path}",)
     except OSError:
         notes = ()
     words = first_line(caught, "")
@@ -186,11 +189,11 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
     )
 
 
-def _made(
+def _describe(
     order: Order, work: Path, seconds: float, processor: float | None, peak: int | None
 ) -> dict[str, Any]:
-    """Return the circumstances of a result: for the report, for later prices and for people, no part of any identity."""
-    served = {package: " and ".join(each) for package, each in read_record(work / PLACE).items()}
+    """Return the circumstances of a result for reports, prices and people; they are in no identity."""
+    served = {package: " and ".join(versions) for package, versions in read_record(work / PLACE).items()}
     return {
         "task": order.task.id,
         "inputs": order.inputs,
@@ -215,7 +218,7 @@ def _made(
 
 
 def _commits(order: Order, store: Store) -> dict[str, str]:
-    """Return the commits of a hub's models and data sets that a result goes back to, by repository."""
+    """Return the commits of the hub repositories that a result depends on, by repository."""
     commits = hub_commits(order.material["payload"])
     for key in order.inputs.values():
         read = store.get(key)

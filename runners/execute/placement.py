@@ -23,7 +23,7 @@ COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """A machine as Ray knows it: its name, how many cores and GPUs it has in all, and what these are, if that is known."""
+    """A machine as Ray knows it: name, cores and GPUs in total, and the GPUs' kind if Ray knows the kind."""
 
     name: str
     cpus: float
@@ -33,31 +33,41 @@ class RayNode:
 
 def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
     """Return nodes to declare on this machine: as many as the largest cluster has, with cores for tasks without GPUs."""
-    every = tuple(clusters)
-    gpus = max((each.gpus_per_node for each in every), default=0)
+    all_clusters = tuple(clusters)
+    gpus = max((cluster.gpus_per_node for cluster in all_clusters), default=0)
     return tuple(
-        RayNode(f"node-{number + 1}", gpus + 2.0, float(gpus))
-        for number in range(max((each.nodes for each in every), default=0))
+        RayNode(f"node-{i + 1}", gpus + 2.0, float(gpus))
+        for i in range(max((cluster.nodes for cluster in all_clusters), default=0))
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Cores and GPUs of one node for `role`: `trainer`, `engine`, or both in turn (`worker`)."""
+    """Cores and GPUs on a node for a `role`: `trainer`, `engine`, or both in turn (`worker`)."""
 
     role: str
     cpus: float
     gpus: float
 
     def as_ray(self) -> dict[str, float]:
-        """Return the bundle as placement groups take it."""
+        """Return the bundle as a map of resources for Ray's placement groups.
+
+        Returns:
+            Cores under `CPU` and GPUs, if any, under `GPU`.
+        """
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
 
 def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str = "embedded") -> Resources:
-    """Return what a task of `kind` gets of a cluster; a single process without one, and without GPUs.
+    """Return a task's share of a cluster; a single process without GPUs if there is no cluster.
 
-    The embedded engine generates where the task itself runs; only servers are several, and sample and evaluate on all GPUs.
+    The embedded engine generates in the task's process; only servers are several. sample and evaluate use all GPUs.
+
+    Args:
+        kind: the task's kind.
+        cluster: the cluster of the task's experiment, or None.
+        device: `cuda` or `cpu`.
+        engine: the engine that generates rollouts.
     """
     if kind not in COMPUTES:
         return Resources()
@@ -82,26 +92,26 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
 
 
 def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
-    """Return the bundles of a task; the first is where the task itself runs."""
-    threads, each = float(resources.threads), 1.0 if resources.reserves_gpus else 0.0
+    """Return the bundles of a task; the task's own process runs in the first."""
+    threads, gpu_share = float(resources.threads), 1.0 if resources.reserves_gpus else 0.0
     wide = resources.tensor_parallel
     servers = resources.engine != "embedded"
     if kind != "train":
-        return (Bundle("engine" if servers else "worker", threads, wide * each),) * resources.engines
+        return (Bundle("engine" if servers else "worker", threads, wide * gpu_share),) * resources.engines
     if resources.apart:
-        trainers = (Bundle("trainer", threads, each),) * resources.trainers
-        return (*trainers, *(Bundle("engine", threads, wide * each),) * resources.engines)
-    return (Bundle("worker" if servers else "trainer", wide * threads, wide * each),) * -(
+        trainers = (Bundle("trainer", threads, gpu_share),) * resources.trainers
+        return (*trainers, *(Bundle("engine", threads, wide * gpu_share),) * resources.engines)
+    return (Bundle("worker" if servers else "trainer", wide * threads, wide * gpu_share),) * -(
         -resources.trainers // wide
     )
 
 
 def cores_of(order: Order) -> int:
     """Return the cores that the task's own process keeps busy: twice its threads if it generates while it trains."""
-    given = order.resources
+    resources = order.resources
     method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
-    beside = bool(method.get("lag")) and not given.reserves_gpus and given.engine == "embedded"
-    return given.threads * (2 if beside else 1)
+    concurrent = bool(method.get("lag")) and not resources.reserves_gpus and resources.engine == "embedded"
+    return resources.threads * (2 if concurrent else 1)
 
 
 MOST_THREADS = 16
@@ -109,10 +119,14 @@ MOST_THREADS = 16
 
 
 def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -> Resources:
-    """Return resources whose processes on GPUs have threads for an equal share of a node's cores, where they are fewest.
+    """Return resources whose GPU processes have an equal share of a node's cores as threads, at the fewest over nodes.
 
-    `nodes` are (cores, GPUs). What is left to processors beside GPUs copies and compares numbers, so no result depends on
-    how many threads do it. Ray reserves one core for each process, as for others.
+    Processors beside GPUs only copy and compare numbers, so no result depends on their threads. Ray reserves one core
+    for each process, as for others.
+
+    Args:
+        resources: the resources of a task.
+        nodes: cores and GPUs of each node.
     """
     shares = [int(cores // gpus) for cores, gpus in nodes if gpus]
     if resources.device == "cpu" or not shares:
@@ -120,25 +134,25 @@ def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -
     return replace(resources, threads=max(1, min(MOST_THREADS, *shares)))
 
 
-def lacking(wanted: Sequence[Bundle], nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
-    """Return E0971 if bundles do not fit these nodes: what was asked for, what there is, and on which node."""
-    if not wanted or _fit(wanted, nodes):
+def lacking(needed: Sequence[Bundle], nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
+    """Return E0971 with the needed and the available bundles if the bundles do not fit the nodes, else None."""
+    if not needed or _fit(needed, nodes):
         return None
-    asked = ", ".join(
-        f"{wanted.count(bundle)} {bundle.role}{'s' if wanted.count(bundle) > 1 else ''} of {_amounts(bundle)}"
-        for bundle in dict.fromkeys(wanted)
+    request = ", ".join(
+        f"{needed.count(bundle)} {bundle.role}{'s' if needed.count(bundle) > 1 else ''} of {_amounts(bundle)}"
+        for bundle in dict.fromkeys(needed)
     )
-    total = _amounts(Bundle("", sum(each.cpus for each in wanted), sum(each.gpus for each in wanted)))
-    there = _amounts(
+    total = _amounts(Bundle("", sum(bundle.cpus for bundle in needed), sum(bundle.gpus for bundle in needed)))
+    available = _amounts(
         Bundle("", sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)), every=True
     )
     listed = [f"{node.name} has {_amounts(Bundle('', node.cpus, node.gpus), every=True)}" for node in nodes]
-    shown = listed[:8] + ([f"and {len(listed) - 8} more nodes"] if len(listed) > 8 else [])
+    notes = listed[:8] + ([f"and {len(listed) - 8} more nodes"] if len(listed) > 8 else [])
     return error(
         "E0971",
-        f"a task takes {asked}, {total} in all, and there {'is' if there[:2] == '1 ' else 'are'} {there}",
+        f"a task takes {request}, {total} in all, and there {'is' if available[:2] == '1 ' else 'are'} {available}",
         where=where,
-        notes=shown,
+        notes=notes,
         help="take fewer nodes, GPUs or `tensor_parallel` in `cluster`, or a Ray cluster that has them: --address HOST:PORT",
     )
 
@@ -150,11 +164,11 @@ def _amounts(bundle: Bundle, every: bool = False) -> str:
     return f"{gpus} and {cpus}" if bundle.gpus or every else cpus
 
 
-def _fit(wanted: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
-    """Return whether bundles fit, the largest first, each where the fewest GPUs and cores are left."""
-    left = [[node.gpus, node.cpus] for node in nodes]
-    for bundle in sorted(wanted, key=lambda each: (-each.gpus, -each.cpus)):
-        room = [place for place in left if place[0] >= bundle.gpus and place[1] >= bundle.cpus]
+def _fit(needed: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
+    """Return whether the bundles fit; the largest is placed first, on the node with the fewest free GPUs and cores."""
+    free = [[node.gpus, node.cpus] for node in nodes]
+    for bundle in sorted(needed, key=lambda b: (-b.gpus, -b.cpus)):
+        room = [node for node in free if node[0] >= bundle.gpus and node[1] >= bundle.cpus]
         if not room:
             return False
         best = min(room)
@@ -185,18 +199,18 @@ def gpu_here(driver: Path = _DRIVER) -> str:
 
 def other_gpus(cluster: Cluster, nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
     """Return W0971 if nodes have GPUs of another kind than the cluster says, by which it is priced."""
-    wanted = model_words(cluster.gpu)
-    others = [
-        node for node in nodes if node.gpus and model_words(node.gpu) and not model_words(node.gpu) & wanted
+    words = model_words(cluster.gpu)
+    unlike = [
+        node for node in nodes if node.gpus and model_words(node.gpu) and not model_words(node.gpu) & words
     ]
-    if not wanted or not others:
+    if not words or not unlike:
         return None
-    kinds = ", ".join(dict.fromkeys(node.gpu for node in others))
+    kinds = ", ".join(dict.fromkeys(node.gpu for node in unlike))
     return warning(
         "W0971",
         f"the spec runs on {cluster.gpu}, and the GPUs there are {kinds}",
         where=where,
-        notes=[f"{node.name} has {node.gpus:g} {node.gpu}" for node in others[:8]],
+        notes=[f"{node.name} has {node.gpus:g} {node.gpu}" for node in unlike[:8]],
         help="prices and what fits in memory are those of the spec: say in `cluster` what there is (`gpu`, `memory`,"
         " `hardware`)",
     )

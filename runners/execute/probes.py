@@ -27,45 +27,45 @@ from runners.engine.sglang.kernels import link_kernel, toolkit
 from runners.engine.sglang.settings import REMEDY, find_interpreter
 from runners.execute.instance import import_ray, start_ray
 
-PATIENCE = 50.0
+ANSWER_SECONDS = 50.0
 """Seconds that nodes have to answer, and again to meet: both and joining Ray take less than two minutes."""
-_LOOK = 40.0
+_PROBE_SECONDS = 40.0
 """Seconds of all rows of a node, and of any step of a meeting."""
 _DRIVER, _GLIBC, _GCC = 580, (2, 34), 11
 """The oldest that do."""
-_SLOW = 50e6
+_SLOW_BYTES_PER_SECOND = 50e6
 """Bytes per second of a disk, or from node to node, with which checkpoints or new weights would keep GPUs waiting."""
-_WRITTEN, _ADDED = 64 << 20, 4 << 20
+_FILE_BYTES, _SUMMANDS = 64 << 20, 4 << 20
 """Bytes of a file, and float32 numbers of a sum."""
-_CLOCK = 5.0
+_CLOCK_SECONDS = 5.0
 """Seconds between two clocks that are more than the answer's way."""
 
 
-_NAMED = 4
+_MOST_LISTED = 4
 """Nodes or GPUs that a row names; it counts the rest."""
 
 
-class Unfit(Exception):
-    """A node's lack, in words."""
+class ProbeFailed(Exception):
+    """A lack of a node, as a sentence."""
 
 
 def ask_command(*command: str) -> str:
-    """Return what a command prints. Raises Unfit where it cannot be run or fails."""
+    """Return the standard output of a command. Raises ProbeFailed if it cannot be run or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK, check=True)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True)
     except FileNotFoundError as caught:
-        raise Unfit(f"there is no `{command[0]}`") from caught
+        raise ProbeFailed(f"there is no `{command[0]}`") from caught
     except (OSError, subprocess.SubprocessError) as caught:
-        said = (getattr(caught, "stderr", None) or "").strip().splitlines()
-        raise Unfit(said[-1] if said else first_line(caught)) from caught
-    return done.stdout.strip()
+        lines = (getattr(caught, "stderr", None) or "").strip().splitlines()
+        raise ProbeFailed(lines[-1] if lines else first_line(caught)) from caught
+    return run.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node as probes see it: its files below `root`, its commands, its C library, and SGLang's Python there.
+    """A node as probes see it: files below `root`, commands, C library, and the Python of SGLang.
 
-    `mark` is a file that whoever asks has put into the folder of the store, which the node should see.
+    `mark` is a file that the asking process has put into the store's folder, and that the node should see.
     """
 
     mark: Path | None = None
@@ -77,32 +77,33 @@ class Site:
 
     @property
     def has(self) -> frozenset[str]:
-        """Return what there is of the things that a row may be about."""
-        there = {
+        """Return the features of this node that rows may require."""
+        features = {
             "gpus": any(self.root.glob("dev/nvidia[0-9]*")),
             "store": self.mark is not None,
             "toolkit": self.python is not None and bool(toolkit(self.python)),
         }
-        return frozenset(name for name, given in there.items() if given)
+        return frozenset(name for name, present in features.items() if present)
 
 
 def _look_at_driver(site: Site) -> str:
+    """Return the version of NVIDIA's kernel driver. Raises ProbeFailed if it is missing or too old."""
     try:
         text = (site.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
-        raise Unfit("the kernel has none loaded") from None
-    found = re.search(r"\b(\d{3,})(\.\d+)+\b", text)
-    if found is None or int(found[1]) < _DRIVER:
-        raise Unfit(
-            f"{found[0] if found else 'of unknown version'}, and {_DRIVER} is the first that runs CUDA 13"
+        raise ProbeFailed("the kernel has none loaded") from None
+    match = re.search(r"\b(\d{3,})(\.\d+)+\b", text)
+    if match is None or int(match[1]) < _DRIVER:
+        raise ProbeFailed(
+            f"{match[0] if match else 'of unknown version'}, and {_DRIVER} is the first that runs CUDA 13"
         )
-    return found[0]
+    return match[0]
 
 
 def _look_at_glibc(site: Site) -> str:
     numbers = tuple(map(int, re.findall(r"\d+", site.libc)))
     if numbers < _GLIBC:
-        raise Unfit(f"{site.libc}, and SGLang is built for {'.'.join(map(str, _GLIBC))}")
+        raise ProbeFailed(f"{site.libc}, and SGLang is built for {'.'.join(map(str, _GLIBC))}")
     return site.libc
 
 
@@ -110,44 +111,47 @@ def _look_at_compiler(site: Site) -> str:
     versions = [site.ask(name, "-dumpfullversion", "-dumpversion") for name in ("gcc", "c++")]
     old = [version for version in versions if not version[:1].isdigit() or int(version.split(".")[0]) < _GCC]
     if old:
-        raise Unfit(f"gcc {old[0]}, and C++20 needs {_GCC}")
+        raise ProbeFailed(f"gcc {old[0]}, and C++20 needs {_GCC}")
     return f"gcc {versions[0]}"
 
 
 def _look_at_header(site: Site) -> str:
-    places = [site.include]
+    folders = [site.include]
     if site.python is not None:
         printed = "import sysconfig; print(sysconfig.get_path('include'))"
-        places.append(Path(site.ask(str(site.python), "-P", "-c", printed)))
-    for place in places:
-        if not (place / "Python.h").is_file():
-            raise Unfit(f"there is none in {place}")
-    return str(places[0])
+        folders.append(Path(site.ask(str(site.python), "-P", "-c", printed)))
+    for folder in folders:
+        if not (folder / "Python.h").is_file():
+            raise ProbeFailed(f"there is none in {folder}")
+    return str(folders[0])
 
 
 def _look_at_sglang(site: Site) -> str:
     if site.python is None:
-        raise Unfit("not installed")
+        raise ProbeFailed("not installed")
     return str(site.python)
 
 
 def _look_at_gpus(site: Site) -> str:
+    """Return the kinds and memory of the GPUs. Raises ProbeFailed if kinds differ or another program holds memory."""
     query = ("nvidia-smi", "--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits")
     rows = [line.rsplit(",", 2) for line in site.ask(*query).splitlines()]
-    kinds = [f"{name.strip()}, {float(whole) / 1024:.0f} GiB" for name, whole, _ in rows]
-    found = " and ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
-    used = [number for number, (_, whole, taken) in enumerate(rows) if float(taken) > 0.1 * float(whole)]
+    kinds = [f"{name.strip()}, {float(total) / 1024:.0f} GiB" for name, total, _ in rows]
+    summary = " and ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
+    busy = [i for i, (_, total, used) in enumerate(rows) if float(used) > 0.1 * float(total)]
     if len(set(kinds)) != 1:
-        raise Unfit(f"{found}, and all wait for the slowest" if kinds else "nvidia-smi lists none")
-    if used:
-        raise Unfit(f"{found}, and others hold memory of {listed(list(map(str, used)), _NAMED)}")
-    return found
+        raise ProbeFailed(f"{summary}, and all wait for the slowest" if kinds else "nvidia-smi lists none")
+    if busy:
+        raise ProbeFailed(
+            f"{summary}, and others hold memory of {listed(list(map(str, busy)), _MOST_LISTED)}"
+        )
+    return summary
 
 
 def _look_at_store(site: Site) -> str:
     assert site.mark is not None
     if not site.mark.is_file():
-        raise Unfit(f"{site.mark.parent} is not there")
+        raise ProbeFailed(f"{site.mark.parent} is not there")
     _write(site.mark.parent, 1 << 20)
     free = os.statvfs(site.mark.parent)
     return f"seen, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free"
@@ -155,15 +159,15 @@ def _look_at_store(site: Site) -> str:
 
 def _look_at_disk(site: Site) -> str:
     assert site.mark is not None
-    write, read = _write(site.mark.parent, _WRITTEN)
+    write, read = _write(site.mark.parent, _FILE_BYTES)
     words = f"writes {write / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f} MB/s"
-    if min(write, read) < _SLOW:
-        raise Unfit(words)
+    if min(write, read) < _SLOW_BYTES_PER_SECOND:
+        raise ProbeFailed(words)
     return words
 
 
 def _write(folder: Path, size: int) -> tuple[float, float]:
-    """Write and read a file of `size` bytes; return bytes per second of both. Raises Unfit where the disk refuses."""
+    """Write and read a file of `size` bytes; return the bytes per second of both. Raises ProbeFailed if the disk refuses."""
     data = secrets.token_bytes(1 << 20)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -172,14 +176,14 @@ def _write(folder: Path, size: int) -> tuple[float, float]:
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            written = time.perf_counter()
+            middle = time.perf_counter()
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(0)
             while file.read(1 << 20):
                 pass
-            return size / (written - began), size / (time.perf_counter() - written)
+            return size / (middle - began), size / (time.perf_counter() - middle)
     except OSError as caught:
-        raise Unfit(f"{folder}: {caught.strerror}") from caught
+        raise ProbeFailed(f"{folder}: {caught.strerror}") from caught
 
 
 def _look_at_build(site: Site) -> str:
@@ -190,7 +194,7 @@ def _look_at_build(site: Site) -> str:
         source.write_text(_KERNEL, "utf-8")
         fault = link_kernel(home, source)
     if fault:
-        raise Unfit(fault)
+        raise ProbeFailed(fault)
     return f"a kernel compiles and links with {home}"
 
 
@@ -201,21 +205,22 @@ def _look_at_hand_over(site: Site) -> str:
 
 
 def hand_over(device: str, python: str) -> str:
-    """Let a process of another Python read a tensor as servers read weights, and return its sum in words.
+    """Let a process of another Python read a tensor as servers read weights, and return the tensor's bytes in words.
 
-    Raises Unfit where it reads something else or nothing.
+    Raises:
+        ProbeFailed: the process reads another sum or nothing.
     """
     import torch
 
     from runners.engine.sglang.weights import buckets, packed_tensors
 
-    (bucket,) = buckets([("ones", torch.ones(_ADDED, device=device))])
-    given = packed_tensors(bucket)
-    done = subprocess.run(
-        [python, "-P", "-c", _READ], input=given, capture_output=True, text=True, timeout=_LOOK
+    (bucket,) = buckets([("ones", torch.ones(_SUMMANDS, device=device))])
+    message = packed_tensors(bucket)
+    run = subprocess.run(
+        [python, "-P", "-c", _READ], input=message, capture_output=True, text=True, timeout=_PROBE_SECONDS
     )
-    if done.returncode or float(done.stdout) != _ADDED:
-        raise Unfit(f"a server would read {done.stdout.strip() or done.stderr.strip().splitlines()[-1]}")
+    if run.returncode or float(run.stdout) != _SUMMANDS:
+        raise ProbeFailed(f"a server would read {run.stdout.strip() or run.stderr.strip().splitlines()[-1]}")
     return f"{bucket.flat.nbytes >> 20} MiB of {bucket.flat.device} are read by another process"
 
 
@@ -240,10 +245,10 @@ _SAME = "install the same version on every node"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A row: `look` returns what there is or raises Unfit, and `help` says what to do then.
+    """A row of the table: `look` returns the finding or raises ProbeFailed, and `help` is the remedy.
 
-    It is about nodes that have all of `about`. What is `alike` is the same on all nodes that have it. Without what is not
-    `needed` a run is slow, or fails where others are in its way.
+    The row concerns nodes that have every feature of `about`. A finding that is `alike` is the same on all these nodes. If
+    a row is not `needed`, a run without the finding is slow, or fails only if other programs are in its way.
     """
 
     name: str
@@ -280,91 +285,95 @@ EVERYTHING = frozenset(row.name for row in PROBES)
 
 
 def probe(site: Site, names: frozenset[str]) -> tuple[MachinePart, ...]:
-    """Return the rows of a node that have these names and are about it; one that does not end in time says so."""
+    """Return a node's results for the named rows that concern the node; a row that is not done in time says so."""
     has = site.has
     rows = [row for row in PROBES if row.name in names and row.about <= has]
-    late = f"not done after {_LOOK:g} seconds"
-    found = {row.name: MachinePart(row.name, "broken", late, row.help, row.needed) for row in rows}
+    late = f"not done after {_PROBE_SECONDS:g} seconds"
+    results = {row.name: MachinePart(row.name, "broken", late, row.help, row.needed) for row in rows}
     # A disk that hangs keeps its thread for ever, and nobody waits for it.
-    looks = [Thread(target=_look, args=(row, site, found), daemon=True) for row in rows]
-    until = time.monotonic() + _LOOK
+    looks = [Thread(target=_look, args=(row, site, results), daemon=True) for row in rows]
+    until = time.monotonic() + _PROBE_SECONDS
     for look in looks:
         look.start()
         # Alone, where its share of the time is enough: a disk is not measured beside a compiler.
-        look.join(_LOOK / len(looks))
+        look.join(_PROBE_SECONDS / len(looks))
     for look in looks:
         look.join(max(0.0, until - time.monotonic()))
-    return tuple(found.values())
+    return tuple(results.values())
 
 
-def _look(row: Probe, site: Site, found: dict[str, MachinePart]) -> None:
+def _look(row: Probe, site: Site, results: dict[str, MachinePart]) -> None:
     try:
-        found[row.name] = MachinePart(row.name, "ok", row.look(site), needed=row.needed)
+        results[row.name] = MachinePart(row.name, "ok", row.look(site), needed=row.needed)
     except Exception as lack:  # Whatever it is, the other rows are worth having.
-        found[row.name] = MachinePart(row.name, "broken", first_line(lack), row.help, row.needed)
+        results[row.name] = MachinePart(row.name, "broken", first_line(lack), row.help, row.needed)
 
 
-Found = Mapping[str, Sequence[MachinePart]]
+NodeParts = Mapping[str, Sequence[MachinePart]]
 """The rows of each node, by its name."""
 
 
-def ask_nodes(mark: Path | None, names: frozenset[str]) -> Found:
+def ask_nodes(mark: Path | None, names: frozenset[str]) -> NodeParts:
     """Return the rows of every node of the Ray cluster that this process has joined.
 
     A node that does not answer in time, or has another reodsl, has one row that says so.
     """
     ray = import_ray()
     look = ray.remote(max_retries=0, num_cpus=0)(_make_question(__version__, mark, names))
-    flying = {look.options(scheduling_strategy=at).remote(): name for name, at in _places().items()}
-    found: dict[str, tuple[MachinePart, ...]] = {}
-    until = time.monotonic() + PATIENCE
+    flying = {
+        look.options(scheduling_strategy=strategy).remote(): name for name, strategy in _places().items()
+    }
+    results: dict[str, tuple[MachinePart, ...]] = {}
+    until = time.monotonic() + ANSWER_SECONDS
     while flying:
-        ended, _ = ray.wait(list(flying), timeout=max(0.0, until - time.monotonic()))
+        finished, _ = ray.wait(list(flying), timeout=max(0.0, until - time.monotonic()))
         now = time.time()
-        if not ended:
-            words = f"no answer within {PATIENCE:g} seconds"
+        if not finished:
+            words = f"no answer within {ANSWER_SECONDS:g} seconds"
             silent = MachinePart("ray", "broken", words, "see Ray's log on this node")
-            return found | dict.fromkeys(flying.values(), (silent,))
-        (ref,) = ended
-        found[flying.pop(ref)] = _hear(ray, ref, now)
-    return found
+            return results | dict.fromkeys(flying.values(), (silent,))
+        (ref,) = finished
+        results[flying.pop(ref)] = _hear(ray, ref, now)
+    return results
 
 
 def _hear(ray: Any, ref: Any, now: float) -> tuple[MachinePart, ...]:
-    """Return the rows that a node has answered with at `now`."""
+    """Return the rows of a node's answer, which arrived at time `now`."""
     try:
         version, rows, clock = ray.get(ref)
     except ray.exceptions.RayError as caught:
         return (MachinePart("reodsl", "broken", first_line(caught), _SAME),)
     if version != __version__:
-        there = f"is {version}" if version else "is not installed"
-        return (MachinePart("reodsl", "broken", f"{there}, and this command is of {__version__}", _SAME),)
+        state = f"is {version}" if version else "is not installed"
+        return (MachinePart("reodsl", "broken", f"{state}, and this command is of {__version__}", _SAME),)
     off = clock - now
-    fine = abs(off) < _CLOCK
+    fine = abs(off) < _CLOCK_SECONDS
     words = "as here" if fine else f"{abs(off):,.0f} seconds {'ahead' if off > 0 else 'behind'}"
     help = None if fine else "let all nodes take the time of one server, as chrony does"
     return (MachinePart("clock", "ok" if fine else "broken", words, help, needed=False), *rows)
 
 
 def _make_question(version: str, mark: Path | None, names: frozenset[str]) -> Callable[[], tuple[Any, ...]]:
+    """Return the function that Ray sends to a node: it gives the node's version, rows and clock."""
+
     def look() -> tuple[Any, ...]:
         # A function within a function travels whole, so it runs also where this file is another or missing.
         try:
-            from reodsl import __version__ as there
+            from reodsl import __version__ as installed
         except ImportError:
-            there = ""
-        if there != version:
-            return there, (), 0.0
+            installed = ""
+        if installed != version:
+            return installed, (), 0.0
         from runners.execute.probes import Site, probe
 
         rows = probe(Site(mark), names)
-        return there, rows, time.time()
+        return installed, rows, time.time()
 
     return look
 
 
 def _places() -> dict[str, Any]:
-    """Return where to run on each node, by its name; nodes of one name have their number in Ray besides."""
+    """Return a scheduling strategy for each node by the node's name; equal names get a prefix of their Ray id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     alive = [node for node in import_ray().nodes() if node["Alive"]]
@@ -377,39 +386,39 @@ def _places() -> dict[str, Any]:
     }
 
 
-def compare(found: Found) -> tuple[MachinePart, ...]:
-    """Return a row for each thing that is not the same on all nodes that have it, and should be."""
+def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
+    """Return a row for each property that should be the same on all nodes and differs."""
     rows = []
-    for each in PROBES:
-        there: dict[str, list[str]] = {}
-        for node, parts in found.items():
+    for row in PROBES:
+        nodes_of: dict[str, list[str]] = {}
+        for node, parts in parts_of.items():
             for part in parts:
-                if each.alike and part.name == each.name and part.state == "ok":
-                    there.setdefault(part.says, []).append(node)
-        if len(there) > 1:
-            words = "; ".join(f"{says} on {listed(nodes, _NAMED)}" for says, nodes in there.items())
-            rows.append(
-                MachinePart(each.name, "broken", words, "take nodes that have the same", needed=False)
-            )
+                if row.alike and part.name == row.name and part.state == "ok":
+                    nodes_of.setdefault(part.says, []).append(node)
+        if len(nodes_of) > 1:
+            words = "; ".join(f"{says} on {listed(nodes, _MOST_LISTED)}" for says, nodes in nodes_of.items())
+            rows.append(MachinePart(row.name, "broken", words, "take nodes that have the same", needed=False))
     return tuple(rows)
 
 
-def diagnose(found: Found) -> list[Diagnostic]:
-    """Return E0977 for what nodes lack, with their names, and W0977 for what a run can do without."""
+def diagnose(parts_of: NodeParts) -> list[Diagnostic]:
+    """Return E0977 for what nodes lack, with their names, and W0977 for lacks that only slow a run."""
     lacks: dict[MachinePart, list[str]] = {}
-    for node, parts in found.items():
+    for node, parts in parts_of.items():
         for part in parts:
             if part.state != "ok":
                 lacks.setdefault(part, []).append(node)
-    told = [(part, f"{part.name} of {listed(nodes, _NAMED)}: {part.says}") for part, nodes in lacks.items()]
-    told += [(row, f"{row.name}: {row.says}") for row in compare(found)]
+    findings = [
+        (part, f"{part.name} of {listed(nodes, _MOST_LISTED)}: {part.says}") for part, nodes in lacks.items()
+    ]
+    findings += [(row, f"{row.name}: {row.says}") for row in compare(parts_of)]
     return [
         warning("W0977", words, help=part.help) if not part.needed else error("E0977", words, help=part.help)
-        for part, words in told
+        for part, words in findings
     ]
 
 
-def ask_at(address: str | None) -> Found:
+def ask_at(address: str | None) -> NodeParts:
     """Return what servers need of this machine, or of every node of the Ray cluster at `address`. Raises E0962."""
     if not address:
         return {"this machine": probe(Site(), SERVERS)}
@@ -417,22 +426,22 @@ def ask_at(address: str | None) -> Found:
         return ask_nodes(None, SERVERS)
 
 
-def probe_nodes(store: Path, address: str | None) -> Found:
+def probe_nodes(store: Path, address: str | None) -> NodeParts:
     """Return the rows of every node of the Ray cluster at `address`, or of this machine, and of all nodes together.
 
     Raises E0962.
     """
-    place = store.resolve()
-    while not place.is_dir():
-        place = place.parent
-    with start_ray(address), tempfile.TemporaryDirectory(prefix=".reodsl-probe-", dir=place) as folder:
+    folder_above = store.resolve()
+    while not folder_above.is_dir():
+        folder_above = folder_above.parent
+    with start_ray(address), tempfile.TemporaryDirectory(prefix=".reodsl-probe-", dir=folder_above) as folder:
         mark = Path(folder) / "mark"
         mark.touch()
-        found = dict(ask_nodes(mark, EVERYTHING))
-        return found | {"all nodes": (*compare(found), *_meet(found, Path(folder)))}
+        results = dict(ask_nodes(mark, EVERYTHING))
+        return results | {"all nodes": (*compare(results), *_meet(results, Path(folder)))}
 
 
-def _meet(found: Found, folder: Path) -> tuple[MachinePart, ...]:
+def _meet(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
     """Return the row of a group as trainers make it: of two processes of a node, each with a GPU if nodes have any.
 
     Of several nodes there is also the row of the slowest way from one to the next.
@@ -441,27 +450,29 @@ def _meet(found: Found, folder: Path) -> tuple[MachinePart, ...]:
     help = "let nodes reach each other at all ports, and name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
     seen = {
         name
-        for name, parts in found.items()
+        for name, parts in parts_of.items()
         if any(part.name == "store" and part.state == "ok" for part in parts)
     }
     devices = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in ray.nodes()}
-    places = {name: at for name, at in _places().items() if name in seen}
-    with_gpus = {name: at for name, at in places.items() if devices[at.node_id]}
-    seats = [at for at in (with_gpus or places).values() for _ in range(min(2, devices[at.node_id] or 2))]
+    places = {name: seat for name, seat in _places().items() if name in seen}
+    with_gpus = {name: seat for name, seat in places.items() if devices[seat.node_id]}
+    seats = [
+        seat for seat in (with_gpus or places).values() for _ in range(min(2, devices[seat.node_id] or 2))
+    ]
     if not seats:
         return (MachinePart("group", "broken", "no node sees the store, in which processes meet", help),)
     following = [
-        next((other for other in range(rank + 1 - len(seats), rank) if seats[other] is not at), None)
-        for rank, at in enumerate(seats)
+        next((other for other in range(rank + 1 - len(seats), rank) if seats[other] is not seat), None)
+        for rank, seat in enumerate(seats)
     ]
     join = ray.remote(max_retries=0, num_cpus=0, num_gpus=1 if with_gpus else 0)(add_up)
     file, many = folder / "group", len(places) > 1
     refs = [
-        join.options(scheduling_strategy=at).remote(rank, len(seats), file, bool(with_gpus), many, other)
-        for rank, (at, other) in enumerate(zip(seats, following, strict=True))
+        join.options(scheduling_strategy=seat).remote(rank, len(seats), file, bool(with_gpus), many, other)
+        for rank, (seat, other) in enumerate(zip(seats, following, strict=True))
     ]
     try:
-        speed, way = map(min, zip(*ray.get(refs, timeout=PATIENCE), strict=True))
+        speed, way = map(min, zip(*ray.get(refs, timeout=ANSWER_SECONDS), strict=True))
     except ray.exceptions.RayError as caught:
         for ref in refs:
             ray.cancel(ref, force=True)
@@ -469,7 +480,7 @@ def _meet(found: Found, folder: Path) -> tuple[MachinePart, ...]:
         return (MachinePart("group", "broken", f"{len(seats)} processes do not meet: {fault}", help),)
     group = MachinePart("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
     words = f"{way / 1e9:.2g} GB/s from node to node by one connection"
-    slow = way < _SLOW
+    slow = way < _SLOW_BYTES_PER_SECOND
     network = MachinePart("network", "broken" if slow else "ok", words, help if slow else None, needed=False)
     return (group,) if math.isinf(way) else (group, network)
 
@@ -477,9 +488,21 @@ def _meet(found: Found, folder: Path) -> tuple[MachinePart, ...]:
 def add_up(
     rank: int, world: int, file: Path, on_gpus: bool, many: bool, other: int | None
 ) -> tuple[float, float]:
-    """Join a group as trainers do, add a tensor with all, and send bytes to the process of rank `other`.
+    """Join a group as trainers do, add a tensor over all ranks, and send bytes to the process of rank `other`.
 
-    Return the bytes per second of both. Raises Unfit where the sum is wrong or another process cannot be reached.
+    Args:
+        rank: this process's rank.
+        world: number of processes.
+        file: shared file by which the processes find each other.
+        on_gpus: whether the tensor is on a GPU.
+        many: whether the processes are on several nodes.
+        other: rank of the process that receives bytes; None sends nothing.
+
+    Returns:
+        Bytes per second of the addition and of the connection, whose speed is infinite if nothing is sent.
+
+    Raises:
+        ProbeFailed: the sum is wrong, or another process cannot be reached.
     """
     import torch
     from torch import distributed as dist
@@ -489,7 +512,7 @@ def add_up(
     from runners.train.ranks import joined
 
     device = torch.device("cuda", 0) if on_gpus else torch.device("cpu")
-    store = SharedFile(file, world, timedelta(seconds=PATIENCE))
+    store = SharedFile(file, world, timedelta(seconds=ANSWER_SECONDS))
     host = cluster_address() if many else None
     with (
         joined(rank, world, store, device, host) as ranks,
@@ -502,17 +525,17 @@ def add_up(
             try:
                 _send(address, 1)
             except OSError as caught:
-                raise Unfit(f"{host} does not reach {address[0]}: {caught}") from caught
+                raise ProbeFailed(f"{host} does not reach {address[0]}: {caught}") from caught
         ranks.wait()
-        way = math.inf if other is None else _send(addresses[other], _WRITTEN)
+        way = math.inf if other is None else _send(addresses[other], _FILE_BYTES)
         for _ in range(2):
-            tensor = torch.ones(_ADDED * (16 if on_gpus else 1), device=device)
+            tensor = torch.ones(_SUMMANDS * (16 if on_gpus else 1), device=device)
             ranks.wait()
             began = time.perf_counter()
             dist.all_reduce(tensor)
             total = float(tensor[-1])
         if total != world:
-            raise Unfit(f"the sum of {world} ones is {total:g}")
+            raise ProbeFailed(f"the sum of {world} ones is {total:g}")
         speed = tensor.nbytes / (time.perf_counter() - began)
         # Nobody's port is closed while another sends to it.
         ranks.wait()
@@ -521,7 +544,7 @@ def add_up(
 
 
 def _drain(own: socket.socket) -> None:
-    """Read what others send until the port is closed, and answer each once it has sent all."""
+    """Read what other processes send until the port is closed, and answer each sender at its end."""
     with suppress(OSError):
         while True:
             line, _ = own.accept()
@@ -535,7 +558,7 @@ def _send(address: tuple[str, int], size: int) -> float:
     """Return at how many bytes a second `size` bytes reach an address. Raises OSError."""
     data = memoryview(bytes(min(size, 1 << 20)))
     began = time.perf_counter()
-    with socket.create_connection(address, timeout=_LOOK) as line:
+    with socket.create_connection(address, timeout=_PROBE_SECONDS) as line:
         for _ in range(-(-size // len(data))):
             line.sendall(data)
         line.shutdown(socket.SHUT_WR)

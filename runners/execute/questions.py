@@ -20,7 +20,7 @@ from reodsl.plan.places import find_place, line_of, lines_of
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report sources that are missing, and what is wrong inside files and hub data sets; paths start at `folder`.
+    """Report missing sources and faults inside files and hub data sets; relative paths start at `folder`.
 
     Nothing is read where polars is missing, which is reported with the other packages that a run needs.
     """
@@ -33,8 +33,8 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         declared = task.work["data"]
         findings = source_problems(declared, folder) or file_problems(declared, folder)
         origin = find_place(task, ("data", "sources")) if findings else None
-        for each in findings:
-            yield place_finding(each, _at_fault(each, declared, folder), spec, origin)
+        for finding in findings:
+            yield place_finding(finding, _at_fault(finding, declared, folder), spec, origin)
         if not findings:
             yield from _missing_numbers(declared, spec, folder)
 
@@ -51,7 +51,7 @@ def _missing_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagn
         for reader in list_readers(stage.method)
     ]
     for suite in values_of(spec.study, Suite):
-        if any(each.data.sources == declared.sources for each in suite.benchmarks):
+        if any(benchmark.data.sources == declared.sources for benchmark in suite.benchmarks):
             readers += list_choosers(suite.wordings)
     if not readers or not at_hand(declared, folder):
         return
@@ -106,10 +106,10 @@ def place_finding(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: 
     """
     if name is None or origin is None or origin.path not in spec.sources:
         return diagnostic
-    written = json.dumps(name, ensure_ascii=False)
+    literal = json.dumps(name, ensure_ascii=False)
     for line, text in enumerate(lines_of(spec, origin.path), 1):
-        start = text.find(written)
+        start = text.find(literal)
         if line >= origin.line and start >= 0:
-            span = Span(origin.path, line, start + 1, line, start + 1 + len(written))
+            span = Span(origin.path, line, start + 1, line, start + 1 + len(literal))
             return replace(diagnostic, labels=(Label(span),))
     return replace(diagnostic, labels=(Label(line_of(spec, origin)),))

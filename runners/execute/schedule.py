@@ -18,9 +18,9 @@ from reodsl.store.store import WEIGHTS, add_acceptances
 from runners.execute.perform import Order, Outcome
 
 # How often another run's task is looked at, and how often a task is tried whose process died without having kept more.
-_PATIENCE = 0.5
+_POLL_SECONDS = 0.5
 _ATTEMPTS = 3
-_GOES_ON = "running again goes on where it stopped"
+_RESUMES = "running again goes on where it stopped"
 _NO_STORE = "E0950"
 """The store cannot be written, or is full."""
 
@@ -34,7 +34,14 @@ class Backend(Protocol):
         """Start an order, or take it to be done when waited for."""
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Return the outcomes by task id, after at most about `timeout` seconds where there is none."""
+        """Return the outcomes of finished orders.
+
+        Args:
+            timeout: seconds to wait if no order has finished.
+
+        Returns:
+            Outcomes with their task ids.
+        """
 
     def stop(self) -> None:
         """End everything that still runs. May be called twice."""
@@ -118,7 +125,7 @@ class _Loop:
             runner=self.run.runners[task.kind],
             key=key,
             material=material,
-            inputs={role: each.key for role, each in inputs.items()},
+            inputs={role: manifest.key for role, manifest in inputs.items()},
             store=self.root,
             folder=self.folder,
             resources=self.resources(task),
@@ -132,30 +139,30 @@ class _Loop:
             case "done":
                 manifest = self.run.store.get(order.key)
                 if manifest is None:
-                    self._again(order, error("E0938", "its result is not in the store", help=_GOES_ON))
+                    self._retry(order, error("E0938", "its result is not in the store", help=_RESUMES))
                     return
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
             case "busy":
-                self.waiting[task_id] = order.key, time.monotonic() + _PATIENCE
+                self.waiting[task_id] = order.key, time.monotonic() + _POLL_SECONDS
                 if task_id not in self.said:
                     self.said.add(task_id)
                     self.run.emit(Event("waiting", task_id))
             case "damaged":
                 self._rebuild(order, outcome.damaged)
             case "died":
-                self._again(order, outcome.diagnostics[0])
+                self._retry(order, outcome.diagnostics[0])
             case "failed":
                 self._fail(task_id, outcome)
-                if any(each.code == _NO_STORE for each in outcome.diagnostics):
+                if any(diagnostic.code == _NO_STORE for diagnostic in outcome.diagnostics):
                     self._halt()
 
     def wake(self) -> None:
-        """Make those ready again that the other run has let go of: it is through with them, or gone."""
+        """Make tasks ready again whose other run has finished or ended."""
         now = time.monotonic()
         for task_id, (key, until) in list(self.waiting.items()):
             if until <= now and self.run.store.busy(key):
-                self.waiting[task_id] = key, now + _PATIENCE
+                self.waiting[task_id] = key, now + _POLL_SECONDS
             elif until <= now:
                 del self.waiting[task_id]
                 self._offer(task_id)
@@ -187,11 +194,12 @@ class _Loop:
         }
         self._offer(order.task.id)
 
-    def _again(self, order: Order, died: Diagnostic) -> None:
-        task_id, kept = order.task.id, read_kept(self.root / "work" / order.key)
+    def _retry(self, order: Order, died: Diagnostic) -> None:
+        """Try a task again whose process died; fail it after `_ATTEMPTS` tries without progress."""
+        task_id, progress = order.task.id, read_kept(self.root / "work" / order.key)
         tries, before = self.attempts.get(task_id, (0, 0))
-        tries = 1 if kept > before else tries + 1
-        self.attempts[task_id] = tries, max(kept, before)
+        tries = 1 if progress > before else tries + 1
+        self.attempts[task_id] = tries, max(progress, before)
         if tries < _ATTEMPTS:
             self._offer(task_id)
             return
@@ -200,7 +208,7 @@ class _Loop:
             f"a process of the task died {_ATTEMPTS} times: {died.message}",
             where=task_id,
             notes=died.notes,
-            help=died.help or _GOES_ON,
+            help=died.help or _RESUMES,
         )
         self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
 
@@ -223,9 +231,9 @@ class _Loop:
         """Start nothing more: no result could be kept."""
         self.ready.clear()
         self.waiting.clear()
-        ended = {*self.results.keys, *self.results.failed, *self.blocked, *self.flying}
+        settled = {*self.results.keys, *self.results.failed, *self.blocked, *self.flying}
         for task in self.run.graph.tasks:
-            if task.id not in ended:
+            if task.id not in settled:
                 self._block(task.id)
 
     def _offer(self, task_id: str) -> None:

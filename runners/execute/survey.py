@@ -16,7 +16,7 @@ from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memor
 from runners.execute.check import CUDA_BUILD, shown_gpus
 from runners.sandbox import lacking, landlock_version
 
-_PATIENCE = 120.0
+_IMPORT_SECONDS = 120.0
 """Seconds that an import may take on a cold disk."""
 _INSTALL = "pip install 'reodsl[run]'"
 _PACKAGES = ("transformers", "safetensors", "polars", "math-verify")
@@ -41,6 +41,7 @@ def survey() -> tuple[MachinePart, ...]:
 
 
 def _sandbox() -> MachinePart:
+    """Report whether Landlock and seccomp can confine code on this machine."""
     missing = lacking()
     if missing is None:
         return MachinePart("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
@@ -54,6 +55,7 @@ def _sandbox() -> MachinePart:
 
 
 def _torch() -> MachinePart:
+    """Report torch's version and the GPUs that it can use."""
     if importlib.util.find_spec("torch") is None:
         return MachinePart("torch", "missing", "not installed", _INSTALL)
     answer = _ask(Path(sys.executable), _TORCH)
@@ -65,12 +67,12 @@ def _torch() -> MachinePart:
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
         return MachinePart("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
-    shown = shown_gpus()
-    if not shown:
+    gpu_count = shown_gpus()
+    if not gpu_count:
         return MachinePart("torch", "ok", f"{version}, on the processor: there is no GPU")
     why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
-    here = "the GPU" if shown == 1 else f"any of the {shown} GPUs"
-    return MachinePart("torch", "broken", f"{version} cannot use {here} here: {why}", CUDA_BUILD)
+    device = "the GPU" if gpu_count == 1 else f"any of the {gpu_count} GPUs"
+    return MachinePart("torch", "broken", f"{version} cannot use {device} here: {why}", CUDA_BUILD)
 
 
 def _package(name: str) -> MachinePart:
@@ -87,26 +89,23 @@ def _ray() -> MachinePart:
 
 
 def _sglang() -> MachinePart:
+    """Report the versions of SGLang and its torch, and where they are installed."""
     python = find_interpreter()
     if python is None:
         return MachinePart(
-            "sglang",
-            "missing",
-            "not installed; the embedded engine generates instead",
-            REMEDY,
-            needed=False,
+            "sglang", "missing", "not installed; the embedded engine generates instead", REMEDY, needed=False
         )
     answer = _ask(python, _SGLANG)
     if isinstance(answer, str):
         return MachinePart(
             "sglang", "broken", f"{python} does not run: {answer}", "make sglang", needed=False
         )
-    beside = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
-    return MachinePart("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {beside}", needed=False)
+    location = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
+    return MachinePart("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {location}", needed=False)
 
 
 def _memory_saver() -> tuple[MachinePart, ...]:
-    """Report what lets servers give memory on GPUs back while a trainer uses them, if there are both."""
+    """Report the package by which servers free GPU memory during training, if SGLang and a GPU are here."""
     python = find_interpreter()
     if python is None or not shown_gpus():
         return ()
@@ -125,18 +124,22 @@ def _memory_saver() -> tuple[MachinePart, ...]:
 
 
 def _ask(python: Path, code: str) -> Any:
-    """Return the JSON that `code` prints in a process of its own; as text, the last words of one that fails."""
+    """Return the JSON that `code` prints in its process; on failure, the last line of its error as text."""
     try:
-        done = subprocess.run(
-            [str(python), "-P", "-c", code], capture_output=True, text=True, timeout=_PATIENCE, check=False
+        run = subprocess.run(
+            [str(python), "-P", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as caught:
         return str(caught)[:200]
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
-        return words[-1][:200] if words else f"exit code {done.returncode}"
+    if run.returncode:
+        words = run.stderr.strip().splitlines()
+        return words[-1][:200] if words else f"exit code {run.returncode}"
     try:
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        return json.loads(run.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
         return "it printed something else than was asked for"
 

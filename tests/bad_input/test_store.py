@@ -77,7 +77,7 @@ def test_no_space_at_any_write(place: Place, monkeypatch: pytest.MonkeyPatch, at
     with monkeypatch.context() as patch:
         patch.setattr(reodsl.store.files.os, "fsync", full)
         # Every result waits for the disk, so that how many waits there are does not turn on how long a task took.
-        patch.setattr(runners.execute.perform, "WORTH_A_WAIT", 0.0)
+        patch.setattr(runners.execute.perform, "SYNC_SECONDS", 0.0)
         told = place.run("--store", "store")
     refused(told, "E0950", "store", "no space left")
     done = kinds_in(Path("store"))

@@ -80,7 +80,7 @@ def test_a_small_task_does_not_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch
 def test_a_result_that_took_long_is_on_the_disk_before_it_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("runners.execute.perform.WORTH_A_WAIT", 0.0)
+    monkeypatch.setattr("runners.execute.perform.SYNC_SECONDS", 0.0)
     kept: list[str] = []
     real = os.fsync
 

@@ -21,9 +21,9 @@ from runners.execute import probes
 from runners.execute.probes import (
     EVERYTHING,
     SERVERS,
-    Found,
+    NodeParts,
+    ProbeFailed,
     Site,
-    Unfit,
     ask_nodes,
     compare,
     diagnose,
@@ -156,9 +156,9 @@ def test_why_another_process_reads_nothing_is_its_last_line(tmp_path: Path) -> N
     other = tmp_path / "python"
     other.write_text("#!/bin/sh\ncat > /dev/null; echo 'OSError: no shared memory' >&2; exit 1\n")
     other.chmod(0o755)
-    with pytest.raises(Unfit, match="a server would read OSError: no shared memory"):
+    with pytest.raises(ProbeFailed, match="a server would read OSError: no shared memory"):
         probes.hand_over("cpu", str(other))
-    with pytest.raises(Unfit, match=r"^two$"):
+    with pytest.raises(ProbeFailed, match=r"^two$"):
         probes.ask_command("sh", "-c", "echo one >&2; echo two >&2; exit 3")
 
 
@@ -166,7 +166,7 @@ def test_what_does_not_end_in_time_says_so_and_the_rest_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hanging disk or driver costs its own row, and what fails as nobody foresaw has its words in one."""
-    monkeypatch.setattr(probes, "_LOOK", 0.6)
+    monkeypatch.setattr(probes, "_PROBE_SECONDS", 0.6)
     slow, over = node(tmp_path), Event()
 
     def ask(*command: str) -> str:
@@ -194,7 +194,7 @@ def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]
         "driver", "broken", "575.57.08, and 580 is the first that runs CUDA 13", "install driver 580"
     )
     unseen = MachinePart("store", "broken", "/shared/reo is not there", "put it on a file system")
-    found: Found = {
+    found: NodeParts = {
         **of("left", driver="580.65.06", gpus="8 x NVIDIA H100, 80 GiB", glibc="glibc 2.35"),
         **of("right", driver="580.82.07", gpus="8 x NVIDIA A100, 80 GiB", glibc="glibc 2.36"),
         **of("head"),
@@ -220,7 +220,7 @@ def test_a_node_of_another_version_or_without_an_answer_has_one_row(monkeypatch:
     monkeypatch.setattr(probes, "__version__", "9.9")
     ((_, (row,)),) = ask_nodes(None, SERVERS).items()
     assert row.says == f"is {__version__}, and this command is of 9.9"
-    monkeypatch.setattr(probes, "PATIENCE", 0.0)
+    monkeypatch.setattr(probes, "ANSWER_SECONDS", 0.0)
     assert ask_nodes(None, SERVERS)[node][0].says == "no answer within 0 seconds"
     assert probes._meet({}, Path())[0].says == "no node sees the store, in which processes meet"
     ray = SimpleNamespace(get=lambda answer: answer, exceptions=SimpleNamespace(RayError=OSError))

@@ -106,10 +106,10 @@ def test_an_order_that_nodes_left_no_room_for_ends(monkeypatch: pytest.MonkeyPat
     place.flying = {"ref": cluster.Flight(order, None, time.monotonic())}
     monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     monkeypatch.setattr(cluster, "nodes", lambda: there)
-    monkeypatch.setattr(cluster, "_PULSE", 0.0)
+    monkeypatch.setattr(cluster, "_PULSE_SECONDS", 0.0)
     there.pop()
     assert place.wait(0.0) == []
-    monkeypatch.setattr(cluster, "_ABSENCE", -1.0)
+    monkeypatch.setattr(cluster, "_ROOM_SECONDS", -1.0)
     there.append(RayNode("another", 1, 0))
     assert place.wait(0.0) == []
     there.pop()

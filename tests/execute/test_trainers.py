@@ -227,7 +227,7 @@ def test_two_orders_of_two_processes_each_both_end(
     told = outcomes(cluster, order(ray_bench, "killed", 2))["killed"]
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
-    monkeypatch.setattr("runners.execute.cluster._ABSENCE", 0.0)
+    monkeypatch.setattr("runners.execute.cluster._ROOM_SECONDS", 0.0)
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
     assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
