@@ -23,7 +23,7 @@ from reodsl.store.manifest import arm_labels
 
 
 def frontier(job: Job) -> None:
-    """Write the best of the arms at each benchmark and budget, and which reaches it; or the published curves as they are."""
+    """Write the best arm and its accuracy at each benchmark and budget, or the published curves unchanged."""
     rule: Frontier = job.task.work["frontier"]
     if rule.published:
         printed = {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in rule.published}
@@ -49,38 +49,47 @@ def frontier(job: Job) -> None:
 
 
 def budgets(job: Job) -> None:
-    """Write greedy budgets on the frontier of the role `frontier`, or a budget a question from the arms' rollouts."""
+    """Write greedy budgets on the frontier, or a budget for each question from the arms' training rollouts."""
     rule = job.task.work["split"]
     if isinstance(rule, OracleBudgets):
         edge = read_frontier(job.inputs["frontier"] / "frontier.json")
         schedule = greedy(edge, rule.l_max, rule.n, rule.step)
         text = json.dumps(describe_schedule(schedule, edge), indent=1, allow_nan=False)
     else:
-        asked = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"], glob=False)[
+        ids = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"], glob=False)[
             "id"
         ].to_list()
-        facts = per_question(rule, asked, arms_of(job))
+        facts = per_question(rule, ids, arms_of(job))
         text = json.dumps(facts, indent=1, allow_nan=False)
     (job.out / "budgets.json").write_text(text + "\n", encoding="utf-8")
 
 
-def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
-    """Return `{"l_max", "questions", "unsolved", "unmet"}`: L^x of each question that some arm met in its training.
+def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
+    """Return the smallest sufficient budget of each question that some arm met in its training.
 
-    `unsolved` and `unmet` are how many of `asked` no rollout solves at `l_max`, and how many nobody met, about which nothing
-    is said. Raises E0405 where that is all of them.
+    Args:
+        rule: the rule of the budgets, with `l_max` in tokens.
+        ids: ids of the questions that need a budget.
+        arms: folder of each arm's training, by arm.
+
+    Returns:
+        `l_max`; `questions`, the budgets in tokens by id; `unsolved`, the number of questions that no rollout solves at
+        `l_max`; `unmet`, the number of questions that no arm met.
+
+    Raises:
+        Problem: no arm met any of the questions (E0405).
     """
-    wanted = set(asked)
+    id_set = set(ids)
     groups = (
         group
         for folder in arms.values()
         for group in groups_of(folder / "rollouts.parquet")
-        if group[0] in wanted
+        if group[0] in id_set
     )
     minimum = question_min(groups, rule.l_max, rule.unsolved)
-    left = [] if rule.unsolved != "drop" else minimum.unsolved
-    unmet = len(wanted) - len(minimum.budgets) - len(left)
-    if unmet == len(wanted):
+    unsolved = [] if rule.unsolved != "drop" else minimum.unsolved
+    unmet = len(id_set) - len(minimum.budgets) - len(unsolved)
+    if unmet == len(id_set):
         raise problem(
             "E0405",
             f"no rollout tells of any of the {unmet} questions: none of them was met in the training of the arms",
@@ -88,7 +97,7 @@ def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str,
             notes=[f"arms: {', '.join(arms)}"],
             help="name arms that are trained on the same data",
         )
-    questions = minimum.budgets | dict.fromkeys(left)
+    questions = minimum.budgets | dict.fromkeys(unsolved)
     return {
         "l_max": rule.l_max,
         "questions": dict(sorted(questions.items())),
@@ -98,22 +107,25 @@ def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str,
 
 
 def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
-    """Yield each question that a step asked, in their order, with where the answers of its rollouts' prefixes change.
+    """Yield each question that a training step sampled, with the cuts at which the answers of its rollouts change.
 
-    From its end on a response is judged as it is, whether it stopped or was cut.
+    The last entry of a rollout is its length in tokens with the verdict on the response as it is, finished or cut.
+
+    Args:
+        path: `rollouts.parquet` of a training.
     """
     columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
-    asked, group = "", list[Changes]()
+    current, group = "", list[Changes]()
     for question, rollout, tokens, correct, cuts, verdicts in pl.read_parquet(
         path, columns=columns, glob=False
     ).iter_rows():
         if rollout == 0 and group:
-            yield asked, group
+            yield current, group
             group = []
-        asked = question
+        current = question
         group.append([*zip(cuts, verdicts, strict=True), (max(tokens, 1), correct)])
     if group:
-        yield asked, group
+        yield current, group
 
 
 def score(job: Job) -> None:
@@ -132,9 +144,9 @@ def score(job: Job) -> None:
         )
     grid = grids.pop()
     winners = job.inputs["frontier"] / "winners.parquet"
-    called = arm_labels("frontier", job.inputs["frontier"], folders)
-    edge: Curves | list[str] = (
-        [called.get(arm, arm) for arm in dict.fromkeys(pl.read_parquet(winners, glob=False)["arm"])]
+    labels = arm_labels("frontier", job.inputs["frontier"], folders)
+    frontier_curves: Curves | list[str] = (
+        [labels.get(arm, arm) for arm in dict.fromkeys(pl.read_parquet(winners, glob=False)["arm"])]
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )
@@ -149,7 +161,7 @@ def score(job: Job) -> None:
     rows = score_arms(
         by_arm,
         grid,
-        edge,
+        frontier_curves,
         seeds=seeds,
         l_max=rule.to,
         grid=grid,
@@ -159,7 +171,7 @@ def score(job: Job) -> None:
     )
     table = [record(row) for row in rows]
     kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
-    kinds |= {f"{what}_star": pl.Boolean() for what in STARRED}
+    kinds |= {f"{name}_star": pl.Boolean() for name in STARRED}
     schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
     of_base = next(
@@ -176,7 +188,7 @@ def score(job: Job) -> None:
 
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
-    """Return the folders of the roles `arm:<arm>@<seed>` by arm and seed; an arm without seeds is the same for all."""
+    """Return the evaluation folders of the roles `arm:<arm>@<seed>` by arm and seed (None if untrained)."""
     folders: dict[tuple[str, int | None], Path] = {}
     for role, folder in arms_of(job).items():
         arm, _, seed = role.partition("@")
@@ -185,7 +197,7 @@ def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
 
 
 def record(row: Scores) -> dict[str, str | float | bool | None]:
-    """Return a row of `reg.parquet`."""
+    """Return a row of `reg.parquet`: numbers, ends of intervals, and p-values."""
 
     def three(name: str, interval: Interval | None) -> dict[str, float | None]:
         ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)

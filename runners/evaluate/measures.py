@@ -35,8 +35,11 @@ Sums = dict[str, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """An arm's responses by benchmark, and the forced answers of each [questions, samples, budgets] where there are any."""
+class EvaluationTables:
+    """An arm's responses and forced verdicts, by benchmark.
+
+    `samples` has a row for each response; `budgets` are in tokens; `forced` has verdicts [responses, budgets], or is None.
+    """
 
     samples: Mapping[str, pl.DataFrame]
     budgets: tuple[int, ...]
@@ -44,10 +47,10 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Jackknifed:
-    """A measure's `value` on a benchmark, and its pseudo-values, `cells` [seeds, questions].
+class JackknifedMeasure:
+    """A measure's `value` on a benchmark, and its pseudo-values `cells` [seeds, questions].
 
-    `questions` is the number of those that have a response in it.
+    `questions` is the number of questions with a response that the measure counts.
     """
 
     value: float
@@ -56,34 +59,34 @@ class Jackknifed:
 
 
 def measure(job: Job) -> None:
-    """Write `measures.parquet`: every measure of every arm, on each benchmark and their mean.
+    """Write `measures.parquet`: every measure of every arm, on each benchmark and averaged over benchmarks.
 
     `value` has the ends of its interval, and `change` is its difference from the baseline's, paired. There is no row where
     a measure has no value, such as one of forced answers for responses of which none were forced.
     """
     work = job.task.work
     measures: tuple[Measure, ...] = work["measures"]
-    histories = list(
-        dict.fromkeys(node for each in measures for node in walk(each) if isinstance(node, History))
+    statistics = list(
+        dict.fromkeys(node for rule in measures for node in walk(rule) if isinstance(node, History))
     )
     folders = evaluations_of(job)
     seeds = sorted({seed for _, seed in folders if seed is not None}) or [0]
     by_arm: dict[str, list[dict[History, Sums | None]]] = {}
     for (arm, _), folder in folders.items():
-        evaluated = read(folder, any(_is_forced(each) for each in histories))
-        by_arm.setdefault(arm, []).append({each: sums(each, evaluated) for each in histories})
+        evaluated = read(folder, any(map(_is_forced, statistics)))
+        by_arm.setdefault(arm, []).append({node: sums(node, evaluated) for node in statistics})
     for of_seeds in by_arm.values():
         of_seeds *= len(seeds) // len(of_seeds)
     base = by_arm.get(work["relative_to"] or "")
     rows = []
-    for number, rule in enumerate(measures):
-        known = {arm: cells_of(rule, each, base) for arm, each in by_arm.items()}
-        start = known.get(work["relative_to"] or "")
-        for arm, cells in known.items():
+    for i, rule in enumerate(measures):
+        cells_by_arm = {arm: cells_of(rule, seeds_of, base) for arm, seeds_of in by_arm.items()}
+        start = cells_by_arm.get(work["relative_to"] or "")
+        for arm, cells in cells_by_arm.items():
             compared = None if rule.compares or arm == work["relative_to"] else start
             rows += [
-                {"arm": arm, "measure": number, "benchmark": place, **each}
-                for place, each in summarise(rule, cells, compared, work["confidence"])
+                {"arm": arm, "measure": i, "benchmark": benchmark, **row}
+                for benchmark, row in summarise(rule, cells, compared, work["confidence"])
             ]
     schema = {"arm": pl.String(), "measure": pl.Int64(), "benchmark": pl.String()} | dict.fromkeys(
         ("value", "low", "high", "change", "change_low", "change_high"), pl.Float64()
@@ -91,102 +94,125 @@ def measure(job: Job) -> None:
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(job.out / "measures.parquet")
 
 
-def read(folder: Path, forced: bool) -> Evaluated:
-    """Read an evaluation, and with `forced` its answers at budgets; `ended` ones have none."""
+def read(folder: Path, forced: bool) -> EvaluationTables:
+    """Read the responses of an evaluation and, if `forced`, its verdicts at budgets.
+
+    An evaluation whose curves are not of forced answers has no such verdicts.
+    """
     names = ("benchmark", "question", "sample")
     columns = [*names, "tokens", "correct", "finish", "answer"]
     table = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False).sort(names)
-    samples = {str(name): part for (name,), part in table.group_by("benchmark", maintain_order=True)}
-    drawn = json.loads((folder / "curves.json").read_text("utf-8"))
-    if not forced or any(curve.get("kind", "J") != "J" for curve in drawn.values()):
-        return Evaluated(samples, (), None)
+    samples = {str(name): rows for (name,), rows in table.group_by("benchmark", maintain_order=True)}
+    curves = json.loads((folder / "curves.json").read_text("utf-8"))
+    if not forced or any(curve.get("kind", "J") != "J" for curve in curves.values()):
+        return EvaluationTables(samples, (), None)
     cells = pl.read_parquet(folder / "forced.parquet", columns=[*names, "budget", "correct"], glob=False)
     cells = cells.sort(*names, "budget")
     budgets = tuple(cells["budget"].unique().sort())
-    parts = {str(name): part for (name,), part in cells.group_by("benchmark", maintain_order=True)}
-    return Evaluated(
+    parts = {str(name): rows for (name,), rows in cells.group_by("benchmark", maintain_order=True)}
+    return EvaluationTables(
         samples,
         budgets,
-        {name: part["correct"].to_numpy().reshape(-1, len(budgets)) for name, part in parts.items()},
+        {name: rows["correct"].to_numpy().reshape(-1, len(budgets)) for name, rows in parts.items()},
     )
 
 
-def sums(node: History, evaluated: Evaluated) -> Sums | None:
-    """Return a mean's sums and counts by question; None where it is of forced answers and there are none."""
+def sums(node: History, evaluated: EvaluationTables) -> Sums | None:
+    """Return a mean's sums and counts.
+
+    Returns:
+        Arrays [questions, 2] by benchmark, each divided by a question's number of responses; None if the mean reads
+        forced answers and the evaluation has no forced answers.
+    """
     if _is_forced(node) and evaluated.forced is None:
         return None
-    found: Sums = {}
+    by_benchmark: Sums = {}
     for name, table in evaluated.samples.items():
         forced = None if evaluated.forced is None else evaluated.forced[name]
-        out = []
+        blocks = []
         for first, count, questions in rectangles(table, len(evaluated.budgets) or 1):
-            part = table.slice(first, count * questions)
+            rows = table.slice(first, count * questions)
             shape = questions, count
             answers = None if forced is None else forced[first : first + count * questions]
-            inputs = inputs_of(part, shape, node, evaluated.budgets)
+            inputs = inputs_of(rows, shape, node, evaluated.budgets)
             value, keep = (
-                np.ones(shape) if each is None else _each(each, node.var, inputs, evaluated.budgets, answers)
-                for each in (node.value, node.where)
+                np.ones(shape) if part is None else _each(part, node.var, inputs, evaluated.budgets, answers)
+                for part in (node.value, node.where)
             )
             keep = keep != 0
-            out.append(np.stack([np.where(keep, value, 0).mean(axis=1), keep.mean(axis=1)], axis=1))
-        found[name] = np.concatenate(out)
-    return found
+            blocks.append(np.stack([np.where(keep, value, 0).mean(axis=1), keep.mean(axis=1)], axis=1))
+        by_benchmark[name] = np.concatenate(blocks)
+    return by_benchmark
 
 
 def rectangles(table: pl.DataFrame, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of questions with equally many responses: the first row, responses of a question, questions."""
+    """Yield runs of questions with equally many responses, as the first row, responses a question, and questions."""
     counts = table.group_by("question", maintain_order=True).len()["len"].to_list()
-    first = at = 0
-    while at < len(counts):
-        count = counts[at]
+    row = start = 0
+    while start < len(counts):
+        count = counts[start]
         most = max(1, LOT // (count * max(count, width)))
-        end = at
-        while end < len(counts) and counts[end] == count and end - at < most:
+        end = start
+        while end < len(counts) and counts[end] == count and end - start < most:
             end += 1
-        yield first, count, end - at
-        first, at = first + count * (end - at), end
+        yield row, count, end - start
+        row, start = row + count * (end - start), end
 
 
 def inputs_of(
-    part: pl.DataFrame, shape: tuple[int, int], node: History, budgets: Sequence[int]
+    table: pl.DataFrame, shape: tuple[int, int], node: History, budgets: Sequence[int]
 ) -> RewardInputs:
-    """Return responses as arrays, with the numbers that an expression asks of an evaluation."""
+    """Return responses as arrays, with the numbers that an expression reads of an evaluation.
+
+    Args:
+        table: rows of `samples.parquet`, questions in order.
+        shape: [questions, responses of a question].
+        node: the mean whose numbers are read.
+        budgets: budgets of the forced answers, in tokens.
+    """
     # Of results from elsewhere it may only be known which responses are right.
-    answered = part["correct"] | (part["answer"].fill_null("") != "")
-    given = {
-        name: each.to_numpy().astype(float).reshape(shape)
-        for name, each in (("ended", part["finish"] != "length"), ("answered", answered))
+    answered = table["correct"] | (table["answer"].fill_null("") != "")
+    features = {
+        name: column.to_numpy().astype(float).reshape(shape)
+        for name, column in (("ended", table["finish"] != "length"), ("answered", answered))
     }
-    correct = part["correct"].to_numpy().reshape(shape)
-    for field in {each.field for each in walk(node) if isinstance(each, Given)} - given.keys():
-        answers = part["answer"].to_list()
+    correct = table["correct"].to_numpy().reshape(shape)
+    for field in {part.field for part in walk(node) if isinstance(part, Given)} - features.keys():
+        answers = table["answer"].to_list()
         votes = int(field.partition("@")[2])
-        rows = [answers[at : at + shape[1]] for at in range(0, len(answers), shape[1])]
-        shares = [majority(row, right.tolist(), votes) for row, right in zip(rows, correct, strict=True)]
-        given[field] = np.repeat(np.array(shares)[:, None], shape[1], axis=1)
-    places = np.array(budgets or (0,), dtype=float)[None, None]
-    length = part["tokens"].to_numpy().astype(float).reshape(shape)
-    there = np.ones(places.shape, dtype=np.bool_)
-    return RewardInputs(("",) * shape[0], length, correct.astype(float), places, there, given)
+        answer_rows = [answers[i : i + shape[1]] for i in range(0, len(answers), shape[1])]
+        shares = [
+            majority(row, right.tolist(), votes) for row, right in zip(answer_rows, correct, strict=True)
+        ]
+        features[field] = np.repeat(np.array(shares)[:, None], shape[1], axis=1)
+    split_tokens = np.array(budgets or (0,), dtype=float)[None, None]
+    length = table["tokens"].to_numpy().astype(float).reshape(shape)
+    valid = np.ones(split_tokens.shape, dtype=np.bool_)
+    return RewardInputs(("",) * shape[0], length, correct.astype(float), split_tokens, valid, features)
 
 
 def _each(
     value: Expression, name: str, inputs: RewardInputs, budgets: Sequence[int], answers: Bools | None
 ) -> Floats:
-    def forced(at: Ints, cut: Ints) -> Bools:
+    def forced(rows: Ints, cut: Ints) -> Bools:
         assert answers is not None
         # The last budget that is not above: a rehearsal's budgets are not to the token those that are cut at.
-        picked: Bools = answers[at, np.maximum(np.searchsorted(budgets, cut, side="right") - 1, 0)]
+        picked: Bools = answers[rows, np.maximum(np.searchsorted(budgets, cut, side="right") - 1, 0)]
         return picked
 
     return measure_each(value, name, inputs, {}, forced)
 
 
 def majority(answers: Sequence[str | None], right: Sequence[bool], votes: int) -> float:
-    """Return how often the most frequent answer of `votes` responses is right, over all draws of that many.
+    """Return the probability that the most frequent answer among `votes` drawn responses is right.
 
-    Right answers are one, however they are written; no answer is no vote, and equals decide by chance.
+    All right answers count as the same answer, however they are written. A response without an answer casts no vote, and
+    ties are broken by chance.
+
+    Args:
+        answers: the answers of a question's responses, None if there is no answer.
+        right: whether each answer is right.
+        votes: number of responses that are drawn without replacement.
     """
     wrong: dict[str, int] = {}
     for answer, good in zip(answers, right, strict=True):
@@ -199,7 +225,7 @@ def majority(answers: Sequence[str | None], right: Sequence[bool], votes: int) -
 
 @lru_cache(1 << 16)
 def _vote(hits: int, wrong: tuple[int, ...], blank: int, votes: int) -> float:
-    """Count draws by how many are right (`most`), how many others are of each size, and how many of these tie with it."""
+    """Count draws by the number of right answers (`most`), and by how many wrong answers are equally frequent."""
     won = 0.0
     for most in range(1, min(hits, votes) + 1):
         # ways[n][t]: draws of n others, none of them more frequent, of which t are equally so.
@@ -219,8 +245,8 @@ def _vote(hits: int, wrong: tuple[int, ...], blank: int, votes: int) -> float:
 
 def _is_forced(node: Node) -> bool:
     return any(
-        isinstance(each, ForcedAnswer) or (isinstance(each, Aggregate) and each.over == "splits")
-        for each in walk(node)
+        isinstance(child, ForcedAnswer) or (isinstance(child, Aggregate) and child.over == "splits")
+        for child in walk(node)
     )
 
 
@@ -228,44 +254,58 @@ def cells_of(
     rule: Measure,
     arm: Sequence[Mapping[History, Sums | None]],
     base: Sequence[Mapping[History, Sums | None]] | None,
-) -> dict[str, Jackknifed] | None:
-    """Return a measure by benchmark; None where anything has no value."""
-    found: dict[History, list[Sums]] = {}
-    for node in dict.fromkeys(each for each in walk(rule) if isinstance(each, History)):
-        whose = [each[node] for each in (arm if node.over == "arm" else base or ())]
-        known = [each for each in whose if each is not None]
-        if len(known) < len(whose) or not known:
+) -> dict[str, JackknifedMeasure] | None:
+    """Return a measure by benchmark; None if a mean has no value."""
+    sums_of: dict[History, list[Sums]] = {}
+    for node in dict.fromkeys(part for part in walk(rule) if isinstance(part, History)):
+        by_seed = [seed_sums[node] for seed_sums in (arm if node.over == "arm" else base or ())]
+        available = [seed_sums for seed_sums in by_seed if seed_sums is not None]
+        if len(available) < len(by_seed) or not available:
             return None
-        found[node] = known
-    cells: dict[str, Jackknifed] = {}
-    for name in next(iter(found.values()))[0]:
-        stacked = {node: np.stack([each[name] for each in of_seeds]) for node, of_seeds in found.items()}
-        if len({each.shape for each in stacked.values()}) > 1:
+        sums_of[node] = available
+    cells: dict[str, JackknifedMeasure] = {}
+    for name in next(iter(sums_of.values()))[0]:
+        stacked = {
+            node: np.stack([seed_sums[name] for seed_sums in of_seeds]) for node, of_seeds in sums_of.items()
+        }
+        if len({pairs.shape for pairs in stacked.values()}) > 1:
             return None
         cells[name] = jackknife(rule, stacked)
     return cells
 
 
-def jackknife(rule: Measure, parts: Mapping[History, Floats]) -> Jackknifed:
-    """Return a measure's value, and its pseudo-values (Tukey 1958) without each cell of [seeds, questions].
+def jackknife(rule: Measure, sums_of: Mapping[History, Floats]) -> JackknifedMeasure:
+    """Return a measure's value, and its pseudo-values without each cell of [seeds, questions].
 
-    `parts` are sums and counts of its means, [seeds, questions, 2].
+    Args:
+        rule: the measure.
+        sums_of: sums and counts [seeds, questions, 2] of each of its means.
+
+    Source: Tukey 1958, Bias and confidence in not quite large samples.
     """
-    shape = next(iter(parts.values())).shape[:2]
+    shape = next(iter(sums_of.values())).shape[:2]
     count = shape[0] * shape[1]
-    whole = {node: each.sum(axis=(0, 1))[None] for node, each in parts.items()}
-    value = float(formula(rule, whole)[0])
-    questions = min(int((each[..., 1] > 0).any(axis=0).sum()) for each in parts.values())
+    totals = {node: cell_sums.sum(axis=(0, 1))[None] for node, cell_sums in sums_of.items()}
+    value = float(formula(rule, totals)[0])
+    questions = min(int((cell_sums[..., 1] > 0).any(axis=0).sum()) for cell_sums in sums_of.values())
     if count < 2:
-        return Jackknifed(value, np.full(shape, value), questions)
-    without = {node: whole[node] - each.reshape(-1, 2) for node, each in parts.items()}
+        return JackknifedMeasure(value, np.full(shape, value), questions)
+    without = {node: totals[node] - cell_sums.reshape(-1, 2) for node, cell_sums in sums_of.items()}
     pseudo = count * value - (count - 1) * formula(rule, without)
-    return Jackknifed(value, pseudo.reshape(shape), questions)
+    return JackknifedMeasure(value, pseudo.reshape(shape), questions)
 
 
-def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
-    """Return a measure for each row of the sums and counts of its means, [rows, 2]."""
-    names = {node: f"mean{place}" for place, node in enumerate(parts)}
+def formula(rule: Measure, sums_of: Mapping[History, Floats]) -> Floats:
+    """Return a measure computed from the sums and counts of its means.
+
+    Args:
+        rule: the measure.
+        sums_of: sums and counts [rows, 2] of each of its means.
+
+    Returns:
+        An array [rows].
+    """
+    names = {node: f"mean{i}" for i, node in enumerate(sums_of)}
     numbers: dict[str, Floats] = {}
 
     def value(expression: Expression) -> Floats:
@@ -279,17 +319,17 @@ def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
             )
             return None if named is None else Given(of="z", field=named)
 
-        one = np.ones((len(next(iter(parts.values()))), 1))
-        given = {name: each[:, None] for name, each in numbers.items()}
-        inputs = RewardInputs(("",) * len(one), one, one, one[:, :, None], one[:, :, None] > 0, given)
+        ones = np.ones((len(next(iter(sums_of.values()))), 1))
+        features = {name: values[:, None] for name, values in numbers.items()}
+        inputs = RewardInputs(("",) * len(ones), ones, ones, ones[:, :, None], ones[:, :, None] > 0, features)
         return measure_each(rewrite(expression, put), "z", inputs, {})[:, 0]
 
     # What a mean is of nothing may hold other means, which come after it.
-    for node, each in reversed(list(parts.items())):
+    for node, pairs in reversed(list(sums_of.items())):
         # A count that is nothing but rounding is none: what is left of sums of shares.
-        there = each[:, 1] > 1e-9
-        empty = np.nan if node.empty is None or there.all() else value(node.empty)
-        numbers[names[node]] = np.where(there, each[:, 0] / np.where(there, each[:, 1], 1), empty)
+        nonzero = pairs[:, 1] > 1e-9
+        empty = np.nan if node.empty is None or nonzero.all() else value(node.empty)
+        numbers[names[node]] = np.where(nonzero, pairs[:, 0] / np.where(nonzero, pairs[:, 1], 1), empty)
     for let in rule.lets:
         numbers[let.name] = value(let.value)
     return value(rule.value)
@@ -297,23 +337,30 @@ def formula(rule: Measure, parts: Mapping[History, Floats]) -> Floats:
 
 def summarise(
     rule: Measure,
-    cells: Mapping[str, Jackknifed] | None,
-    start: Mapping[str, Jackknifed] | None,
+    cells: Mapping[str, JackknifedMeasure] | None,
+    start: Mapping[str, JackknifedMeasure] | None,
     confidence: float,
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """Yield each benchmark and their mean, with the value and its difference from the baseline's."""
+    """Yield the row of each benchmark and of their mean, with the value and its difference from the baseline.
+
+    Args:
+        rule: the measure.
+        cells: the arm's jackknifed values by benchmark, or None.
+        start: the baseline's, or None if the arm is not compared.
+        confidence: the coverage of intervals, as 0.95.
+    """
     if cells is None:
         return
-    for place, names in {**{name: (name,) for name in cells}, MEAN: tuple(cells)}.items():
-        of_place = {name: cells[name] for name in names}
-        own, spread = _around(rule, of_place, confidence)
+    for benchmark, names in {**{name: (name,) for name in cells}, MEAN: tuple(cells)}.items():
+        parts = {name: cells[name] for name in names}
+        own, spread = _measure_interval(rule, parts, confidence)
         if not np.isfinite(own.value):
             continue
         row: dict[str, float | None] = {"value": own.value, "low": own.low, "high": own.high}
         if start is not None and all(
             name in start and start[name].cells.shape == cells[name].cells.shape for name in names
         ):
-            other, of_other = _around(rule, {name: start[name] for name in names}, confidence)
+            other, of_other = _measure_interval(rule, {name: start[name] for name in names}, confidence)
             paired = {name: cells[name].cells - start[name].cells for name in names}
             if _is_share(rule):
                 of_both = spread_of(paired)
@@ -321,40 +368,40 @@ def summarise(
             else:
                 change = _centre(interval(paired, confidence), own.value - other.value)
             row |= {"change": change.value, "change_low": change.low, "change_high": change.high}
-        yield place, row
+        yield benchmark, row
 
 
 def _is_share(rule: Measure) -> bool:
-    """Return whether a measure is one mean, whose responses are all within its range."""
+    """Return whether a measure is a single mean of responses with a finite range."""
     means = {node for node in walk(rule) if isinstance(node, History)}
     return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
 
 
-def _around(
-    rule: Measure, cells: Mapping[str, Jackknifed], confidence: float
+def _measure_interval(
+    rule: Measure, cells: Mapping[str, JackknifedMeasure], confidence: float
 ) -> tuple[Interval, Spread | None]:
-    """Return a measure on some benchmarks with its interval within its range, and the spread of its cells."""
-    pseudo = {name: each.cells for name, each in cells.items()}
+    """Return a measure's mean over benchmarks with an interval within its range, and the spread of its cells."""
+    pseudo = {name: cell.cells for name, cell in cells.items()}
     spread = spread_of(pseudo)
-    around = _centre(interval(pseudo, confidence), float(np.mean([each.value for each in cells.values()])))
+    centred = _centre(interval(pseudo, confidence), float(np.mean([cell.value for cell in cells.values()])))
     low = -math.inf if rule.low is None else rule.low
     high = math.inf if rule.high is None else rule.high
-    questions = len(cells) ** 2 / sum(1 / max(each.questions, 1) for each in cells.values())
+    questions = len(cells) ** 2 / sum(1 / max(cell.questions, 1) for cell in cells.values())
     of_share = (spread, questions) if _is_share(rule) else (None, None)
-    return bound_interval(around, low, high, confidence, *of_share), spread
+    return bound_interval(centred, low, high, confidence, *of_share), spread
 
 
-def _correlation(one: Spread | None, two: Spread | None, both: Spread | None) -> float:
-    """Return how two means go together, by the variances of each and of their difference; 0 if either has none."""
-    if one is None or two is None or both is None or min(one.variance, two.variance) <= 0:
+def _correlation(first: Spread | None, second: Spread | None, both: Spread | None) -> float:
+    """Return the correlation of two means from their variances and that of their difference; 0 if either has no variance."""
+    if first is None or second is None or both is None or min(first.variance, second.variance) <= 0:
         return 0.0
-    shared = one.variance + two.variance - both.variance
-    return max(-1.0, min(1.0, shared / (2 * math.sqrt(one.variance * two.variance))))
+    shared = first.variance + second.variance - both.variance
+    return max(-1.0, min(1.0, shared / (2 * math.sqrt(first.variance * second.variance))))
 
 
-def _centre(around: Interval, value: float) -> Interval:
+def _centre(bounds: Interval, value: float) -> Interval:
     """Return an interval of pseudo-values about the value itself."""
-    if around.low is None or around.high is None or not np.isfinite([around.low, around.high]).all():
+    if bounds.low is None or bounds.high is None or not np.isfinite([bounds.low, bounds.high]).all():
         return Interval(value)
-    reach = (around.high - around.low) / 2
+    reach = (bounds.high - bounds.low) / 2
     return Interval(value, value - reach, value + reach)

@@ -74,29 +74,24 @@ EXAMPLE_QUESTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class EvaluationWork:
-    """The work of a task: `samples` responses to each question, and the tables that are made of those of a chunk.
+    """The work of an evaluation or sampling task, and the tables that are made of each chunk."""
 
-    `gradings` maps a benchmark to how its answers are graded. Answers are forced at each budget of `grid` below a response's
-    end, where there is a forcing. Out of `texts` answers are forced where nothing is to be sampled. A question
-    is asked in the one of `wordings` at its `mode`, where there are any.
-    """
-
-    gradings: Mapping[str, Grading]
-    rollout: Sampling
-    samples: int
-    seed: int
-    tables: Callable[[Sequence[GradedRollout], Text], Tables]
-    forcing: Forcing | None = None
-    grid: tuple[int, ...] = ()
-    texts: Texts | None = None
-    wordings: tuple[Wording, ...] = ()
+    gradings: Mapping[str, Grading]  # how answers are graded, by benchmark
+    rollout: Sampling  # how responses are sampled
+    samples: int  # responses to each question
+    seed: int  # seed of all random streams
+    tables: Callable[[Sequence[GradedRollout], Text], Tables]  # makes the tables of a chunk
+    forcing: Forcing | None = None  # how answers are forced; None forces none
+    grid: tuple[int, ...] = ()  # budgets in tokens at which longer responses are cut
+    texts: Texts | None = None  # imported responses that take the place of sampled responses
+    wordings: tuple[Wording, ...] = ()  # prompts, chosen by a question's `mode`
 
     def count(self, question: AskedQuestion) -> int:
-        """Return how many responses a question has: those that are given, or else `samples`."""
+        """Return how many responses a question has: the number of its imported texts, or else `samples`."""
         return self.samples if self.texts is None else len(self.texts[question.benchmark, question.id])
 
     def cuts(self, response: Generation) -> tuple[int, ...]:
-        """Return where answers are forced out of a response."""
+        """Return the cuts in tokens at which answers are forced out of a response."""
         return tuple(cuts_below(self.grid, len(response.tokens))) if self.forcing is not None else ()
 
 
@@ -107,17 +102,17 @@ def evaluate(job: Job) -> None:
     seed = evaluation_seed(job.task.work)
     gradings = {benchmark.name: benchmark.data.grading for benchmark in suite.benchmarks}
     questions = [q for name in gradings for q in _read_benchmark(job, suite, name)]
-    shown = frozenset(
+    example_ids = frozenset(
         (name, q.id)
         for name in gradings
         for q in [q for q in questions if q.benchmark == name][:EXAMPLE_QUESTIONS]
     )
 
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
-        forced, examples = forced_rows(graded, suite.grid, text, shown)
+        forced, examples = forced_rows(graded, suite.grid, text, example_ids)
         samples = sample_rows(graded, text)
         if suite.wordings:
-            modes = [int(one.rollout.question.given["mode"]) for one in graded]
+            modes = [int(result.rollout.question.given["mode"]) for result in graded]
             samples = samples.with_columns(mode=pl.Series(modes, dtype=pl.Int64))
         return {"samples": samples, "forced": forced, "examples": examples}
 
@@ -141,8 +136,8 @@ def evaluate(job: Job) -> None:
         chunks.join(count, table, job.out / f"{table}.parquet")
     inexact = read_record(job.work / PLACE).get(INEXACT)
     label = {} if inexact is None else {INEXACT: inexact}
-    drawn = curves(job.out / "forced.parquet", tuple(gradings))
-    write_json(job.out / "curves.json", {name: curve | label for name, curve in drawn.items()})
+    curve_of = curves(job.out / "forced.parquet", tuple(gradings))
+    write_json(job.out / "curves.json", {name: curve | label for name, curve in curve_of.items()})
     write_json(
         job.out / "summary.json",
         summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(gradings)),
@@ -150,7 +145,7 @@ def evaluate(job: Job) -> None:
 
 
 def evaluation_seed(work: Mapping[str, Any]) -> int:
-    """Return the seed of an evaluation's draws: the suite's, and another for each seed with a checkpoint of its own."""
+    """Return the seed of an evaluation's draws: the suite's, or a derived seed for each replicate."""
     seed: int = work["seed"]
     return purpose(seed, "replicate", work["replicate"]) if "replicate" in work else seed
 
@@ -168,35 +163,29 @@ def sample(job: Job) -> None:
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
         samples = sample_rows(graded, text).drop("benchmark")
         if tokenizer is not None:
-            pairs = [(one.rollout.request.prompt, one.rollout.response) for one in graded]
-            counts = [count_thinking(marks_of(model), tokenizer, *each) for each in pairs]
+            pairs = [(result.rollout.request.prompt, result.rollout.response) for result in graded]
+            counts = [count_thinking(marks_of(model), tokenizer, *pair) for pair in pairs]
             samples = samples.with_columns(thinking=pl.Series(counts, dtype=pl.Int64))
         return {"samples": samples}
 
-    plan = EvaluationWork(
-        gradings,
-        work["rollout"],
-        work["samples"],
-        work["seed"],
-        tables,
-    )
+    plan = EvaluationWork(gradings, work["rollout"], work["samples"], work["seed"], tables)
     chunks, count = work_through(job, model, list(questions.values()), plan)
     chunks.join(count, "samples", job.out / "samples.parquet")
 
 
 def met_by(job: Job, model: Model) -> list[str]:
-    """Return the ids of the questions that the steps of a training meet, which `met` in the work is about, each once."""
+    """Return the ids of the questions that the steps of a training draw, in the order of their first draw."""
     rule = job.task.work["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
     questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
     # A question that is too long for the training's prompts is drawn by no step.
     ids = [question.id for question in questions if len(question.prompt) <= int(rule["max_prompt"])]
     seed = purpose(int(rule["seed"]), "stage", int(rule["index"]))
-    return list(dict.fromkeys(ids[at] for at in met(seed, rule["draws"], rule["prompts"], len(ids))))
+    return list(dict.fromkeys(ids[i] for i in met(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
 def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
-    """Return the questions of a `data` artifact, in their order. Raises E0704 where there are none."""
+    """Return the questions of a `data` artifact, in their order. Raises E0704 if there are no questions."""
     questions = questions_of(read_table(folder), benchmark)
     if not questions:
         raise problem(
@@ -206,7 +195,7 @@ def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
 
 
 def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
-    """Return a benchmark's questions, each with the place of its wording where the suite has several."""
+    """Return a benchmark's questions, each with the index of its wording if the suite has several."""
     questions = once(read_questions(job.inputs[f"data:{name}"], name))
     if not suite.wordings:
         return questions
@@ -216,7 +205,7 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
 
 
 def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:
-    """Return a benchmark's questions. Raises E0705 for one that occurs twice: curves count rows, scores the question."""
+    """Return a benchmark's questions. Raises E0705 for a duplicate: curves count rows, and scores count questions."""
     more = len(questions) - len({question.id for question in questions})
     if more:
         raise problem(
@@ -231,9 +220,9 @@ def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:
 def chunked(
     questions: Sequence[AskedQuestion], samples: int, count: int = CHUNK
 ) -> list[list[AskedQuestion]]:
-    """Return questions in order, as many at a time as make `count` responses; a question's samples are never parted."""
+    """Return questions in chunks of about `count` responses; all samples of a question are in the same chunk."""
     size = max(1, count // samples)
-    return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
+    return [list(questions[start : start + size]) for start in range(0, len(questions), size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +242,7 @@ class Responder:
 def open_responder(
     job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork, opened: ExitStack
 ) -> Responder:
-    """Open the checkpoint of a task in its engine; whatever is open closes with `opened`. Raises what `open_engine` does."""
+    """Open a task's checkpoint in its engine; engine and verifiers close with `opened`. Raises what `open_engine` does."""
     checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
     tokenizer = load_tokenizer(checkpoint)
     stop = stop_tokens(tokenizer, checkpoint)
@@ -299,13 +288,13 @@ def open_responder(
 
 
 def _words(tokenizer: Any, checkpoint: Path) -> int:
-    """Return how many tokens a model may know: those of its tokenizer, and of its config if that names more."""
-    told = load_config(checkpoint).vocab_size if (checkpoint / "config.json").is_file() else 0
-    return max(len(tokenizer), told)
+    """Return a bound on token ids: the size of the tokenizer, or the config's vocabulary if that is larger."""
+    config_size = load_config(checkpoint).vocab_size if (checkpoint / "config.json").is_file() else 0
+    return max(len(tokenizer), config_size)
 
 
 def requests_of(responder: Responder, question: AskedQuestion, samples: int, seed: int) -> list[Request]:
-    """Return a request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
+    """Return a request for each sample; its random stream depends on seed, benchmark, question and sample alone."""
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
     return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
@@ -320,41 +309,41 @@ def _prompt(
 
 def respond(
     responder: Responder,
-    part: Sequence[AskedQuestion],
+    questions: Sequence[AskedQuestion],
     plan: EvaluationWork,
     arrived: Callable[[int, Rollout], None],
 ) -> list[Rollout]:
-    """Return responses to some questions, with the answers forced out of them.
+    """Return responses to questions, with the answers forced out of them.
 
-    `arrived` gets those that the engine reports as they end, each with its place in the list, from any thread.
+    `arrived` gets each response that the engine reports early, with its index in the list, from any thread.
     """
-    owners = [(question, number) for question in part for number in range(plan.count(question))]
+    owners = [(question, number) for question in questions for number in range(plan.count(question))]
     requests = [
         request
-        for question in part
+        for question in questions
         for request in requests_of(responder, question, plan.count(question), plan.seed)
     ]
 
-    def ended(at: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+    def ended(i: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
         forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
-        arrived(at, Rollout(*owners[at], requests[at], response, forced))
+        arrived(i, Rollout(*owners[i], requests[i], response, forced))
 
     if plan.texts is None:
         responses = responder.generator.generate(requests, lambda _, response: plan.cuts(response), ended)
     else:
         tokenizer, stop = responder.generator.tokenizer, responder.generator.sampling.stop_ids
-        given = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
-        responses = [respond_again(*each, tokenizer, stop) for each in given]
-    forced = responder.generator.force(requests, responses, [plan.cuts(each) for each in responses])
+        texts = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
+        responses = [respond_again(*text, tokenizer, stop) for text in texts]
+    forced = responder.generator.force(requests, responses, list(map(plan.cuts, responses)))
     parts = zip(owners, requests, responses, forced, strict=True)
-    return [Rollout(*owner, request, one, tuple(cut)) for owner, request, one, cut in parts]
+    return [Rollout(*owner, request, response, tuple(cut)) for owner, request, response, cut in parts]
 
 
-def asked_together(resources: Resources) -> int:
-    """Return chunks whose questions are asked at once: one of the embedded engine's, some for each server.
+def chunks_at_once(resources: Resources) -> int:
+    """Return how many chunks are generated together: a single chunk by the embedded engine, several by each server.
 
-    A server takes a new request as soon as one ends, and answers it alike whatever is beside; the embedded engine's
-    last bits follow its batches, so that no machine chooses those.
+    A server takes a new request as soon as another ends, and its answers do not depend on the batch; the embedded engine's
+    last bits follow its batches, so that no machine chooses its batches.
     """
     if resources.engine == "served":
         return PER_SERVER * CHUNK // SERVED_CHUNK
@@ -364,96 +353,96 @@ def asked_together(resources: Resources) -> int:
 def work_through(
     job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork
 ) -> tuple[Chunks, int]:
-    """Do what is left of the chunks, and report each; return them and their number.
+    """Generate, grade and store the missing chunks; return all chunks and their number.
 
-    The checkpoint is loaded only when something is left. As many chunks are asked for at once as `asked_together` says.
-    Responses are graded as they end, as far as the engine tells, and those of one call beside the next.
+    The checkpoint is loaded only if a chunk is missing. `chunks_at_once` says how many chunks are generated together.
+    Responses are graded as they end, if the engine reports them, and otherwise while the next call generates.
     """
     count = SERVED_CHUNK if job.resources.engine == "served" else CHUNK
     chunks, parts = Chunks(job.work / f"chunks-{count}"), chunked(questions, plan.samples, count)
-    left = [index for index in range(len(parts)) if not chunks.done(index)]
-    reporter = ProgressReporter(job, chunks, len(parts), frozenset(left), plan.forcing is not None)
-    if not left:
+    pending = [index for index in range(len(parts)) if not chunks.done(index)]
+    reporter = ProgressReporter(job, chunks, len(parts), frozenset(pending), plan.forcing is not None)
+    if not pending:
         reporter.report()
         return chunks, len(parts)
-    size = asked_together(job.resources)
+    size = chunks_at_once(job.resources)
     if plan.texts is not None:
         # Nothing is kept before all of them are answered.
         size = min(size, PER_SERVER)
     with ExitStack() as opened:
         responder = open_responder(job, model, questions, plan, opened)
-        ahead = GradeAhead(responder.grade)
+        graders = GradeAhead(responder.grade)
         # Whatever ends this: what was answered is graded and kept.
-        opened.callback(ahead.close)
+        opened.callback(graders.close)
         text = next(iter(responder.graders.values())).text
 
         def keep(index: int, graded: Sequence[GradedRollout]) -> float:
             chunks.put(index, plan.tables(graded, text))
             return time.monotonic()
 
-        for batch in (left[at : at + size] for at in range(0, len(left), size)):
+        for batch in (pending[start : start + size] for start in range(0, len(pending), size)):
             groups = {
-                index: ahead.expect(sum(map(plan.count, parts[index])), partial(keep, index))
+                index: graders.expect(sum(map(plan.count, parts[index])), partial(keep, index))
                 for index in batch
             }
-            places = [(group, place) for group in groups.values() for place in range(group.count)]
-            asked = [question for index in batch for question in parts[index]]
-            rollouts = respond(responder, asked, plan, partial(_arrive, ahead, places))
+            slots = [(group, slot) for group in groups.values() for slot in range(group.count)]
+            batch_questions = [question for index in batch for question in parts[index]]
+            rollouts = respond(responder, batch_questions, plan, partial(_arrive, graders, slots))
             # What was asked before is graded by now, or is waited for: no more than two batches are held at once.
             reporter.report()
-            ahead.add((*place, rollout) for place, rollout in zip(places, rollouts, strict=True))
+            graders.add((*slot, rollout) for slot, rollout in zip(slots, rollouts, strict=True))
             reporter.grading |= {index: group.result for index, group in groups.items()}
         reporter.report()
     return chunks, len(parts)
 
 
 def _arrive(
-    ahead: GradeAhead, places: Sequence[tuple[RolloutGroup[float], int]], at: int, rollout: Rollout
+    graders: GradeAhead, slots: Sequence[tuple[RolloutGroup[float], int]], i: int, rollout: Rollout
 ) -> None:
-    ahead.add([(*places[at], rollout)])
+    graders.add([(*slots[i], rollout)])
 
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Progress over the chunks, in their order: of `count` those in `fresh` were made by this attempt."""
+    """Progress over the chunks, in their order."""
 
-    job: Job
-    chunks: Chunks
-    count: int
-    fresh: frozenset[int]
-    forced: bool = False
-    grading: dict[int, Future[float]] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
-    finished: float = 0.0
-    next: int = 0
-    right: float = 0.0
-    length: float = 0.0
-    responses: int = 0
-    tokens: int = 0
-    unjudged: Counter[str] = field(default_factory=Counter)
+    job: Job  # hears of the progress
+    chunks: Chunks  # the stored chunks
+    count: int  # number of chunks
+    fresh: frozenset[int]  # indices of the chunks that this attempt makes
+    forced: bool = False  # whether chunks have a table of forced answers
+    grading: dict[int, Future[float]] = field(default_factory=dict)  # when it is stored, by index
+    began: float = field(default_factory=time.monotonic)  # monotonic seconds
+    finished: float = 0.0  # when the last reported chunk was stored, monotonic seconds
+    next: int = 0  # index of the next chunk to report
+    right: float = 0.0  # right responses so far
+    length: float = 0.0  # tokens of all responses so far
+    responses: int = 0  # responses so far
+    tokens: int = 0  # tokens of this attempt's responses
+    unjudged: Counter[str] = field(default_factory=Counter)  # answers that were never judged, by reason
 
     def report(self) -> None:
-        """Report all chunks up to the first that was not even asked for; wait for those that are being graded."""
+        """Report all chunks before the first that is not requested yet; wait for chunks that are being graded."""
         while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
             if self.next in self.grading:
                 # Not the time of this report, which may come a whole batch later.
                 self.finished = self.grading.pop(self.next).result()
-            done = self.chunks.get(self.next, "samples", ("correct", "tokens", "unsettled"))
-            self.right += float(done["correct"].sum())
-            self.length += float(done["tokens"].sum())
-            self.responses += done.height
+            samples = self.chunks.get(self.next, "samples", ("correct", "tokens", "unsettled"))
+            self.right += float(samples["correct"].sum())
+            self.length += float(samples["tokens"].sum())
+            self.responses += samples.height
             numbers = {
                 "accuracy": self.right / max(1, self.responses),
                 "length": self.length / max(1, self.responses),
             }
             forced = [self.chunks.get(self.next, "forced", ("unsettled",))] if self.forced else []
-            for why in pl.concat([done.select("unsettled"), *forced])["unsettled"].drop_nulls():
+            for why in pl.concat([samples.select("unsettled"), *forced])["unsettled"].drop_nulls():
                 self.unjudged[why.partition(":")[0]] += 1
             numbers |= {
                 name: float(self.unjudged[why]) for name, why in UNSETTLED.items() if self.unjudged[why]
             }
             if self.next in self.fresh:
-                self.tokens += int(done["tokens"].sum())
+                self.tokens += int(samples["tokens"].sum())
                 numbers["tokens_per_second"] = self.tokens / max(1e-9, self.finished - self.began)
             self.next += 1
             self.job.progress(Progress(self.next, self.count, numbers))

@@ -55,15 +55,15 @@ EXAMPLES = {
 def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
     """Return rows of `samples.parquet`."""
     rows = []
-    for one in graded:
-        question, response, (answer, verdict) = one.rollout.question, one.rollout.response, one.whole
+    for result in graded:
+        question, response, (answer, verdict) = result.rollout.question, result.rollout.response, result.whole
         rows.append(
             (
                 question.benchmark,
                 question.id,
                 question.text,
                 question.gold,
-                one.rollout.number,
+                result.rollout.number,
                 text(response.sequence()),
                 len(response.tokens),
                 response.finish,
@@ -76,25 +76,33 @@ def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
 
 
 def forced_rows(
-    graded: Sequence[GradedRollout], grid: Sequence[int], text: Text, shown: frozenset[tuple[str, str]]
+    graded: Sequence[GradedRollout], grid: Sequence[int], text: Text, example_ids: frozenset[tuple[str, str]]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows of `forced.parquet` at every budget of the grid, and of `examples.parquet` for the questions `shown`.
+    """Return rows of `forced.parquet` at every budget of the grid, and rows of `examples.parquet`.
 
-    A response that nothing was forced out of at a budget, because it is no longer, has the verdict on the whole of it.
+    A response that is no longer than a budget has the verdict on its own answer there.
+
+    Args:
+        graded: graded responses.
+        grid: budgets in tokens.
+        text: decodes tokens.
+        example_ids: benchmark and id of each question whose first sample is an example.
     """
     rows, examples = [], []
-    for one in graded:
-        question, response, number = one.rollout.question, one.rollout.response, one.rollout.number
-        words = {forced.cut: forced.tokens for forced in one.rollout.forced}
+    for result in graded:
+        question, response, number = result.rollout.question, result.rollout.response, result.rollout.number
+        words = {forced.cut: forced.tokens for forced in result.rollout.forced}
         for budget in grid:
-            forced = budget in one.forced
-            answer, verdict = one.forced.get(budget, one.whole)
+            forced = budget in result.forced
+            answer, verdict = result.forced.get(budget, result.whole)
             keys = (question.benchmark, question.id, number, budget)
-            given = (answer.text or None, verdict.correct)
-            rows.append((*keys, forced, *given, verdict.unsettled if forced else None))
-            if number == 0 and keys[:2] in shown:
+            verdict_columns = (answer.text or None, verdict.correct)
+            rows.append((*keys, forced, *verdict_columns, verdict.unsettled if forced else None))
+            if number == 0 and keys[:2] in example_ids:
                 characters = len(text(response.sequence(min(budget, len(response.tokens)))))
-                examples.append((*keys, characters, text(words[budget]) if forced else None, *given))
+                examples.append(
+                    (*keys, characters, text(words[budget]) if forced else None, *verdict_columns)
+                )
     return (
         pl.DataFrame(rows, schema=FORCED, orient="row"),
         pl.DataFrame(examples, schema=EXAMPLES, orient="row"),
@@ -105,7 +113,15 @@ MEAN = "mean"
 
 
 def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    """Return J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
+    """Return J(L), the mean verdict on forced answers over questions and samples.
+
+    Args:
+        forced: `forced.parquet` of an evaluation.
+        benchmarks: names in the order of the result.
+
+    Returns:
+        `budgets` in tokens and `accuracy` (0 to 1) of each benchmark.
+    """
     frame = (
         pl.scan_parquet(forced, glob=False)
         .group_by("benchmark", "budget")
@@ -125,9 +141,9 @@ UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
 
 
 def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks.
+    """Return each benchmark's accuracy, mean length in tokens, unfinished share and counts; `mean` averages them.
 
-    Answers that were never judged are counted among whole and forced ones alike.
+    Answers that were never judged are counted, forced or not.
     """
     frame = (
         pl.scan_parquet(samples, glob=False)
@@ -174,37 +190,37 @@ def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
 
 
 class Chunks:
-    """Chunks of some tables in a folder of a task's work folder."""
+    """Chunks of a task's tables, kept in its work folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob("*.part"):
-            shutil.rmtree(left)
+        for unfinished in folder.glob("*.part"):
+            shutil.rmtree(unfinished)
 
     def done(self, index: int) -> bool:
         """Return whether a chunk is complete."""
-        return self._place(index).is_dir()
+        return self._path(index).is_dir()
 
     def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Store a chunk's tables: written aside, on the disk, then moved into place at once."""
-        part = self._folder / f"{index:07d}.part"
-        part.mkdir()
+        """Store a chunk's tables: written to the disk under another name, then renamed at once."""
+        folder = self._folder / f"{index:07d}.part"
+        folder.mkdir()
         for name, frame in tables.items():
-            path = part / f"{name}.parquet"
+            path = folder / f"{name}.parquet"
             frame.write_parquet(path)
             sync(path)
-        part.rename(self._place(index))
+        folder.rename(self._path(index))
         mark_kept(self._folder.parent, sum(1 for _ in self._folder.iterdir()))
 
     def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:
-        """Return some columns of one table of a chunk."""
-        return pl.read_parquet(self._place(index) / f"{table}.parquet", columns=list(columns), glob=False)
+        """Return the given columns of a chunk's table."""
+        return pl.read_parquet(self._path(index) / f"{table}.parquet", columns=list(columns), glob=False)
 
     def join(self, count: int, table: str, path: Path) -> None:
-        """Write a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""
-        parts = [self._place(index) / f"{table}.parquet" for index in range(count)]
+        """Write a table of the chunks 0 … count - 1 in their order to a single file, without holding it in memory."""
+        parts = [self._path(index) / f"{table}.parquet" for index in range(count)]
         pl.scan_parquet(parts, glob=False).sink_parquet(path, maintain_order=True)
 
-    def _place(self, index: int) -> Path:
+    def _path(self, index: int) -> Path:
         return self._folder / f"{index:07d}"

@@ -302,7 +302,7 @@ def test_responses_are_graded_as_they_end_and_rows_stay_where_they_were(
 ) -> None:
     """Whoever graded after the end of a call alone would wait for ever here."""
     monkeypatch.setattr(run, "CHUNK", 6)
-    monkeypatch.setattr(run, "asked_together", lambda resources: 3)
+    monkeypatch.setattr(run, "chunks_at_once", lambda resources: 3)
     usual = done(job, checkpoint, questions)
     graded = threading.Semaphore(0)
     opened, grading = run.open_engine, run.grade
@@ -350,13 +350,13 @@ def test_a_fault_while_grading_ends_the_evaluation(
 def test_servers_are_asked_several_chunks_at_once_and_answer_the_same(
     job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run.asked_together(Resources(trainers=16, engines=1)) == 1
-    assert run.asked_together(Resources(engine="sglang", engines=16)) == 16 * run.asked_together(
+    assert run.chunks_at_once(Resources(trainers=16, engines=1)) == 1
+    assert run.chunks_at_once(Resources(engine="sglang", engines=16)) == 16 * run.chunks_at_once(
         Resources(engine="sglang")
     )
     usual = done(job, checkpoint, questions)
     monkeypatch.setattr(run, "CHUNK", 6)
-    monkeypatch.setattr(run, "asked_together", lambda resources: 3)
+    monkeypatch.setattr(run, "chunks_at_once", lambda resources: 3)
     calls: list[int] = []
     original = run.respond
 
