@@ -26,7 +26,7 @@ from reodsl.ir.data import (
 from runners.data.files import read_head
 from runners.data.table import SHOWN, field_paths, from_records, list_first, questions_table
 from runners.grade import SEPARATOR, read_answer
-from runners.grade.checks import unread
+from runners.grade.checks import find_unreadable
 from runners.programs.tests import Unreadable, read_tests
 
 KEPT = 20
@@ -98,7 +98,7 @@ def require_read(
 def _unread(references: Sequence[str]) -> list[bool]:
     """Return which references are no answers: those that no parser reads, and sentences."""
     sentences = [all(map(_is_sentence, text.split(SEPARATOR))) for text in references]
-    return [mark or sentence for mark, sentence in zip(unread(references), sentences, strict=True)]
+    return [mark or sentence for mark, sentence in zip(find_unreadable(references), sentences, strict=True)]
 
 
 def _is_sentence(text: str) -> bool:
@@ -163,7 +163,7 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
         for number, (question, answer) in enumerate(table.select("question", "answer").iter_rows(), 1)
         if answer
     ]
-    silent = list(compress(rows, unread([row["answer"] for row in rows])))
+    silent = list(compress(rows, find_unreadable([row["answer"] for row in rows])))
     return {"rows": len(rows), "unread": {"count": len(silent), "first": silent[:KEPT]}} if silent else None
 
 

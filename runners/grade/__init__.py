@@ -3,13 +3,7 @@
 from runners.grade.answer import SEPARATOR, Claim, Status, Verdict, Verifier
 from runners.grade.compare.final import final_answer, forced_answer
 from runners.grade.readers import Thinking, answer_changes, opens_box, read_answer
-from runners.grade.verifier import (
-    ExactVerifier,
-    PooledVerifier,
-    answer_row,
-    make_verifier,
-    open_verifier,
-)
+from runners.grade.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
 __all__ = [
     "SEPARATOR",

@@ -19,11 +19,11 @@ SEPARATOR = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An extracted answer and its reference; `text` is empty where a response holds no answer.
+    """An extracted answer and its reference; `text` is empty if a response holds no answer.
 
-    A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
-    `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
-    reads the `question`. `which` numbers the answers to a question; equal answers are equal whatever their numbers.
+    A reference may be several joined by `SEPARATOR`: the answer is right if it agrees with any of them.
+    `meta` is the question's JSON metadata for the scorer of a package or the user's verifier, and `question` its text for
+    the user's verifier. `which` numbers the answers to a question; equal answers are equal whatever their numbers.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Verifier(Protocol):
 
 
 CACHED_VERDICTS = 200_000
-LONGEST_KEPT = 2_000
+LONGEST_CACHED_TEXT = 2_000
 """Characters of reference, answer and metadata together beyond which a verdict is not kept."""
 
 
@@ -76,15 +76,15 @@ class VerdictCache(OrderedDict[Claim, Verdict]):
         super().__init__()
         self._entries = entries
 
-    def kept(self, answer: Claim) -> Verdict | None:
-        """Return the verdict kept for this answer, as it was put."""
+    def find(self, answer: Claim) -> Verdict | None:
+        """Return the stored verdict for this answer, or None."""
         if answer in self:
             self.move_to_end(answer)
         return self.get(answer)
 
     def put(self, answer: Claim, verdict: Verdict) -> None:
         """Keep a verdict, dropping the oldest when full."""
-        if len(answer.text) + len(answer.gold) + len(answer.meta) <= LONGEST_KEPT:
+        if len(answer.text) + len(answer.gold) + len(answer.meta) <= LONGEST_CACHED_TEXT:
             self[answer] = verdict
             self.move_to_end(answer)
             while len(self) > self._entries:
@@ -92,10 +92,10 @@ class VerdictCache(OrderedDict[Claim, Verdict]):
 
 
 class CachedVerifier:
-    """A verifier that checks each answer once: equal ones share a verdict. Usable from many threads.
+    """A verifier that checks equal answers once. Usable from many threads.
 
-    `check` returns the verdicts on answers of which no two are equal, `close` ends what it uses, and `key_of` gives what a
-    verdict is kept by.
+    `check` returns the verdicts on distinct answers, `close` ends the processes that it uses, and `key_of` gives an answer's
+    key in the cache.
     """
 
     def __init__(
@@ -112,18 +112,18 @@ class CachedVerifier:
         """Return the verdicts in the order of the answers. Raises as `check` does."""
         keys = [self._key_of(answer) for answer in answers]
         with self._lock:
-            known = {key: kept for key in dict.fromkeys(keys) if (kept := self._cache.kept(key)) is not None}
-            fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in known}
+            cached = {key: hit for key in dict.fromkeys(keys) if (hit := self._cache.find(key)) is not None}
+            fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in cached}
             verdicts = dict(zip(fresh, self._check(list(fresh.values())) if fresh else (), strict=True))
             for key, verdict in verdicts.items():
                 self._cache.put(key, verdict)
         graded = []
         for key in keys:
-            graded.append(seen_again(known[key]) if key in known else verdicts[key])
-            known[key] = graded[-1]
+            graded.append(mark_cached(cached[key]) if key in cached else verdicts[key])
+            cached[key] = graded[-1]
         return graded
 
 
-def seen_again(verdict: Verdict) -> Verdict:
-    """Return a verdict met once more: `cached`, but a time-out or failure stays one, so that it is counted as such."""
+def mark_cached(verdict: Verdict) -> Verdict:
+    """Return a repeated verdict with the status `cached`; a time-out or failure keeps its status, so that it is counted."""
     return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict

@@ -22,10 +22,10 @@ _ENDED = Verdict(False, "failed", "what checks it ended, or said what is no verd
 
 
 class Checks(WorkerPool):
-    """Up to `workers` processes of one kind of check, each with `memory_mib` of address space.
+    """Up to `workers` processes of the same check, each with `memory_mib` MiB of address space.
 
-    They are confined (`runners.sandbox`); with `confined` false they check answers also where that cannot be. An answer
-    has `seconds` of processor time. What somebody else ended is asked of another worker once.
+    They are confined (`runners.sandbox`); with `confined` false they also check answers if they cannot be confined. An
+    answer has `seconds` of processor time. A request whose worker another program killed is sent to another worker once.
     """
 
     def __init__(
@@ -48,24 +48,22 @@ class Checks(WorkerPool):
     def check(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdict of each answer, in order: `checked`, `timeout` or `failed`. Raises E0741 and E0742."""
         lines = [_request_line(answer) for answer in answers]
-        sent = iter(
+        verdicts = iter(
             self.map(
-                self._ask,
-                [line for line in lines if line],
-                lambda gone: _TIMEOUT if gone.late else _ENDED,
+                self._ask, [line for line in lines if line], lambda death: _TIMEOUT if death.late else _ENDED
             )
         )
-        return [next(sent) if line else _LONG for line in lines]
+        return [next(verdicts) if line else _LONG for line in lines]
 
     def _ask(self, worker: Worker, line: bytes) -> Verdict:
-        """Return the verdict that a worker gives. It is believed only where it has the form of what workers say."""
+        """Return the verdict that a worker sends; a message of any other form counts as the worker's end."""
         try:
-            said = worker.ask_line(line, wall_seconds(self._seconds))
+            reply = worker.ask_line(line, wall_seconds(self._seconds))
         except Undecodable:
             raise Gone from None
-        if said.get("retire") is True:
+        if reply.get("retire") is True:
             self.end(worker)
-        match said:
+        match reply:
             case {"correct": bool(correct), "outcome": "checked", "retire": bool()}:
                 return Verdict(correct, "checked")
             case {"correct": False, "outcome": "timeout", "retire": bool()}:
@@ -83,7 +81,7 @@ class Checks(WorkerPool):
 
 
 def _request_line(answer: Claim) -> bytes:
-    """Return the request as one ASCII line, or nothing when it is too long to send."""
+    """Return the request as an ASCII line; empty if it is too long to send."""
     if len(answer.gold) + len(answer.text) + len(answer.meta) > LONGEST_LINE:
         return b""
     line = encoded({"gold": answer.gold, "text": answer.text, "meta": answer.meta})
@@ -93,21 +91,25 @@ def _request_line(answer: Claim) -> bytes:
 SECONDS, MEMORY_MIB = 5.0, 1024
 
 
-def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
-    """Return whether a mathematical verifier reads none of the answers that a reference stands for, one verdict a reference.
+def find_unreadable(references: Sequence[str], workers: int = 1) -> list[bool]:
+    """Return for each reference whether a mathematical verifier can read none of its answers.
 
-    It reads numbers, choices and words itself, and asks math-verify for the rest. What math-verify takes longer than
-    `SECONDS` for is unread. Without math-verify on this machine nothing that it would be asked for is.
+    Numbers, choices and words are read here, and math-verify reads the rest within `SECONDS` an answer. Without math-verify
+    on this machine the rest counts as readable.
+
+    Args:
+        references: references, whose answers are joined by `SEPARATOR`.
+        workers: processes of math-verify.
     """
-    parts = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
-    asked = dict.fromkeys(each for answers in parts.values() for each in answers if each)
-    known = dict.fromkeys(asked, True)
-    if asked and importlib.util.find_spec("math_verify") is not None:
+    formulas_of = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
+    queries = dict.fromkeys(each for answers in formulas_of.values() for each in answers if each)
+    readable = dict.fromkeys(queries, True)
+    if queries and importlib.util.find_spec("math_verify") is not None:
         checks = Checks("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
         try:
-            verdicts = checks.check([Claim("", each) for each in asked])
+            verdicts = checks.check([Claim("", each) for each in queries])
         finally:
             checks.close()
-        known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}
-    read = {text: all(each and known[each] for each in answers) for text, answers in parts.items()}
+        readable = {each: verdict.correct for each, verdict in zip(queries, verdicts, strict=True)}
+    read = {text: all(each and readable[each] for each in answers) for text, answers in formulas_of.items()}
     return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]

@@ -32,8 +32,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _DIGIT, _MINUS = "[0-9\uff10-\uff19]", "[-+\u2212\u2013\uff0d\ufe63]"
 # Of spaces between thousands an ordinary one is one too, as in `10 000`.
-_APART = r"(?:,\\! ?|[,\uff0c]|\{,\} ?|\\[ ,;]|[ \u00a0\u2009\u202f])"
-_RAISED = (
+_GROUPING = r"(?:,\\! ?|[,\uff0c]|\{,\} ?|\\[ ,;]|[ \u00a0\u2009\u202f])"
+_SUPERSCRIPT = (
     r"(?:\^(?:\{ ?[-+\u2212]?[0-9]{1,9} ?\}|[-+\u2212]?[0-9]{1,9})"
     r"|[\u207b\u207a]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,9})"
 )
@@ -42,9 +42,9 @@ _ROOT = r"\\sqrt ?(?:\{ ?[0-9]{1,30} ?\}|[0-9])"
 _NUMBER = re.compile(
     rf"(?<![0-9A-Za-z.^_\uff10-\uff19])(?<!\^\{{)(?:(?<![)\]}}]){_MINUS})?(?:\\?\$(?![0-9]{{1,12}}\{{?:)|[\u20ac\u00a3\u00a5\u20b9])?"
     rf"(?:{_FRACTION}|{_ROOT}|\.{_DIGIT}{{1,60}}"
-    rf"|(?:{_DIGIT}{{1,3}}(?:{_APART}{_DIGIT}{{3}}){{1,30}}(?!{_DIGIT})|{_DIGIT}{{1,60}}(?!{_DIGIT}))"
+    rf"|(?:{_DIGIT}{{1,3}}(?:{_GROUPING}{_DIGIT}{{3}}){{1,30}}(?!{_DIGIT})|{_DIGIT}{{1,60}}(?!{_DIGIT}))"
     rf"(?:[.\uff0e]{_DIGIT}{{1,60}})?(?:[eE][+-]?[0-9]{{1,4}}(?![0-9A-Za-z]))?"
-    rf"(?: ?{_ROOT}| ?(?:\\times|\\cdot|[\u00d7\u00b7*xX]) ?10{_RAISED}|{_RAISED}| ?{_FRACTION}"
+    rf"(?: ?{_ROOT}| ?(?:\\times|\\cdot|[\u00d7\u00b7*xX]) ?10{_SUPERSCRIPT}|{_SUPERSCRIPT}| ?{_FRACTION}"
     rf"| [0-9]{{1,30}}/[0-9]{{1,30}}(?![0-9])|/[0-9]{{1,30}}(?![0-9])"
     rf"|(?:\{{?:\}}?[0-9]{{1,12}}(?![0-9.]))+(?: ?(?:\\(?:text|mathrm)\{{ ?)?[apAP]\.? ?[mM](?![A-Za-z])\.?\}}?)?"
     rf"|[\u00bc-\u00be\u2150-\u215e])?"
@@ -57,7 +57,7 @@ _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The marks around a model's thinking, in which no answer is read. `over`: it ended before a text begins.
+    """The marks around a model's thinking, in which no answer is read. With `over` it ended before the text begins.
 
     A text whose thinking is not over is thinking up to the first closing mark, whether it opens it or its prompt did.
     """
@@ -67,7 +67,7 @@ class Thinking:
     over: bool = False
 
     def outside(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where each part between marks begins and ends, the last one too. One in which the model thinks is empty."""
+        """Yield the span between each two marks, the last span too; a span in which the model thinks is empty."""
         begin, over = 0, self.over
         for mark in re.finditer(f"({re.escape(self.close)})|{re.escape(self.open)}", text):
             yield begin, mark.start() if over else begin
@@ -78,9 +78,15 @@ class Thinking:
 def read_answer(
     readers: Sequence[AnswerReader], text: str, since: int = 0, thinking: Thinking | None = None
 ) -> str:
-    """Return the answer of a text by the first way that finds one, empty where none does. It ends after `since` characters.
+    """Return the answer of a text by the first reader that finds an answer, or an empty text.
 
-    With `thinking` it is read after the last mark, if that closes the thinking.
+    With `thinking` the answer is read after the last mark, if that mark closes the thinking.
+
+    Args:
+        readers: ways to read an answer, in order.
+        text: a response, or its part after a cut.
+        since: characters of the text before which an answer may not end.
+        thinking: the marks of thinking; None reads the text as it is.
     """
     if thinking is not None:
         *_, (begin, end) = thinking.outside(text)
@@ -98,10 +104,10 @@ def read_answer(
 def answer_changes(
     readers: Sequence[AnswerReader], text: str, thinking: Thinking | None = None
 ) -> list[Place]:
-    """Every place at which the answer that a text has given until then becomes another one, rising.
+    """Return each position at which the answer of the text so far changes, rising.
 
-    What a text has answered is told by what stands in it whole: a number or a line that a prefix breaks off is not an
-    answer of that prefix. With `thinking`, an answer is gone where the text begins to think again.
+    Only complete answers count: a number or a line that a prefix breaks off is not an answer of that prefix. With
+    `thinking`, a text that begins to think again has no answer any more.
     """
     if thinking is None:
         return _changes(readers, text)
@@ -110,11 +116,12 @@ def answer_changes(
         if changes and changes[-1][1]:
             changes.append((begin, ""))
         if end > begin:
-            changes += [(begin + at, answer) for at, answer in _changes(readers, text[begin:end])]
+            changes += [(begin + position, answer) for position, answer in _changes(readers, text[begin:end])]
     return changes
 
 
 def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
+    """Return the positions at which the first answer over all readers changes, in a text without marks of thinking."""
     events = sorted(
         ((end, rank, answer) for rank, reader in enumerate(readers) for end, answer in _places(reader, text)),
         key=lambda event: event[:2],
@@ -134,7 +141,7 @@ def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
 
 
 def box_ends(text: str) -> list[int]:
-    """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
+    """Return the rising numbers of characters up to the end of each boxed answer, at which a prefix's answer can change."""
     openings, ends = set[int](), list[int]()
     for box in islice(BOX.finditer(text), MOST_BOXES):
         if box["bare"]:
@@ -160,7 +167,7 @@ def opens_box(text: str) -> bool:
 
 
 def _places(reader: AnswerReader, text: str) -> list[Place]:
-    """Every answer that a text holds by one way of reading, where it ends."""
+    """Return each answer of a text that a reader finds, with its end."""
     match reader:
         case Boxed():
             return [(end, final_answer(text[:end])) for end in box_ends(text)]
@@ -178,8 +185,8 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
 
 
 def _blocks(text: str) -> list[Place]:
-    """Return the content of each block of code that is closed, up to and with its closing fence."""
-    places: list[Place] = []
+    """Return the content of each closed block of code, with the end of its closing fence."""
+    answers: list[Place] = []
     first = max(0, len(text) - LONGEST_RESPONSE)
     begin, length = -1, 0
     for fence in _FENCE.finditer(text, first):
@@ -189,46 +196,46 @@ def _blocks(text: str) -> list[Place]:
         elif ticks >= length and not fence[2].strip():
             inside = text[begin + 1 : fence.start()]
             if inside.strip():
-                places.append((fence.start(2), inside.strip("\n")))
+                answers.append((fence.start(2), inside.strip("\n")))
             begin = -1
-    return places
+    return answers
 
 
 def _after(text: str, marker: str) -> list[Place]:
-    """Return the text after each marker up to the end of its line, or of the next if that is empty."""
-    places: list[Place] = []
-    place = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
-    while place >= 0:
-        begin = place + len(marker)
-        ahead = text[begin : begin + LONGEST_ANSWER + 1]
-        blank = len(ahead) - len(ahead.lstrip())
-        line = ahead[blank:].split("\n", 1)[0]
+    """Return the text after each marker up to the end of its line, or of the next line if that is empty."""
+    answers: list[Place] = []
+    position = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
+    while position >= 0:
+        begin = position + len(marker)
+        following = text[begin : begin + LONGEST_ANSWER + 1]
+        blank = len(following) - len(following.lstrip())
+        line = following[blank:].split("\n", 1)[0]
         # A second marker on the line has its own answer.
-        whole = blank + len(line) <= LONGEST_ANSWER
+        complete = blank + len(line) <= LONGEST_ANSWER
         answer = line.split(marker, 1)[0].strip()
-        if answer and whole:
-            places.append((begin + blank + line.index(answer) + len(answer), answer))
-        place = text.find(marker, begin)
-    return places
+        if answer and complete:
+            answers.append((begin + blank + line.index(answer) + len(answer), answer))
+        position = text.find(marker, begin)
+    return answers
 
 
 def _matches(text: str, pattern: str) -> list[Place]:
-    """Every match, by marks that Rust's engine puts around it: their places are read off the marked text."""
+    """Return every match with its end, read off a text in which Rust's engine has put marks around each match."""
     before = max(0, len(text) - LONGEST_MATCHED)
-    part = text[before:].translate({0xE000: " ", 0xE001: " ", 0xE002: " "})
-    series = pl.Series([part])
+    tail = text[before:].translate({0xE000: " ", 0xE001: " ", 0xE002: " "})
+    series = pl.Series([tail])
     groups = re.search(r"(?<!\\)\((?!\?)|\(\?P?<", pattern) is not None
     marked = series.str.replace_all(pattern, f"{_START}${{{1 if groups else 0}}}{_MIDDLE}${{0}}{_END}").item()
-    places: list[Place] = []
+    answers: list[Place] = []
     length = before
     for piece in str(marked).split(_START):
         answer, middle, rest = piece.partition(_MIDDLE)
         if not middle:
             length += len(piece)
             continue
-        whole, _, after = rest.partition(_END)
-        length += len(whole)
+        match, _, after = rest.partition(_END)
+        length += len(match)
         if answer.strip() and len(answer) <= LONGEST_ANSWER:
-            places.append((length, answer.strip()))
+            answers.append((length, answer.strip()))
         length += len(after)
-    return places
+    return answers

@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Chance, Comparison, Named, Python, Tests
 from runners.grade.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.grade.checks import Checks
-from runners.grade.compare import LONGEST, Ask, Plan, judge, outcome, questions
+from runners.grade.compare import LONGEST, CasQuery, Plan, judge, outcome, questions
 from runners.grade.compare.notation import plain, spelt, tidy
 from runners.grade.compare.quantity import quantity, same_quantity
 from runners.own.function import FailedRow, OwnFunction, open_function
@@ -33,28 +33,28 @@ _VERDICTS = {
 
 
 def verify_programs(judge: ProgramJudge) -> CachedVerifier:
-    """Return a verifier that runs each program against its question's tests, and equal ones once.
+    """Return a verifier that runs each program against its question's tests, and equal programs once.
 
-    Programs run in confined processes or not at all. What somebody else ended is run once more. It raises E0741 and E0742
-    where no process can run programs.
+    Programs run in confined processes or not at all. A program that another process ended is run once more. It raises E0741
+    and E0742 if no process can run programs.
     """
 
     def check(answers: Sequence[Claim]) -> list[Verdict]:
         programs = [_program(answer) for answer in answers]
-        outcomes = iter(judge.judge([one for one in programs if isinstance(one, tuple)]))
-        return [one if isinstance(one, Verdict) else _verdict(next(outcomes)) for one in programs]
+        outcomes = iter(judge.judge([program for program in programs if isinstance(program, tuple)]))
+        return [program if isinstance(program, Verdict) else _verdict(next(outcomes)) for program in programs]
 
     return CachedVerifier(check, judge.close, _digest)
 
 
 def _digest(answer: Claim) -> Claim:
     """Return a key for an answer whose program and tests are too long to keep themselves."""
-    whole = "\0".join((answer.text, answer.gold, answer.meta))
-    return Claim(hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest(), "")
+    joined = "\0".join((answer.text, answer.gold, answer.meta))
+    return Claim(hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
 
 def _program(answer: Claim) -> tuple[str, TestCases] | Verdict:
-    """Return a program with its tests, or the verdict on what is not run."""
+    """Return a program with its tests, or the verdict if it is not run."""
     if not answer.text.strip():
         return _VERDICTS["wrong"]
     if len(answer.text) > LONGEST_PROGRAM:
@@ -75,24 +75,27 @@ TOLERANCE = 1e-4
 
 
 class ExactVerifier:
-    """Right where texts are equal but for space and emphasis, or both are numbers of equal value in the same unit.
+    """A verifier by equality of texts without space and emphasis, or of numbers and their units.
 
-    For tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
+    It is for tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
     """
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """One verdict an answer, status `fast`."""
+        """Return a verdict for each answer, with the status `fast`."""
         return [
             Verdict(any(same(gold, answer.text) for gold in answer.gold.split(SEPARATOR)), "fast")
             for answer in answers
         ]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the verifier holds no process."""
 
 
 def same(gold: str, text: str) -> bool:
-    """Equal and not empty: as texts, without space and Markdown around them, or as numbers with what is counted."""
+    """Return whether two texts are equal without space and Markdown around them, or as numbers with their units.
+
+    An empty text equals nothing.
+    """
     gold, text = tidy(gold), tidy(text)
     if not gold or not text:
         return False
@@ -100,9 +103,9 @@ def same(gold: str, text: str) -> bool:
         return gold == text
     if spelt(gold) == spelt(text) != "":
         return True
-    one = quantity(plain(gold), reference=True)
-    other = None if one is None else quantity(plain(text))
-    return one is not None and other is not None and same_quantity(one, other, Fraction(0))
+    expected = quantity(plain(gold), reference=True)
+    actual = None if expected is None else quantity(plain(text))
+    return expected is not None and actual is not None and same_quantity(expected, actual, Fraction(0))
 
 
 class PooledVerifier:
@@ -138,87 +141,87 @@ class PooledVerifier:
             [Claim(answer.text, gold, facts) for gold in answer.gold.split(SEPARATOR)]
             for answer, facts in zip(answers, meta, strict=True)
         ]
-        verdicts = iter(self._grade_single([part for parts in single for part in parts]))
-        return [_any([next(verdicts) for _ in parts]) for parts in single]
+        verdicts = iter(self._grade_single([claim for claims in single for claim in claims]))
+        return [_any([next(verdicts) for _ in claims]) for claims in single]
 
     def _grade_single(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts of answers with one reference each."""
+        """Return the verdicts of answers with a single reference."""
         plans = [self._plan(answer) for answer in answers]
-        asked = [
+        requests_of = [
             [_request(ask, answer) for ask in questions(plan)]
             for plan, answer in zip(plans, answers, strict=True)
         ]
-        verdicts = iter(self._checked.grade([request for requests in asked for request in requests]))
+        verdicts = iter(self._checked.grade([request for requests in requests_of for request in requests]))
         return [
-            _settled(plan, answer, {request: next(verdicts) for request in requests})
-            for plan, answer, requests in zip(plans, answers, asked, strict=True)
+            _combine(plan, answer, {request: next(verdicts) for request in requests})
+            for plan, answer, requests in zip(plans, answers, requests_of, strict=True)
         ]
 
     def _plan(self, answer: Claim) -> Plan:
         if not self._fast:
-            return Ask(answer.gold, answer.text)
+            return CasQuery(answer.gold, answer.text)
         return judge(answer.gold, answer.text, self._tolerance)
 
     def close(self) -> None:
-        """Kill the workers; grading again starts new ones."""
+        """Kill the workers; grading again starts new workers."""
         self.checks.close()
 
 
 def _any(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict of those against several references: the right one, else the one that was not settled, else any."""
+    """Return a single verdict from those on several references: the right one, else an unsettled one, else any."""
     ranks = ("failed", "timeout", "checked", "cached", "fast")
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
 
 
-def _request(ask: Ask, answer: Claim) -> Claim:
+def _request(ask: CasQuery, answer: Claim) -> Claim:
     """Return a question as a worker reads it: with a tolerance for mathematics, with metadata for a package."""
     return Claim(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
 
 
-def _settled(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Verdict:
-    """Return the verdict that a plan comes to. Where it is wrong, and something in it was not judged, that is said."""
+def _combine(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Verdict:
+    """Return the verdict of a plan; a wrong verdict names a query that was not judged."""
     if isinstance(plan, bool):
         return Verdict(plan, "fast")
     correct = outcome(plan, lambda ask: verdicts[_request(ask, answer)].correct)
     reasons = {verdict.status: verdict.why for verdict in verdicts.values()}
     unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
     order: tuple[Status, ...] = (*unsettled, "checked", "cached")
-    status: Status = next((each for each in order if each in reasons), "checked")
+    status: Status = next((status_name for status_name in order if status_name in reasons), "checked")
     return Verdict(correct, status, reasons.get(status, ""))
 
 
 def verify_by_function(function: OwnFunction) -> CachedVerifier:
     """Return a verifier by the user's own function.
 
-    Whatever is wrong with it ends the grading, with E0741 to E0744, and what an answer makes of it is that answer's failure.
+    A fault of the function ends the grading with E0741 to E0744; a fault that an answer causes fails that answer.
     """
 
     def check(answers: Sequence[Claim]) -> list[Verdict]:
-        values = function.call([answer_row(each) for each in answers])
+        values = function.call([answer_row(value) for value in answers])
         return [
-            Verdict(False, each.status, each.why)
-            if isinstance(each, FailedRow)
-            else Verdict(each == 1, "checked")
-            for each in values
+            Verdict(False, value.status, value.why)
+            if isinstance(value, FailedRow)
+            else Verdict(value == 1, "checked")
+            for value in values
         ]
 
     return CachedVerifier(check, function.close)
 
 
 class ChanceVerifier:
-    """Grades by another verifier, then counts half of what it does not find right as right, as rehearsals do.
+    """A verifier that counts half of another verifier's wrong answers as right, as rehearsals do.
 
-    Which half depends on the question, the text and which of the question's answers it is.
+    Which half depends on the question, the text and the answer's number.
     """
 
     def __init__(self, verifier: Verifier) -> None:
-        """Take over `verifier`, which is closed with this one."""
+        """Wrap `verifier`, which `close` closes too."""
         self._verifier = verifier
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers."""
         return [
-            replace(verdict, correct=verdict.correct or _drawn(answer))
+            replace(verdict, correct=verdict.correct or _lucky(answer))
             for answer, verdict in zip(answers, self._verifier.grade(answers), strict=True)
         ]
 
@@ -227,7 +230,7 @@ class ChanceVerifier:
         self._verifier.close()
 
 
-def _drawn(answer: Claim) -> bool:
+def _lucky(answer: Claim) -> bool:
     text = f"{answer.which}\0{answer.question}\0{answer.text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
 
@@ -245,11 +248,18 @@ def answer_row(answer: Claim) -> dict[str, object]:
 
 
 def open_verifier(chosen: Comparison, tolerance: float, folder: Path, resources: Resources) -> Verifier:
-    """Open the verifier of a data set: one by its name, or the user's own, whose file is below `folder`.
+    """Open the verifier of a data set: a named verifier, or the user's own function.
 
-    Two processes grade; servers answer faster than those, and leave this machine's cores free: each core gets one then.
+    Two processes grade beside the embedded engine. Servers leave this machine's cores free, so each core gets a process.
 
-    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
+    Args:
+        chosen: the verifier's name or function.
+        tolerance: the greatest distance of a rounded number, as a share of the reference.
+        folder: the folder where paths of the user's files start.
+        resources: the task's share of the machines.
+
+    Raises:
+        Problem: a file cannot be used (E0743), or may not run as it is now (E0746).
     """
     if isinstance(chosen, Chance):
         return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources))
@@ -271,11 +281,21 @@ def make_verifier(
     tolerance: float = TOLERANCE,
     confined: bool = True,
 ) -> Verifier:
-    """Return the verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
+    """Return the verifier that a data set names.
 
-    `tolerance` is that of `math` for rounded numbers, a share of the reference. A package's scorer may evaluate answers
-    as code: it grades nothing where its process cannot be confined, unless `confined` is false. math-verify reads a grammar
-    and formulas, and goes on without. Raises a Problem (E0314) for any other name.
+    A package's scorer may evaluate answers as code: it grades nothing if its process cannot be confined, unless `confined`
+    is false. math-verify reads a grammar and formulas, and needs no sandbox.
+
+    Args:
+        kind: `math`, `exact`, or `package` (questions of reasoning-gym, scored by the package).
+        workers: worker processes.
+        seconds: processor seconds for an answer.
+        memory_mib: address space of a worker in MiB.
+        tolerance: for `math`, the greatest distance of a rounded number, as a share of the reference.
+        confined: whether a package's scorer must be confined.
+
+    Raises:
+        Problem: there is no such verifier (E0314).
     """
     if kind == "exact":
         return ExactVerifier()
@@ -285,5 +305,5 @@ def make_verifier(
         )
     if kind == "package":
         return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False, confined=confined)
-    known = ", ".join(f"`{each}`" for each in get_args(Named))
-    raise problem("E0314", f"there is no verifier `{kind}`", help=f"the verifiers are {known}")
+    names = ", ".join(f"`{name}`" for name in get_args(Named))
+    raise problem("E0314", f"there is no verifier `{kind}`", help=f"the verifiers are {names}")

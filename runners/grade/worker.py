@@ -38,10 +38,10 @@ _VERDICTS = {b"right": True, b"wrong": False}
 
 
 def load_math() -> Check:
-    """math-verify's verdict on an answer inside a box, with its own timers off: this process has better ones.
+    """Return math-verify's check of an answer inside a box, without its own timers, since this process has better timers.
 
-    Numbers are the exception: math-verify rounds them to six decimals, so that any two small ones are equal. Here
-    they are compared by value, within the share of the reference that `meta` names, or exactly where it names none.
+    Numbers are the exception: math-verify rounds them to six decimals, so that any two small numbers are equal. Here
+    they are compared by value, within the share of the reference that `meta` names, or exactly if it names none.
     """
     from math_verify import parse, verify
 
@@ -52,21 +52,21 @@ def load_math() -> Check:
         return list(parse(f"\\boxed{{{text}}}", parsing_timeout=None))
 
     def check(gold: str, text: str, meta: str) -> bool:
-        expected, given = read(gold), read(text)
-        one, other = number_value(expected), number_value(given)
-        if one is None or other is None:
-            return bool(verify(expected, given, timeout_seconds=None)) or equal_at_points(expected, given)
+        expected, parsed = read(gold), read(text)
+        gold_value, answer_value = number_value(expected), number_value(parsed)
+        if gold_value is None or answer_value is None:
+            return bool(verify(expected, parsed, timeout_seconds=None)) or equal_at_points(expected, parsed)
         # What is lost in computing is a share of the whole number, and may be all of a part that is 0.
-        lost = EXACT * max(map(abs, one[0])) if one[1] or other[1] else Fraction(0)
+        lost = EXACT * max(map(abs, gold_value[0])) if gold_value[1] or answer_value[1] else Fraction(0)
         return all(
-            abs(part - met) <= max(Fraction(meta or 0) * abs(part), lost)
-            for part, met in zip(one[0], other[0], strict=True)
+            abs(gold_part - answer_part) <= max(Fraction(meta or 0) * abs(gold_part), lost)
+            for gold_part, answer_part in zip(gold_value[0], answer_value[0], strict=True)
         )
 
     return check
 
 
-_ASIDE = re.compile(
+_MARKUP = re.compile(
     r"\\(?:text|mathrm|operatorname)\{[^{}]*\}|\\(?:begin|end)\{(?:[pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?"
     r"|_\{[^{}]*\}|\\[A-Za-z]+|[A-Z]{4,}"
 )
@@ -77,15 +77,15 @@ _LETTERS = re.compile(
 
 
 def load_references() -> Check:
-    """Return whether math-verify reads a reference: as more than a text, and no word in it as a product of letters."""
+    """Return a check whether math-verify reads a reference as more than a text, and no word as a product of letters."""
     from math_verify import parse
 
     guard_sympy()
 
     def check(gold: str, text: str, meta: str) -> bool:
         read = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
-        taken = [part for part in read if isinstance(part, str)]
-        return len(read) > len(taken) and not any(_LETTERS.search(_ASIDE.sub(" ", part)) for part in taken)
+        texts = [value for value in read if isinstance(value, str)]
+        return len(read) > len(texts) and not any(_LETTERS.search(_MARKUP.sub(" ", value)) for value in texts)
 
     return check
 
@@ -98,7 +98,7 @@ DIGITS = 30
 def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | None:
     """Return the real and the imaginary part that math-verify read, and whether they were rounded to `DIGITS`.
 
-    Return None unless it is one number without variables, of which `i` is none.
+    Return None unless it is a number without variables; `i` is not a variable.
     """
     sympy = import_module("sympy")
     if not parsed or not isinstance(parsed[0], sympy.Expr):
@@ -106,11 +106,11 @@ def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | 
     names = parsed[0].free_symbols
     if any(str(name) != "i" for name in names):
         return None
-    done = parsed[0].subs(dict.fromkeys(names, sympy.I)).doit()
-    if isinstance(done, sympy.Rational):
-        return (Fraction(int(done.p), int(done.q)), Fraction(0)), False
-    parts = done.evalf(DIGITS).as_real_imag()
-    if not all(isinstance(part, (sympy.Float, sympy.Integer)) and part.is_finite for part in parts):
+    value = parsed[0].subs(dict.fromkeys(names, sympy.I)).doit()
+    if isinstance(value, sympy.Rational):
+        return (Fraction(int(value.p), int(value.q)), Fraction(0)), False
+    parts = value.evalf(DIGITS).as_real_imag()
+    if not all(isinstance(n, (sympy.Float, sympy.Integer)) and n.is_finite for n in parts):
         return None
     return (Fraction(str(parts[0])), Fraction(str(parts[1]))), True
 
@@ -119,56 +119,56 @@ POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -1
 """The values of variables at which two expressions are compared: the first two, and multiples of both for more."""
 
 
-def equal_at_points(one: list[Any], other: list[Any]) -> bool:
-    r"""Return whether two expressions of the same variables have one value at each of `POINTS` where both are real.
+def equal_at_points(left: list[Any], right: list[Any]) -> bool:
+    r"""Return whether two expressions of the same variables are equal at each of `POINTS` at which both are real.
 
-    There are three such at least. So `\sqrt{ab}` and `\sqrt{a}\sqrt{b}` are equal, `\sqrt{x^2}` and `x` are not.
+    At least three points are needed. So `\sqrt{ab}` and `\sqrt{a}\sqrt{b}` are equal, `\sqrt{x^2}` and `x` are not.
     """
     sympy = import_module("sympy")
-    if not one or not other or not all(isinstance(each[0], sympy.Expr) for each in (one, other)):
+    if not left or not right or not all(isinstance(parsed[0], sympy.Expr) for parsed in (left, right)):
         return False
-    one, other = ([sympy.nsimplify(each[0], rational=True)] for each in (one, other))
-    names = sorted({str(each) for each in one[0].free_symbols})
+    left, right = ([sympy.nsimplify(parsed[0], rational=True)] for parsed in (left, right))
+    names = sorted({str(parsed) for parsed in left[0].free_symbols})
     unknown = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
-    if not names or len(names) > 8 or {str(each) for each in other[0].free_symbols} != set(names):
+    if not names or len(names) > 8 or {str(parsed) for parsed in right[0].free_symbols} != set(names):
         return False
-    if one[0].has(*unknown) or other[0].has(*unknown):
+    if left[0].has(*unknown) or right[0].has(*unknown):
         return False
-    met = 0
+    compared = 0
     for first, second in POINTS:
         values = {
-            name: sympy.Rational(first * (place + 2) + second, 3 * place + 4)
-            if place % 2 == 0
-            else sympy.Rational(second * (place + 1) + 2 * first, 2 * place + 5)
-            for place, name in enumerate(names)
+            name: sympy.Rational(first * (i + 2) + second, 3 * i + 4)
+            if i % 2 == 0
+            else sympy.Rational(second * (i + 1) + 2 * first, 2 * i + 5)
+            for i, name in enumerate(names)
         }
-        pair = [_real_at(each[0], values) for each in (one, other)]
+        pair = [_real_at(parsed[0], values) for parsed in (left, right)]
         if pair[0] is None or pair[1] is None:
             continue
         if abs(pair[0] - pair[1]) > EXACT * max(abs(pair[0]), abs(pair[1])):
             return False
-        met += 1
-    return met >= 3
+        compared += 1
+    return compared >= 3
 
 
 def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
-    """Return the value of an expression, or None where a part of it has no real one."""
+    """Return the value of an expression, or None if a subexpression has no real value."""
     sympy = import_module("sympy")
-    put = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
-    for part in sympy.preorder_traversal(expression):
-        if isinstance(part, (sympy.Pow, sympy.log)):
-            base = part.args[0].subs(put).evalf(DIGITS)
-            whole = isinstance(part, sympy.Pow) and part.args[1].is_integer
-            if not base.is_real or (not whole and not base > 0):
+    numbers = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
+    for node in sympy.preorder_traversal(expression):
+        if isinstance(node, (sympy.Pow, sympy.log)):
+            base = node.args[0].subs(numbers).evalf(DIGITS)
+            integer_power = isinstance(node, sympy.Pow) and node.args[1].is_integer
+            if not base.is_real or (not integer_power and not base > 0):
                 return None
-    value = expression.subs(put).evalf(DIGITS)
+    value = expression.subs(numbers).evalf(DIGITS)
     return (
         Fraction(str(value)) if isinstance(value, (sympy.Float, sympy.Integer)) and value.is_finite else None
     )
 
 
 def load_reasoning_gym() -> Check:
-    """Return the verdict of the data set that made a question: right where its `score_answer` gives full marks."""
+    """Return a check by the data set that made a question: right if its `score_answer` gives full marks."""
     guard_sympy()
     import_module("reasoning_gym")
 
@@ -185,7 +185,7 @@ def _scorer(fields: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=64)
 def scorer_of(task: str, options: str = "{}") -> Any:
-    """Return a data set of reasoning-gym. What its scorers evaluate of an answer has what this process has: the sandbox."""
+    """Return a data set of reasoning-gym, whose scorer runs in this process and its sandbox."""
     return create_dataset(task, 1, 0, json.loads(options))
 
 
@@ -200,7 +200,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "math_references": load_references,
     "reasoning_gym": load_reasoning_gym,
 }
-TAKEN_HERE: dict[str, Callable[[str], bool]] = {
+RUN_IN_PROCESS: dict[str, Callable[[str], bool]] = {
     "math": lambda meta: True,
     "math_references": lambda meta: True,
     "reasoning_gym": compares_only,
@@ -210,7 +210,7 @@ a grammar, and formulas that sympy's parser is kept from running as code."""
 
 
 def message_of(reply: CallReply) -> dict[str, object]:
-    """Return the message about an answer; words that are no verdict are a failure."""
+    """Return the message about an answer; a reply that is no verdict is a failure."""
     verdict = _VERDICTS.get(reply.data)
     if reply.status == "done":
         return {"correct": verdict is True, "outcome": "failed" if verdict is None else "checked"}
@@ -218,7 +218,7 @@ def message_of(reply: CallReply) -> dict[str, object]:
 
 
 def resident_kib(status: int) -> int:
-    """Memory that this process has now, in KiB; `status` is its /proc/self/statm, opened while that could be done.
+    """Return this process's resident memory in KiB; `status` is its open /proc/self/statm, or negative.
 
     Not `ru_maxrss` where it can be helped: a fresh process starts with its parent's, and a parent that trains a
     model would have every worker retire at once.
@@ -229,9 +229,13 @@ def resident_kib(status: int) -> int:
 
 
 def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
-    """Load the check named `kind`, then answer until the parent closes the pipe.
+    """Load a check, then answer requests until the parent closes the pipe.
 
-    `must`: nothing is checked where this process cannot be confined.
+    Args:
+        kind: the name of the check.
+        seconds: processor seconds for an answer.
+        memory_mib: address space in MiB.
+        must: whether nothing is checked if this process cannot be confined.
     """
     parent = os.getppid()
 
@@ -246,7 +250,7 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
 
         def answer() -> None:
             for line in lines(parent):
-                message = message_of(settle(sandbox, check, TAKEN_HERE[kind], line, seconds))
+                message = message_of(settle(sandbox, check, RUN_IN_PROCESS[kind], line, seconds))
                 # Memory that a check took seldom comes back: a large process makes way for a fresh one.
                 retire = resident_kib(status) > memory_mib * 2**10 // 2
                 tell({**message, "retire": retire})
@@ -259,19 +263,27 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
 
 
 def settle(
-    sandbox: Sandbox, check: Check, taken_here: Callable[[str], bool], line: bytes, seconds: float
+    sandbox: Sandbox, check: Check, runs_in_process: Callable[[str], bool], line: bytes, seconds: float
 ) -> CallReply:
-    """Return how the check of a request ends, in this process or a copy of it."""
+    """Return the reply to a request, checked in this process or in its fork.
+
+    Args:
+        sandbox: the sandbox that bounds the check.
+        check: the check.
+        runs_in_process: whether a request with given metadata needs no fork.
+        line: the request.
+        seconds: processor seconds for the check.
+    """
     try:
         request = json.loads(line)
-        here = taken_here(request["meta"])
+        in_process = runs_in_process(request["meta"])
     except Exception:
         return CallReply("failed")
 
     def work() -> bytes:
         return b"right" if check(request["gold"], request["text"], request["meta"]) else b"wrong"
 
-    return sandbox.here(work, seconds) if here else sandbox.call(work, seconds)
+    return sandbox.here(work, seconds) if in_process else sandbox.call(work, seconds)
 
 
 if __name__ == "__main__":

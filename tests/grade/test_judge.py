@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from math_verify import parse, verify
 
-from runners.grade.compare import FORMS, Ask, Plan, every, judge, notation, outcome, questions, some
+from runners.grade.compare import FORMS, CasQuery, Plan, all_of, any_of, judge, notation, outcome, questions
 
 NUMBERS = [
     "0", "-0", "+0", "1", "+1", "-1", "01", "10", "7", "-7", "+7", "1000000", "12345678901234567890",
@@ -95,18 +95,20 @@ def test_how_close_numbers_have_to_be(gold: str, answer: str, tolerance: float, 
 
 
 def test_expressions_are_asked_and_whole_references_asked_exactly() -> None:
-    assert judge("5", r"\sqrt{25.001}", 1e-4) == Ask("5", r"\sqrt{25.001}", 0.0)
-    assert judge(r"\sqrt{2}", "1.4142", 1e-4) == Ask(r"\sqrt{2}", r"1.414200000000000 \cdot 10^{0}", 1e-4)
-    assert judge(r"\sqrt{2}", r"\frac{\sqrt{8}}{2}", 1e-4) == Ask(r"\sqrt{2}", r"\frac{\sqrt{8}}{2}", 0.0)
-    assert judge(r"(1, \sqrt{8})", r"(1, 2\sqrt{2})", 1e-4) == Ask(r"\sqrt{8}", r"2\sqrt{2}", 0.0)
+    assert judge("5", r"\sqrt{25.001}", 1e-4) == CasQuery("5", r"\sqrt{25.001}", 0.0)
+    assert judge(r"\sqrt{2}", "1.4142", 1e-4) == CasQuery(
+        r"\sqrt{2}", r"1.414200000000000 \cdot 10^{0}", 1e-4
+    )
+    assert judge(r"\sqrt{2}", r"\frac{\sqrt{8}}{2}", 1e-4) == CasQuery(r"\sqrt{2}", r"\frac{\sqrt{8}}{2}")
+    assert judge(r"(1, \sqrt{8})", r"(1, 2\sqrt{2})", 1e-4) == CasQuery(r"\sqrt{8}", r"2\sqrt{2}", 0.0)
 
 
 def test_a_plan_comes_to_what_its_questions_come_to() -> None:
-    one, two, three = (Ask("a", text) for text in "bcd")
-    plan: Plan = every([True, one, some([False, two, three])])
+    one, two, three = (CasQuery("a", text) for text in "bcd")
+    plan: Plan = all_of([True, one, any_of([False, two, three])])
     assert questions(plan) == [one, two, three]
     assert questions(True) == []
-    assert (every([one, False]), some([one, True]), every([]), some([])) == (False, True, True, False)
+    assert (all_of([one, False]), any_of([one, True]), all_of([]), any_of([])) == (False, True, True, False)
     for right in range(8):
         truth = {ask: bool(right >> place & 1) for place, ask in enumerate((one, two, three))}
         assert outcome(plan, truth.__getitem__) is (truth[one] and (truth[two] or truth[three]))
@@ -117,7 +119,7 @@ def test_members_of_a_set_may_come_in_any_order_and_each_has_to_be_there() -> No
     assert {(ask.gold, ask.answer) for ask in questions(plan)} == {
         (gold, answer) for gold in (r"\sqrt{2}", r"\sqrt{3}") for answer in (r"\sqrt{12}/2", r"2/\sqrt{2}")
     }
-    first = Ask(r"\sqrt{2}", r"2/\sqrt{2}"), Ask(r"\sqrt{3}", r"\sqrt{12}/2")
+    first = CasQuery(r"\sqrt{2}", r"2/\sqrt{2}"), CasQuery(r"\sqrt{3}", r"\sqrt{12}/2")
     assert outcome(plan, lambda ask: ask in first)
     # Both references met by one answer are not enough.
     assert not outcome(plan, lambda ask: ask.answer == r"2/\sqrt{2}")
@@ -127,7 +129,7 @@ def test_sets_within_sets_are_opened_to_a_depth_and_asked_about_below_it() -> No
     gold, answer = r"\sqrt{2}", r"2/\sqrt{2}"
     for depth, opened in ((5, True), (9, False)):
         plan = judge(r"\{" * depth + gold + r"\}" * depth, r"\{" * depth + answer + r"\}" * depth, 0.0)
-        assert (questions(plan) == [Ask(gold, answer)]) == opened
+        assert (questions(plan) == [CasQuery(gold, answer)]) == opened
 
 
 def test_what_is_plain_is_decided_at_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runners.grade import SEPARATOR, Claim, make_verifier
-from runners.grade.checks import unread
+from runners.grade.checks import find_unreadable
 from runners.grade.compare import expressions
 from tests.grade.test_graded import rows
 
@@ -63,20 +63,20 @@ READ = (
 
 
 def test_what_nothing_reads_is_told_from_numbers_formulas_and_words() -> None:
-    found = unread([*UNREAD, *READ])
+    found = find_unreadable([*UNREAD, *READ])
     assert [text for text, mark in zip(UNREAD, found, strict=False) if not mark] == []
     assert [text for text, mark in zip(READ, found[len(UNREAD) :], strict=True) if mark] == []
 
 
 def test_every_reference_and_right_answer_of_the_table_is_read() -> None:
     texts = list(dict.fromkeys(text for row in rows() if row.right for text in (row.gold, row.text)))
-    marked = [text for text, mark in zip(texts, unread(texts), strict=True) if mark]
+    marked = [text for text, mark in zip(texts, find_unreadable(texts), strict=True) if mark]
     # Two whole phrases are right answers of the table, and nobody's references.
     assert marked == ["64 dollars for the 16 glasses", "Yes, because $3 > 2$"]
 
 
 def test_one_of_several_right_answers_is_enough() -> None:
-    assert unread([SEPARATOR.join(("???", "4")), SEPARATOR.join(("???", "2 +"))]) == [False, True]
+    assert find_unreadable([SEPARATOR.join(("???", "4")), SEPARATOR.join(("???", "2 +"))]) == [False, True]
 
 
 def test_numbers_choices_and_words_start_no_process() -> None:

@@ -194,7 +194,7 @@ def run_worker(load: str, seconds: float, here: bool = True) -> subprocess.Compl
         "module = runpy.run_path(sys.argv[1])\n"
         f"def load():\n    {load}\n"
         "module['CHECKS']['own'] = load\n"
-        f"module['TAKEN_HERE']['own'] = lambda meta: {here}\n"
+        f"module['RUN_IN_PROCESS']['own'] = lambda meta: {here}\n"
         f"module['main']('own', {seconds}, 1024)\n"
     )
     worker = str(checks_module.__file__).replace("checks.py", "worker.py")

@@ -17,7 +17,7 @@ from typing import Any
 
 from runners.grade.compare import forms, groups, words
 from runners.grade.compare.final import final_answer
-from runners.grade.compare.forms import Ask, Plan, every, for_algebra, outcome, questions, some
+from runners.grade.compare.forms import CasQuery, Plan, all_of, any_of, for_algebra, outcome, questions
 from runners.grade.compare.kinds import read_kind, same_kind
 from runners.grade.compare.notation import COMMANDS, HIDDEN, TEXT, balanced, plain
 from runners.grade.compare.quantity import (
@@ -29,7 +29,7 @@ from runners.grade.compare.quantity import (
     without_unit,
 )
 
-__all__ = ["LONGEST", "Ask", "Plan", "every", "expressions", "judge", "outcome", "questions", "some"]
+__all__ = ["LONGEST", "CasQuery", "Plan", "all_of", "any_of", "expressions", "judge", "outcome", "questions"]
 
 DEEPEST = 6
 LONGEST = 20_000
@@ -40,8 +40,8 @@ LONGEST = 20_000
 class Form:
     """A form of answers.
 
-    `read` returns what a text is in this form, or nothing. `compare` is called if it reads the reference or the answer, and
-    returns None where that decides nothing. `parts` lists what is to be read in a reference of this form.
+    `read` returns the value of a text in this form, or nothing. `compare` is called if it reads the reference or the answer,
+    and returns None if it decides nothing. `parts` lists the texts within a reference of this form that are to be read.
     """
 
     name: str
@@ -69,15 +69,23 @@ FORMS = (
 
 
 def judge(gold: str, answer: str, tolerance: float) -> Plan:
-    r"""Plan how to tell whether an answer agrees with its reference; `tolerance` is a share of it, for rounded numbers.
+    r"""Plan how to tell whether an answer agrees with its reference.
 
-    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\phantom`). In time linear
+    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\phantom`). The time is linear
     in both lengths, but for the members of sets, of which there are at most `MOST_ITEMS`.
+
+    Args:
+        gold: the reference.
+        answer: the answer.
+        tolerance: the greatest distance of a rounded number, as a share of the reference.
+
+    Returns:
+        The verdict, or a query to computer algebra, or several of them joined.
     """
     if not gold.strip() or not answer.strip():
         return False
     if len(gold) + len(answer) > LONGEST:
-        return True if gold.strip() == answer.strip() and _WORD.search(gold) else Ask(gold, answer)
+        return True if gold.strip() == answer.strip() and _WORD.search(gold) else CasQuery(gold, answer)
     if HIDDEN.search(answer) and not HIDDEN.search(gold):
         return False
     answer = final_answer(answer) or answer
@@ -86,14 +94,14 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
     gold, answer = _plain_reference(gold), plain(answer)
     if _QUANTIFIED.search(answer) and not _QUANTIFIED.search(gold):
         return False
-    compared = partial(_compare, Fraction(str(tolerance)))
+    compare = partial(_compare, Fraction(str(tolerance)))
     parts = groups.labelled(gold), groups.labelled(answer)
     if any(parts):
-        golds, answers = (part or _listed(text) for part, text in zip(parts, (gold, answer), strict=True))
+        golds, answers = (labels or _listed(text) for labels, text in zip(parts, (gold, answer), strict=True))
         if len(golds) != len(answers):
             return False
-        return every([compared(1, *pair) for pair in zip(golds, answers, strict=True)])
-    return some([compared(0, *pair) for pair in groups.with_one_integer(gold, answer)])
+        return all_of([compare(1, *pair) for pair in zip(golds, answers, strict=True)])
+    return any_of([compare(0, *pair) for pair in groups.with_one_integer(gold, answer)])
 
 
 _ABOUT = re.compile(r"\s*+\$?~ ?[0-9]")
@@ -105,34 +113,34 @@ _CONSTANT = re.compile(
 
 
 def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
-    """Return how one text in one spelling is held against another."""
+    """Return how a text compares with another text, both in the spelling of `plain`."""
     if not gold or not answer:
         return False
     if words.same_text(gold, answer):
-        said = _WORD.search(COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
-        return True if said else Ask(gold, answer)
+        meaningful = _WORD.search(COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
+        return True if meaningful else CasQuery(gold, answer)
     if r"\ce{" in gold + answer:
         return False
     if depth > DEEPEST:
-        return Ask(gold, answer)
+        return CasQuery(gold, answer)
     kind = same_kind(gold, answer)
     if kind is not None:
         return kind
     if words.opposed(gold, answer):
         return False
-    compared = partial(_compare, tolerance, depth + 1)
+    compare = partial(_compare, tolerance, depth + 1)
     pairs = product(words.spellings(gold), words.spellings(answer))
-    return some(
-        [_compare_forms(first, _decimal_comma(first, second), tolerance, compared) for first, second in pairs]
+    return any_of(
+        [_compare_forms(first, _decimal_comma(first, second), tolerance, compare) for first, second in pairs]
     )
 
 
-def _compare_forms(gold: str, answer: str, tolerance: Fraction, compared: Callable[[str, str], Plan]) -> Plan:
-    """Compare two numbers by value, and others in the first form that decides."""
-    one, other = _numbers(gold, answer)
-    if one is not None and other is not None:
-        return same_quantity(one, other, tolerance)
-    pair = forms.Pair(gold, answer, (one, other), tolerance, compared)
+def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callable[[str, str], Plan]) -> Plan:
+    """Compare two numbers by value, and other texts in the first form that decides."""
+    expected, actual = _numbers(gold, answer)
+    if expected is not None and actual is not None:
+        return same_quantity(expected, actual, tolerance)
+    pair = forms.Pair(gold, answer, (expected, actual), tolerance, compare)
     for form in FORMS:
         left, right = form.read(gold), form.read(answer)
         plan = form.compare(pair, left, right) if left or right else None
@@ -142,17 +150,17 @@ def _compare_forms(gold: str, answer: str, tolerance: Fraction, compared: Callab
 
 
 def _numbers(gold: str, answer: str) -> tuple[MeasuredQuantity | None, MeasuredQuantity | None]:
-    """Return the numbers that a reference and an answer are; what is a number alone may be none beside a formula."""
-    one, other = _reference_number(gold), read_number(answer)
-    if one is None and other is not None:
-        named = ("\\" not in gold and other.counted) or (other.unit is not None and not TEXT.search(answer))
-        return None, None if named else other
-    if one is not None and other is None:
+    """Return the numbers that a reference and an answer are; a text that is a number alone may be none beside a formula."""
+    expected, actual = _reference_number(gold), read_number(answer)
+    if expected is None and actual is not None:
+        named = ("\\" not in gold and actual.counted) or (actual.unit is not None and not TEXT.search(answer))
+        return None, None if named else actual
+    if expected is not None and actual is None:
         # One letter is a unit after a number with a unit, or after a space.
-        gap = " ?" if one.unit is not None else " "
-        other = quantity(re.sub(rf"(?<=[0-9}}]){gap}([A-Za-z])$", r" \\text{\1}", answer))
-        return one, None if other is None or other.unit is None else other
-    return one, other
+        gap = " ?" if expected.unit is not None else " "
+        actual = quantity(re.sub(rf"(?<=[0-9}}]){gap}([A-Za-z])$", r" \\text{\1}", answer))
+        return expected, None if actual is None or actual.unit is None else actual
+    return expected, actual
 
 
 # A reference is compared with many answers.
@@ -176,25 +184,25 @@ def _decimal_comma(gold: str, answer: str) -> str:
 
 
 def _listed(text: str) -> list[str]:
-    """Return the members of a list or a tuple, and another text as the only one."""
+    """Return the members of a list or a tuple; any other text is its only member."""
     group = groups.read_group(text)
     return [*group.items] if group is not None and group.kind in ("list", "tuple") else [text]
 
 
 def expressions(reference: str) -> list[str]:
-    """Return the parts of a reference that only computer algebra can read, each once; "" is a part that nothing reads.
+    """Return the distinct parts of a reference that only computer algebra can read; "" is a part that nothing reads.
 
     Numbers with their units, choices and words are read without it. Groups and equations are taken apart, as in `judge`.
     """
     if len(reference) > LONGEST:
         return [""]
     text = plain(reference)
-    return list(
-        dict.fromkeys(each for part in groups.labelled(text) or [text] for each in _expressions(part, 0))
-    )
+    parts = groups.labelled(text) or [text]
+    return list(dict.fromkeys(formula for part in parts for formula in _expressions(part, 0)))
 
 
 def _expressions(text: str, depth: int) -> list[str]:
+    """Return the parts of a text for computer algebra: of a form, those of its parts; nothing for a number or words."""
     if depth > DEEPEST:
         return [text]
     read = _reference_number(text) is not None or words.is_words(text) or read_kind(text) is not None
@@ -206,5 +214,5 @@ def _expressions(text: str, depth: int) -> list[str]:
         value = form.read(text)
         parts = form.parts(value) if value else None
         if parts is not None:
-            return [expression for part in parts for expression in _expressions(part, depth + 1)]
+            return [formula for child in parts for formula in _expressions(child, depth + 1)]
     return [for_algebra(without_unit(text)[0])]

@@ -36,7 +36,7 @@ MOST_JOINED = 24
 
 
 def final_answer(response: str) -> str:
-    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; empty where there is none.
+    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; empty if there is no box.
 
     A box after `</think>` comes after those inside the reasoning and so wins over them; a response cut off within
     its last box answers with the one before it, and so does one whose last box is empty. Of nested boxes the innermost is
@@ -53,12 +53,12 @@ def final_answer(response: str) -> str:
             return box["bare"].rstrip(",")
         end = _closing(text, box.end())
         if end is not None and not _PLACEHOLDER.fullmatch(text, box.end(), end):
-            return _joined(text, start, text[box.end() : end].strip())
+            return _join_boxes(text, start, text[box.end() : end].strip())
     return _last_balanced(text)
 
 
-def _joined(text: str, start: int, answer: str) -> str:
-    """Return the answer in the box that opens at `start`, after those of the boxes that it is joined to."""
+def _join_boxes(text: str, start: int, answer: str) -> str:
+    """Return the answer of the box that opens at `start`, after the answers of the boxes that it is joined to."""
     starts, answers, labels = [start], [answer], list[str]()
     while len(answers) < MOST_JOINED:
         joint = _JOINT.search(text, max(0, start - 40), start) or _NEXT_PART.search(
@@ -78,7 +78,7 @@ def _joined(text: str, start: int, answer: str) -> str:
         labels = [first[1], *reversed(labels)]
         if labels in [list(series[: len(answers)]) for series in LABELS]:
             parts = zip(labels, reversed(answers), strict=True)
-            return "; ".join(f"({label}) {part}" for label, part in parts)
+            return "; ".join(f"({label}) {answer_part}" for label, answer_part in parts)
     if labels:
         return answer
     names = [_ASSIGNED.search(text, max(0, start - 12), start) for start in starts]
@@ -112,7 +112,7 @@ def _closing(text: str, position: int) -> int | None:
 
 
 def _last_balanced(text: str) -> str:
-    """Return the content of the balanced box that starts last, found in one pass with a stack of open groups."""
+    """Return the content of the balanced box that starts last, found in a single pass with a stack of open groups."""
     stack: list[int] = []
     best = (-1, -1)
     for token in _TOKEN.finditer(text):

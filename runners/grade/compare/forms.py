@@ -33,16 +33,16 @@ from runners.grade.compare.words import (
     fold,
     is_spoken,
     opposed,
-    said_in,
-    same_said,
+    same_phrase,
     same_text,
+    words_in,
     words_of,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A question to computer algebra: are two expressions equal, numbers within a share of the first?"""
+class CasQuery:
+    """A query to computer algebra: are two expressions equal, or two numbers within a share of the first?"""
 
     gold: str
     answer: str
@@ -50,49 +50,50 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """Plans of which `every` one has to hold, or else one."""
+class PlanGroup:
+    """Plans that must all hold if `every`, and else at least one of them."""
 
     every: bool
     parts: tuple[Plan, ...]
 
 
-Plan = bool | Ask | Joined
+Plan = bool | CasQuery | PlanGroup
 
 
-def every(parts: Sequence[Plan]) -> Plan:
+def all_of(plans: Sequence[Plan]) -> Plan:
     """Return the conjunction, decided as far as it can be."""
-    return _join(True, parts)
+    return _join(True, plans)
 
 
-def some(parts: Sequence[Plan]) -> Plan:
+def any_of(plans: Sequence[Plan]) -> Plan:
     """Return the disjunction, decided as far as it can be."""
-    return _join(False, parts)
+    return _join(False, plans)
 
 
-def _join(every: bool, parts: Sequence[Plan]) -> Plan:
-    if (not every) in parts:
+def _join(every: bool, plans: Sequence[Plan]) -> Plan:
+    """Return the conjunction of plans if `every`, else the disjunction; verdicts that are known drop out."""
+    if (not every) in plans:
         return not every
-    left = tuple(part for part in parts if not isinstance(part, bool))
-    return every if not left else left[0] if len(left) == 1 else Joined(every, left)
+    rest = tuple(plan for plan in plans if not isinstance(plan, bool))
+    return every if not rest else rest[0] if len(rest) == 1 else PlanGroup(every, rest)
 
 
-def questions(plan: Plan) -> list[Ask]:
-    """List the questions that a plan asks, each once."""
-    if isinstance(plan, Ask):
+def questions(plan: Plan) -> list[CasQuery]:
+    """List the distinct queries of a plan."""
+    if isinstance(plan, CasQuery):
         return [plan]
     if isinstance(plan, bool):
         return []
-    return list(dict.fromkeys(ask for part in plan.parts for ask in questions(part)))
+    return list(dict.fromkeys(ask for child in plan.parts for ask in questions(child)))
 
 
-def outcome(plan: Plan, verdict: Callable[[Ask], bool]) -> bool:
+def outcome(plan: Plan, verdict: Callable[[CasQuery], bool]) -> bool:
     """Return the outcome of a plan, given the answers to its questions."""
     if isinstance(plan, bool):
         return plan
-    if isinstance(plan, Ask):
+    if isinstance(plan, CasQuery):
         return verdict(plan)
-    return (all if plan.every else any)(outcome(part, verdict) for part in plan.parts)
+    return (all if plan.every else any)(outcome(child, verdict) for child in plan.parts)
 
 
 MOST_ITEMS = 24
@@ -110,28 +111,28 @@ class Pair:
     compare: Callable[[str, str], Plan]
 
     def ask(self) -> Plan:
-        """Return the question whether both are equal as they stand."""
+        """Return the query whether both texts are equal as they are."""
         return ask(self.gold, self.answer, float(self.tolerance))
 
-    def compare_each(self, golds: Sequence[str], answers: Sequence[str]) -> Plan:
-        """Return how parts are compared one by one, as many as there have to be."""
+    def compare_pairwise(self, golds: Sequence[str], answers: Sequence[str]) -> Plan:
+        """Compare equally many texts in order; a different count is wrong."""
         if len(golds) != len(answers):
             return False
-        return every([self.compare(*pair) for pair in zip(golds, answers, strict=True)])
+        return all_of([self.compare(*pair) for pair in zip(golds, answers, strict=True)])
 
 
 def equal(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Compare what is read as the same value wherever it is the same."""
+    """Compare two readings for equality; decide nothing if a text has no reading."""
     return None if left is None or right is None else left == right
 
 
 def never(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Accept no answer where either side is of this form."""
+    """Return False: no answer is right if either text is of this form."""
     return False
 
 
 def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Plan | None:
-    """Compare residues: equal up to their modulus. Without a name on its left side a residue is also its remainder."""
+    """Compare residues up to their modulus; a residue without a name on its left side also equals its remainder."""
     if right is None:
         right = read_linear(pair.answer)
     if left is None or right is None:
@@ -139,11 +140,11 @@ def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Pl
         return not (gold.name or answer.name) and pair.compare(gold.remainder, answer.remainder)
     named = [pair.compare(left.name, right.name)] if left.name and right.name else []
     values = pair.compare(left.remainder, right.remainder)
-    return every([*named, values, pair.compare(left.modulus, right.modulus)])
+    return all_of([*named, values, pair.compare(left.modulus, right.modulus)])
 
 
 def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan | None:
-    """Compare a choice by its letter, and by its text where both say it."""
+    """Compare choices by their letters, and by their texts if both have a text."""
     if left is None:
         return None
     if left.text:
@@ -151,7 +152,7 @@ def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan 
             return fold(left.text) == fold(pair.answer)
         return left.letter == right.letter and (not right.text or fold(left.text) == fold(right.text))
     if right is None or (right.text and not left.letter.isupper()):
-        return None if said_in(pair.answer) is None else False
+        return None if words_in(pair.answer) is None else False
     return left.letter == right.letter or (right.bracketed and left.letter == right.letter.upper())
 
 
@@ -161,24 +162,25 @@ def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | No
         return left.agrees == right.agrees
     if left is None or left.said is None or not is_spoken(left.said):
         return None
-    return same_said(left.said, words_of(pair.answer) if right is None or right.said is None else right.said)
+    spoken = words_of(pair.answer) if right is None or right.said is None else right.said
+    return same_phrase(left.said, spoken)
 
 
 def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None:
-    """Compare what is in wrappings."""
+    """Compare the contents of wrappings."""
     return pair.compare(left or pair.gold, right or pair.answer)
 
 
 def same_relations(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Compare relations side by side; another one may still describe the same interval."""
+    """Compare relations side by side; a different relation may still describe the same interval."""
     if left is None or right is None or len(left) != len(right):
         return None
     return all(map(same_text, left, right)) or None
 
 
 def same_near(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Compare a number, or what it is near to."""
-    return some([pair.compare(*both) for both in product(left or [pair.gold], right or [pair.answer])])
+    """Compare a number and its approximation with an answer."""
+    return any_of([pair.compare(*both) for both in product(left or [pair.gold], right or [pair.answer])])
 
 
 _NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
@@ -196,7 +198,7 @@ def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) 
         links = right[1:] if is_named(_NUMBERED_POWER.sub("", right[0])) else right
         # Of `F = ma = 5` the formula in the middle says nothing against a number.
         links = [link for link in links[:-1] if pair.numbers[0] is None or not is_named(link)] + links[-1:]
-        return every([pair.compare(pair.gold, link) for link in links])
+        return all_of([pair.compare(pair.gold, link) for link in links])
     value = left[-1]
     if not is_name(left[0]):
         # An equation: another one can say the same, and a number where nothing else is to be known.
@@ -214,33 +216,34 @@ def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) 
         bare = [name.replace("'", "") for name in names]
         if all(len(name) == 1 for name in names) or opposed(*names) or same_text(*bare):
             return False
-    return every([pair.compare(value, link) for link in right[1:]])
+    return all_of([pair.compare(value, link) for link in right[1:]])
 
 
 def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | None:
-    """Compare tuples, intervals, sets, lists and matrices by their members; a number is none of them."""
-    one, other = pair.numbers
-    left, right = None if one else left, None if other else right
-    if right is not None and left is None and one is None:
+    """Compare tuples, intervals, sets, lists and matrices by their members; a number equals none of them."""
+    expected, actual = pair.numbers
+    left, right = None if expected else left, None if actual else right
+    if right is not None and left is None and expected is None:
         left = read_as(pair.gold, right)
-    if left is not None and right is None and other is None:
+    if left is not None and right is None and actual is None:
         right = read_as(pair.answer, left)
     if left is not None and right is not None:
         return _same_members(pair, left, right)
-    lone = left or right
-    if lone is None:
+    group = left or right
+    if group is None:
         return None
-    if len(lone.items) == 1 and lone.kind in ("set", "list"):
-        return pair.compare(lone.items[0] if left else pair.gold, lone.items[0] if right else pair.answer)
-    if lone.kind == "ratio":
+    if len(group.items) == 1 and group.kind in ("set", "list"):
+        return pair.compare(group.items[0] if left else pair.gold, group.items[0] if right else pair.answer)
+    if group.kind == "ratio":
         # A reference that is a ratio may be met by the quotient; a quotient by no ratio.
-        if right is not None or len(lone.items) > 2:
+        if right is not None or len(group.items) > 2:
             return False
-        return pair.compare(_quotient(*lone.items), pair.answer)
-    return pair.ask() if one is None and other is None else False
+        return pair.compare(_quotient(*group.items), pair.answer)
+    return pair.ask() if expected is None and actual is None else False
 
 
 def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
+    """Compare two groups by the rules of their kinds: ratios, matrices, unions, tuples and intervals, or sets and lists."""
     kinds = {left.kind, right.kind}
     if "ratio" in kinds:
         return len(kinds) == 1 and _in_proportion(pair, left.items, right.items)
@@ -249,7 +252,7 @@ def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
         if "tuple" in kinds:
             # A row or a column is a tuple.
             fits = all(group.width in (0, 1, len(group.items)) for group in (left, right))
-        return fits and pair.compare_each(left.items, right.items)
+        return fits and pair.compare_pairwise(left.items, right.items)
     if "union" in kinds and kinds != {"union"}:
         return pair.ask()
     if "tuple" in kinds:
@@ -258,28 +261,29 @@ def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
             return False
         if kinds != {"tuple"}:
             left, right = left.unnamed(), right.unnamed()
-        return pair.compare_each(left.items, right.items)
+        return pair.compare_pairwise(left.items, right.items)
     if max(len(left.items), len(right.items)) > MOST_ITEMS:
         return pair.ask()
-    one, other = left.by_name(), right.by_name()
-    if one is not None and other is not None and one.keys() == other.keys():
-        return every([pair.compare(one[name], other[name]) for name in one])
+    gold_values, answer_values = left.by_name(), right.by_name()
+    if gold_values is not None and answer_values is not None and gold_values.keys() == answer_values.keys():
+        return all_of([pair.compare(gold_values[name], answer_values[name]) for name in gold_values])
     return _in_any_order(pair, left.unnamed().items, right.unnamed().items)
 
 
 def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare the parts of two ratios: one another's multiples; as they are written where one of them is 0."""
-    if len(left) != len(right) or any(not part.strip("0") for part in (*left, *right)):
-        return pair.compare_each(left, right)
-    quotients = [[_quotient(part, parts[0]) for part in parts[1:]] for parts in (left, right)]
-    return pair.compare_each(*quotients)
+    """Compare two ratios up to a common factor, or term by term if a term is 0."""
+    if len(left) != len(right) or any(not term.strip("0") for term in (*left, *right)):
+        return pair.compare_pairwise(left, right)
+    quotients = [[_quotient(term, terms[0]) for term in terms[1:]] for terms in (left, right)]
+    return pair.compare_pairwise(*quotients)
 
 
 def _in_any_order(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
+    """Compare members in any order: each has an equal on the other side."""
     if len(left) != len(right):
         return False
     table = [[pair.compare(gold, answer) for answer in right] for gold in left]
-    return every([some(row) for row in (*table, *map(list, zip(*table, strict=True)))])
+    return all_of([any_of(row) for row in (*table, *map(list, zip(*table, strict=True)))])
 
 
 def _quotient(above: str, below: str) -> str:
@@ -293,69 +297,76 @@ _PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|pri
 
 
 def same_expressions(pair: Pair) -> Plan:
-    """Compare expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
+    """Compare expressions without the units behind them; degrees become radians if the other expression has pi."""
     gold, answer = pair.gold, pair.answer
-    one, other = pair.numbers
+    left, right = pair.numbers
     if _BOUND.match(answer):
         return False
     share = float(pair.tolerance)
-    if one is not None:
-        near = one.allowance(pair.tolerance, not DECIMAL.search(answer))
-        share = float(near / abs(one.value)) if one.value else share
-        if one.percent and other is None:
-            values = one.value / 100, one.value
-            return some([ask(number_text(value, one.rounded), answer, share) for value in values])
+    if left is not None:
+        allowance = left.allowance(pair.tolerance, not DECIMAL.search(answer))
+        share = float(allowance / abs(left.value)) if left.value else share
+        if left.percent and right is None:
+            values = left.value / 100, left.value
+            return any_of([ask(number_text(value, left.rounded), answer, share) for value in values])
     free = gold[-1:] if _FREE.search(gold) else ""
     if free and free not in gold[:-1]:
         answer = _FREE.sub(rf"\1{free}", answer)
-    if one is not None and one.degrees and _PI.search(answer):
-        gold, one = rf"\frac{{{number_text(one.value, one.rounded)}\pi}}{{180}}", None
-    if other is not None and other.degrees and _PI.search(gold):
-        answer, other = rf"\frac{{{number_text(other.value, other.rounded)}\pi}}{{180}}", None
+    if left is not None and left.degrees and _PI.search(answer):
+        gold, left = rf"\frac{{{number_text(left.value, left.rounded)}\pi}}{{180}}", None
+    if right is not None and right.degrees and _PI.search(gold):
+        answer, right = rf"\frac{{{number_text(right.value, right.rounded)}\pi}}{{180}}", None
     gold, unit, condition = without_unit(gold)
     answer, other_unit, other_condition = without_unit(answer)
-    said = [
+    conditions = [
         [word for word in fold(text) if word not in ("a", "an", "the")]
         for text in (condition, other_condition)
     ]
-    if _PREDICATE.search(condition) and said[0] != said[1]:
+    if _PREDICATE.search(condition) and conditions[0] != conditions[1]:
         return False
-    unit, other_unit = one.unit if one is not None else unit, other.unit if other is not None else other_unit
+    unit = unit if left is None else left.unit
+    other_unit = other_unit if right is None else right.unit
     if unit is not None and other_unit is not None and unit != other_unit:
         return False
     if ("%" in answer and "%" not in gold) or other_case(gold, answer):
         return False
-    if one is not None and one.base is None:
-        gold = number_text(one.value, one.rounded)
-    if other is not None and other.base is None:
-        answer = number_text(other.value, other.rounded)
-    return ask(gold, answer, 0.0 if one is not None and one.whole else share)
+    if left is not None and left.base is None:
+        gold = number_text(left.value, left.rounded)
+    if right is not None and right.base is None:
+        answer = number_text(right.value, right.rounded)
+    return ask(gold, answer, 0.0 if left is not None and left.whole else share)
 
 
 DECIMAL = re.compile(r"\.[0-9]")
 
 
 def ask(gold: str, answer: str, share: float) -> Plan:
-    """Return a question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
+    """Return a query to computer algebra.
+
+    Args:
+        gold: the reference.
+        answer: the answer.
+        share: the tolerance as a share of the reference, which holds if either text has decimals.
+    """
     if other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
         return False
     if RATIO.search(answer) and not RATIO.search(gold):
         return False
     rounded = DECIMAL.search(gold) or DECIMAL.search(answer)
-    gold, answer = (for_algebra(_with_indices(text, gold + answer)) for text in (gold, answer))
-    return Ask(gold, answer, share if rounded else 0.0)
+    gold, answer = (for_algebra(index_capitals(text, gold + answer)) for text in (gold, answer))
+    return CasQuery(gold, answer, share if rounded else 0.0)
 
 
 def other_case(gold: str, answer: str) -> bool:
-    """Return whether an answer has a letter in another case than the reference, which math-verify takes for the same one."""
+    """Return whether an answer has a letter in another case than the reference, since math-verify ignores case."""
     left, right = (
         set(re.findall("[A-Za-z]", COMMANDS.sub(" ", TEXT.sub(" ", text)))) for text in (gold, answer)
     )
     return any(letter.swapcase() in left - right for letter in right - left)
 
 
-def _with_indices(text: str, letters: str) -> str:
-    """Return `text` with an index at each capital that `letters` has as a small letter too: math-verify makes all small."""
+def index_capitals(text: str, letters: str) -> str:
+    """Return `text` with an index at each capital whose small letter is in `letters`, since math-verify ignores case."""
     small = COMMANDS.sub(" ", letters)
 
     def indexed(letter: re.Match[str]) -> str:
@@ -370,7 +381,7 @@ _INDEXED = r"(?:_(?:\{([^{}]*)\}|(\w)))?"
 _CAPITAL = re.compile(
     r"\\(?:mathbb|text|mathrm|operatorname|begin|end) ?\{[^{}]*\}|\\[A-Za-z]+|([A-Z])" + _INDEXED
 )
-_WRITTEN: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+_REWRITES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (mark, re.compile(pattern), written)
     for mark, pattern, written in (
         # What a prime or a mark of LaTeX makes of a letter is another letter: its index has digits that nobody writes.
@@ -401,7 +412,7 @@ _WRITTEN: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]
 
 
 def for_algebra(text: str) -> str:
-    """Return an expression in words that math-verify reads as they are meant."""
-    for mark, pattern, written in _WRITTEN:
-        text = pattern.sub(written, text) if mark in text else text
+    """Return an expression in a spelling that math-verify reads as it is meant."""
+    for mark, pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text) if mark in text else text
     return text

@@ -25,15 +25,15 @@ class Residue:
 
     @property
     def parts(self) -> list[str]:
-        """Return what is said of it."""
-        return [part for part in (self.name, self.value, self.modulus) if part]
+        """Return the texts of the residue that are not empty."""
+        return [text for text in (self.name, self.value, self.modulus) if text]
 
     @property
     def remainder(self) -> str:
-        """Return the remainder that the value has, or the value if it or the modulus is no whole number."""
+        """Return the value modulo the modulus, or the value as it is if either is not an integer."""
         numbers = quantity(self.value), quantity(self.modulus)
-        whole = [int(number.value) for number in numbers if number is not None and number.whole]
-        return str(whole[0] % whole[1]) if len(whole) == 2 and whole[1] > 0 else self.value
+        integers = [int(number.value) for number in numbers if number is not None and number.whole]
+        return str(integers[0] % integers[1]) if len(integers) == 2 and integers[1] > 0 else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ _NO_NAME = re.compile(r"[0-9^<>]|\\pm|\\mp")
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is the name of what is sought."""
+    """Return whether a text is the name of an unknown."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_named(text: str) -> bool:
-    """Return whether the left side of an equation only says what is sought: a name, or a sum of names such as `m + n`."""
+    """Return whether the left side of an equation only names the unknown: a name, or a sum of names such as `m + n`."""
     if is_name(text):
         return True
     bare = _INDEX.sub("", TEXT.sub("t", text))
@@ -188,7 +188,7 @@ _LEADING_PLUS = re.compile(r"(?<=[({=,]) ?\+")
 
 
 def _both(text: str) -> tuple[str, ...]:
-    """Return the two values of an expression with one sign of plus and minus."""
+    """Return the two values of an expression with a single sign of plus and minus."""
     if len(_PLUS_MINUS.findall(text)) != 1:
         return (text,)
     values = _PLUS_MINUS.sub("+", text).removeprefix("+"), _PLUS_MINUS.sub("-", text)
@@ -225,35 +225,36 @@ def read_group(text: str) -> Group | None:
 
 
 def _solutions(text: str) -> Group | None:
-    """Return the tuples of `x = 1, y = 2 or x = 2, y = 1`, in which each part has a value for each of the names."""
+    """Return the tuples of `x = 1, y = 2 or x = 2, y = 1`, in which each solution has a value for each name."""
     if "=" not in text:
         return None
-    parts = [
-        [split_top(item, _EQUALS) for item in split_top(part, _COMMA)] for part in split_top(text, _EITHER)
+    cases = [
+        [split_top(item, _EQUALS) for item in split_top(case, _COMMA)] for case in split_top(text, _EITHER)
     ]
-    names = [[sides[0] for sides in part] for part in parts]
-    if len(parts) < 2 or len(names[0]) < 2 or any(each != names[0] for each in names):
+    names = [[sides[0] for sides in case] for case in cases]
+    if len(cases) < 2 or len(names[0]) < 2 or any(row != names[0] for row in names):
         return None
-    if not all(len(sides) == 2 for part in parts for sides in part):
+    if not all(len(sides) == 2 for case in cases for sides in case):
         return None
-    return Group("list", tuple(f"({', '.join(sides[1] for sides in part)})" for part in parts))
+    return Group("list", tuple(f"({', '.join(sides[1] for sides in case)})" for case in cases))
 
 
 _MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
-_SCALED = re.compile(r"(-?(?:\\frac\{[0-9]+\}\{[0-9]+\}|[0-9]+)) ?(\\begin\{[pbB]?matrix\}.*)", re.DOTALL)
+_SCALING = re.compile(r"(-?(?:\\frac\{[0-9]+\}\{[0-9]+\}|[0-9]+)) ?(\\begin\{[pbB]?matrix\}.*)", re.DOTALL)
 _NESTED = re.compile(r"\[(?: ?\[[^\[\]]+\] ?,?){2,}\]")
-_TRANSPOSED = re.compile(
+_TRANSPOSE = re.compile(
     r"((?:[(\[]|\\begin).*(?:[)\]]|\\end\{[a-z]{1,9}\})) ?\^ ?\{? ?(?:T|\\top|\\intercal|\\(?:mathrm|text)\{T\}) ?\}?",
     re.DOTALL,
 )
 
 
 def _matrix(text: str) -> Group | None:
+    """Return the matrix of a LaTeX environment or of nested lists, times a number before it."""
     if _NESTED.fullmatch(text):
         # Lists of lists, as programs write them.
         return _rows([split_top(row[1:-1], _COMMA) for row in split_top(text[1:-1], _COMMA)])
     body = text[1:-1].strip(" ") if text[0] in "([|" and text[-1] in ")]|" else text
-    scaled = _SCALED.fullmatch(body)
+    scaled = _SCALING.fullmatch(body)
     matrix = _MATRIX.fullmatch(scaled[2] if scaled else body)
     if matrix is None or r"\begin" in matrix[2]:
         return None
@@ -266,7 +267,7 @@ def _matrix(text: str) -> Group | None:
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> Group | None:
-    """Return the matrix of some rows, None where they differ in length."""
+    """Return the matrix of rows of equal length, or None."""
     if len({len(row) for row in rows}) != 1:
         return None
     return Group("matrix", tuple(cell.strip(" ") for row in rows for cell in row), width=len(rows[0]))
@@ -274,7 +275,7 @@ def _rows(rows: Sequence[Sequence[str]]) -> Group | None:
 
 def _transposed(text: str) -> Group | None:
     """Return the column that a transposed row or tuple is, and a transposed matrix."""
-    match = _TRANSPOSED.fullmatch(text) if text[-1] in "T}p" or text.endswith("intercal") else None
+    match = _TRANSPOSE.fullmatch(text) if text[-1] in "T}p" or text.endswith("intercal") else None
     group = read_group(match[1]) if match is not None else None
     if group is None or group.kind not in ("tuple", "matrix"):
         return None
@@ -297,8 +298,8 @@ def _set(text: str) -> Group | None:
 
 _ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
 _RELATION = re.compile(r"(\\(?:le|ge|subset|supset|subseteq|supseteq)(?![A-Za-z])|<|>)")
-_MIRRORED = {"<": ">", r"\le": r"\ge", r"\subset": r"\supset", r"\subseteq": r"\supseteq"}
-_MIRRORED |= {right: left for left, right in _MIRRORED.items()}
+_MIRROR = {"<": ">", r"\le": r"\ge", r"\subset": r"\supset", r"\subseteq": r"\supseteq"}
+_MIRROR |= {right: left for left, right in _MIRROR.items()}
 _LESS = ("<", r"\le")
 _UNEQUAL = re.compile(r"[a-zA-Z] ?\\ne (-?[^,=<>\\ ]{1,20}|-?\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})")
 _FIXED = r"(?:\\[a-z]+|[^|<>=+A-Za-z\\-])+"
@@ -308,19 +309,19 @@ _DISTANCE = re.compile(
 
 
 def _pieces(text: str, marks: re.Pattern[str]) -> list[str]:
-    """Return what stands between marks, and the marks."""
+    """Return the texts between marks, and the marks."""
     return [piece.strip(" ") for piece in marks.split(text)]
 
 
 def read_relation(text: str) -> tuple[str, ...] | None:
-    r"""Return a relation in the one order of its sides: `b > a` as `a < b`, `B \cap A` as `A \cap B`."""
+    r"""Return a relation with its sides in a fixed order: `b > a` as `a < b`, `B \cap A` as `A \cap B`."""
     if _CAP.search(text):
         return tuple(sorted(split_top(text, _CAP)))
     pieces = _pieces(text, _RELATION)
     if len(pieces) != 3:
         return None
     left, sign, right = pieces
-    return (left, sign, right) if sign < _MIRRORED[sign] else (right, _MIRRORED[sign], left)
+    return (left, sign, right) if sign < _MIRROR[sign] else (right, _MIRROR[sign], left)
 
 
 def _orders(text: str) -> Group | None:
@@ -330,13 +331,13 @@ def _orders(text: str) -> Group | None:
         return None
     for joined, mark in (("or", _OR), ("and", _AND)) if ordered else ():
         parts = split_top(text, mark)
-        ranges = [_interval(part) or _point(part, joined) for part in parts] if len(parts) > 1 else [None]
-        names = {name for part in parts for name in re.findall(r"[A-Za-z]+", COMMANDS.sub(" ", part))}
+        ranges = [_interval(order) or _point(order, joined) for order in parts] if len(parts) > 1 else [None]
+        names = {name for order in parts for name in re.findall(r"[A-Za-z]+", COMMANDS.sub(" ", order))}
         if None in ranges or len(names) != 1:
             continue
         if joined == "or":
-            return Group("union", tuple(map(_written, filter(None, ranges))))
-        intervals = [(each.ends, *each.items) for each in ranges if each is not None]
+            return Group("union", tuple(map(_format_member, filter(None, ranges))))
+        intervals = [(interval.ends, *interval.items) for interval in ranges if interval is not None]
         above = [(ends[0], low) for ends, low, _ in intervals if low != r"-\infty"]
         below = [(ends[1], high) for ends, _, high in intervals if high != r"\infty"]
         if len(parts) == 2 and len(above) == len(below) == 1:
@@ -353,14 +354,14 @@ def _point(text: str, joined: str) -> Group | None:
     return None if assigned is None else Group("set", assigned[1:])
 
 
-def _written(part: Group) -> str:
+def _format_member(member: Group) -> str:
     """Return an interval or a set as a member of a union."""
-    open_, close = (r"\{", r"\}") if part.kind == "set" else (part.ends[0], part.ends[1])
-    return f"{open_}{','.join(part.items)}{close}"
+    open_, close = (r"\{", r"\}") if member.kind == "set" else (member.ends[0], member.ends[1])
+    return f"{open_}{','.join(member.items)}{close}"
 
 
 def _within_distance(text: str) -> Group | None:
-    r"""Return the interval of `|x - a| < r`, or what is left beside that of `|x - a| > r`."""
+    """Return the interval of `|x - a| < r`, or the union outside it of `|x - a| > r`."""
     pieces = _pieces(text, _ORDER)
     if len(pieces) != 3:
         return None
@@ -378,13 +379,13 @@ def _within_distance(text: str) -> Group | None:
 
 
 def _end(centre: str, mark: str, radius: str, negative: bool) -> str:
-    """Return an end of an interval: as a number where both are, else as an expression."""
-    one, other = quantity(centre), quantity(radius)
-    if one is None or other is None:
+    """Return an end of an interval, as a number if centre and radius are numbers, else as an expression."""
+    c, r = quantity(centre), quantity(radius)
+    if c is None or r is None:
         side = "" if centre == "0" else f"-{centre}" if negative else centre
         return f"{side}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
-    value = -one.value if negative else one.value
-    return number_text(value + (other.value if mark == "+" else -other.value), one.rounded or other.rounded)
+    value = -c.value if negative else c.value
+    return number_text(value + (r.value if mark == "+" else -r.value), c.rounded or r.rounded)
 
 
 def _interval(text: str) -> Group | None:
@@ -394,7 +395,7 @@ def _interval(text: str) -> Group | None:
     pieces = _pieces(text, _ORDER)
     sides, signs = pieces[::2], pieces[1::2]
     if len(sides) == 2 and is_name(sides[1]) and not is_name(sides[0]):
-        sides, signs = sides[::-1], [_MIRRORED[signs[0]]]
+        sides, signs = sides[::-1], [_MIRROR[signs[0]]]
     if len(sides) == 2:
         # `x < b` is `-\infty < x < b`.
         less = signs[0] in _LESS
@@ -423,15 +424,15 @@ def read_as(text: str, other: Group) -> Group | None:
     point = _POINT.fullmatch(text)
     if point is not None:
         return read_group(point[1]) if "," in point[1] else None
-    parts: dict[str, str] = {}
+    sizes: dict[str, str] = {}
     # Part after part from the start: a search would try a long text anew at each letter.
-    while part := _AXES.match(text):
-        sign, size, axis = part.groups()
-        parts[axis] = f"{sign}{size.strip(' ') or 1}"
-        text = text[part.end() :].strip(" ")
-    if "j" not in parts or text:
+    while term := _AXES.match(text):
+        sign, size, axis = term.groups()
+        sizes[axis] = f"{sign}{size.strip(' ') or 1}"
+        text = text[term.end() :].strip(" ")
+    if "j" not in sizes or text:
         return None
-    return Group("tuple", tuple(parts.get(axis, "0") for axis in "ijk"[: max(2, len(other.items))]), "()")
+    return Group("tuple", tuple(sizes.get(axis, "0") for axis in "ijk"[: max(2, len(other.items))]), "()")
 
 
 _PART_LABEL = re.compile(
@@ -443,15 +444,15 @@ _PART_LABEL = re.compile(
 def labelled(text: str) -> list[str]:
     """Return the parts of `(a) 12; (b) 7`, in the order of their labels; nothing for another text."""
     labels = list(_PART_LABEL.finditer(text))
-    found = [label[1] for label in labels]
+    names = [label[1] for label in labels]
     if len(labels) < 2 or labels[0].start() > 0:
         return []
-    series = next((each for each in LABELS if set(found) == set(each[: len(found)])), None)
-    if series is None or len(set(found)) < len(found):
+    series = next((sequence for sequence in LABELS if set(names) == set(sequence[: len(names)])), None)
+    if series is None or len(set(names)) < len(names):
         return []
     ends = [*(label.start() for label in labels[1:]), len(text)]
     parts = {label[1]: text[label.end() : end].strip(" ,;") for label, end in zip(labels, ends, strict=True)}
-    return [parts[label] for label in series[: len(found)]] if all(parts.values()) else []
+    return [parts[label] for label in series[: len(names)]] if all(parts.values()) else []
 
 
 _ANY_INTEGER = re.compile(r"(.+?) ?, ([a-z]) \\in \\mathbb\{Z\}")
@@ -463,23 +464,23 @@ def with_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
 
     The letter may have another name, be counted from another number, or downwards.
     """
-    said, said_of_answer = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
-    given, other = said_of_answer.groups() if said_of_answer is not None else (answer, "")
-    if said is None:
-        return [(gold, given if other and other in _letters(gold) else answer)]
-    body, name = said.groups()
-    own = _letters(given) - _letters(body)
+    gold_match, answer_match = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
+    formula, other = answer_match.groups() if answer_match is not None else (answer, "")
+    if gold_match is None:
+        return [(gold, formula if other and other in _letters(gold) else answer)]
+    body, name = gold_match.groups()
+    own = _letters(formula) - _letters(body)
     if not other:
-        other = name if name in _letters(given) else next(iter(own), "")
+        other = name if name in _letters(formula) else next(iter(own), "")
         if other != name and (len(own) != 1 or other not in "klmn"):
             return [(gold, answer)]
-    if other != name and name in _letters(given):
+    if other != name and name in _letters(formula):
         return [(gold, answer)]
     values = [name]
-    if not re.search(rf"[\^_]\{{?{other}", given):
+    if not re.search(rf"[\^_]\{{?{other}", formula):
         values += [f"({name}+1)", f"({name}-1)", f"(-{name})"]
     return [
-        (body, _LETTER.sub(lambda found, put=value: put if found[0] == other else found[0], given))
+        (body, _LETTER.sub(lambda match, new=value: new if match[0] == other else match[0], formula))
         for value in values
     ]
 

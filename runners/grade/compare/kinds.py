@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class KindReader:
-    """A pattern of one kind, and what makes a reading of its match; `answers`: only an answer may be written so."""
+    """A pattern of a kind, and the function that reads its match; with `answers` only an answer may be written so."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -44,7 +44,7 @@ class KindReader:
 
 
 def same_kind(gold: str, answer: str) -> bool | None:
-    """Return whether an answer is the date, time, version, … that a reference is; None where it is of no such kind."""
+    """Return whether an answer equals the date, time, version, … of a reference; None if the reference is of no kind."""
     number = gold.isdigit() and (gold[0] != "0" or len(gold) == 3)
     reading = None if number else read_kind(gold)
     if reading is None:
@@ -61,7 +61,7 @@ def same_kind(gold: str, answer: str) -> bool | None:
 
 @lru_cache(maxsize=1024)
 def read_kind(text: str) -> Reading | None:
-    """Return what a reference in one spelling (`notation.plain`) is; None where it is a number, a formula or a sentence."""
+    """Return the reading of a reference in the spelling of `plain`; None for a number, a formula or a sentence."""
     flat = _flatten(text) if len(text) <= LONGEST_READ else "\\"
     if "\\" in flat:
         return None
@@ -102,7 +102,7 @@ _YEAR = r"(?:,? (?:of )?(?P<year>[0-9]{4}))"
 
 
 def _date(year: int | None, month: int, day: int) -> frozenset[Hashable]:
-    """Return the one value of a date, and none where the calendar has no such month or day."""
+    """Return the only value of a date, or no value if the calendar has no such month or day."""
     return frozenset({(year, month, day)} if 1 <= month <= 12 and 1 <= day <= 31 else ())
 
 
@@ -115,7 +115,7 @@ def _read_month(kind: str, match: re.Match[str]) -> Reading:
 
 
 def _read_year_last(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read `12/25/2020`: the month is first, but where only the second number can be one, and between periods."""
+    """Read `12/25/2020`: the month is first, unless only the second number can be a month, or periods separate them."""
     first, second = int(match[1]), int(match[3])
     if first > 12 or (match[2] == "." and second <= 12):
         first, second = second, first
@@ -130,8 +130,8 @@ def _read_named_date(kind: str, match: re.Match[str]) -> Reading:
     month = _MONTHS.index(fields["month"][:3].lower()) + 1
     # Without a year, `20 June` may be words in another order: it is left to stand beside `June 20`.
     bare = year is None and fields.get("bare") is not None
-    written = (year, month, int(fields.get("day") or 0), *(["bare"] if bare else []))
-    return Reading(kind, frozenset({written}), (fields.get("weekday") or "")[:3].lower())
+    value = (year, month, int(fields.get("day") or 0), *(["bare"] if bare else []))
+    return Reading(kind, frozenset({value}), (fields.get("weekday") or "")[:3].lower())
 
 
 def _read_name(kind: str, match: re.Match[str]) -> Reading | None:
@@ -155,7 +155,7 @@ def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
     half = (match["half"] or match["phase"] or "").lower()
     if hour > 24 or not (match["minute"] or half or match["sharp"]):
         return None
-    written = ("written", hour, minute, second)
+    literal = ("written", hour, minute, second)
     if half:
         if not 1 <= hour <= 12:
             return Reading(kind, frozenset({("day", hour, minute, second)}))
@@ -165,9 +165,9 @@ def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
         values: set[Hashable] = {(name, *exact) for name in ("day", "half", "hour")}
         return Reading(kind, frozenset(values))
     if match["hour"][0] == "0" or not 1 <= hour <= 12:
-        values = {written, ("day", hour % 24, minute, second)}
+        values = {literal, ("day", hour % 24, minute, second)}
     else:
-        values = {written, ("half", hour % 12, minute, second), ("half", hour % 12 + 12, minute, second)}
+        values = {literal, ("half", hour % 12, minute, second), ("half", hour % 12 + 12, minute, second)}
     ratio = match["minute"] is not None and match["minute"][0] != "0" and match["hour"][0] != "0"
     if ratio and not match["second"] and gcd(hour, minute) == 1:
         return Reading(kind if minute % 5 == 0 else "ratio", frozenset(values), closed=False)
@@ -271,8 +271,8 @@ def _numbers(text: str) -> tuple[str, ...]:
     """Return the numbers of a text, without zeros that say nothing."""
     numbers = re.findall(r"[0-9]+(?:\.[0-9]+)?", text)
     return tuple(
-        (whole.lstrip("0") or "0")
-        for whole in (re.sub(r"(\.[0-9]*?)0+$", r"\1", n).rstrip(".") for n in numbers)
+        (number.lstrip("0") or "0")
+        for number in (re.sub(r"(\.[0-9]*?)0+$", r"\1", n).rstrip(".") for n in numbers)
     )
 
 
@@ -285,7 +285,7 @@ def _read_letters(kind: str, match: re.Match[str]) -> Reading:
     return Reading(kind, frozenset({tuple(re.findall(r"(?<!\\)\b[A-Z]\b", match[0]))}))
 
 
-_COMPARED = "(?:more|greater|fewer|less|above|below)"
+_COMPARATIVE = "(?:more|greater|fewer|less|above|below)"
 _BOUND = "at (?:most|least)|(?:no|not) (?:more|less|fewer|greater) than|up to|(?:more|less|fewer|greater) than|over|under"
 _UPPER = re.compile(
     r"most|[\u2264<]|(?:no|not) (?:more|greater)|up to|or (?:fewer|less|below)|^(?:less|fewer|under)",
@@ -315,7 +315,7 @@ _SHORT_WORDS = frozenset({
 
 
 def _is_word(letters: str) -> bool:
-    """Return whether small letters are a word that can be spoken, and no product of variables such as `abc`."""
+    """Return whether small letters are a word that can be spoken, unlike a product of variables as `abc`."""
     if len(letters) == 2:
         return letters in _SHORT_WORDS
     return "o" in letters or _SPEAKABLE.fullmatch(letters) is not None
@@ -388,7 +388,7 @@ READERS = (
     _row("sequence", rf"between (?P<body>{_AMOUNT}[a-z ]* and {_AMOUNT}){_MEASURE}", _read_sequence),
     _row("sequence", rf"(?P<body>\[{_AMOUNT}, ?{_AMOUNT}\]){_MEASURE}", _read_sequence, answers=True),
     _row("bound", rf"(?P<phrase>{_BOUND}) (?P<body>{_AMOUNT}){_MEASURE}", _read_bound, re.I),
-    _row("bound", rf"(?P<body>{_AMOUNT})(?P<unit> [a-z ]+?)? (?P<phrase>or {_COMPARED})", _read_bound, re.I),
+    _row("bound", rf"(?P<body>{_AMOUNT})(?P<unit> [a-z ]+?)? (?P<phrase>or {_COMPARATIVE})", _read_bound, re.I),
     _row("bound", rf"(?:[a-z] ?)?(?P<phrase>[\u2265\u2264<>]) ?(?P<body>{_AMOUNT}){_MEASURE}", _read_bound, answers=True),
     _row("letters", r"[A-Z](?: ?- ?[A-Z]){2,}|[A-Z](?: ?\u2192 ?[A-Z])+", _read_letters),
     _row("letters", r"[A-Z](?: ?(?:->|[-,>\u2192]) ?[A-Z])+", _read_letters, answers=True),

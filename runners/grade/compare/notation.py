@@ -32,13 +32,13 @@ _SIGNS: dict[int, str] = str.maketrans(
         "\u201c": '"', "\u201d": '"', "\u2019": "'", "\u27e8": r"\langle ", "\u27e9": r"\rangle ",
     }
 )  # fmt: skip
-_RAISED = str.maketrans(
+_SUPERSCRIPTS = str.maketrans(
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207f\u2071", "0123456789+-ni"
 )
 _ROOT = re.compile(r"(?:\u221a|(?<![\\A-Za-z])sqrt(?=\()) ?(?:\(([^()]*)\)|([0-9]+(?:\.[0-9]+)?|[A-Za-z]))")
 _PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
-_RAISED_RUN = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f\u2071]+")
-_LOWERED_RUN = re.compile("[\u2080-\u2089]+")
+_SUPERSCRIPT_RUN = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u2079\u207a\u207b\u207f\u2071]+")
+_SUBSCRIPT_RUN = re.compile("[\u2080-\u2089]+")
 
 _SPACES = ("quad", "qquad", "enspace", "thinspace", "space", "nobreakspace", "medspace", "thickspace")
 _NOTHING = (
@@ -139,7 +139,7 @@ WORDS_TO_TWENTY = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )  # fmt: skip
-_NAMED = {
+_NAMED_VALUES = {
     **dict.fromkeys(("dne", "does not exist", "the limit does not exist"), r"\text{does not exist}"),
     **{word: str(number) for number, word in enumerate(WORDS_TO_TWENTY)},
     **dict.fromkeys(("negative infinity", "minus infinity"), r"-\infty"),
@@ -156,7 +156,7 @@ r"""Commands with which a text shows something else than it says: to a reader `4
 
 
 def plain(text: str) -> str:
-    r"""Return the text without layout, fonts and kinds of space, with one spelling of each sign and braced arguments.
+    r"""Return the text without layout and fonts, with a single spelling of each sign and with braced arguments.
 
     `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
     """
@@ -196,7 +196,7 @@ def plain(text: str) -> str:
         text = text.replace(r"\equiv", "=")
     if "integer" in text or r"\mathbb" in text:
         text = _PARAMETER.sub(
-            lambda said: rf", {said[1] or said[2] or said[3]} \in \mathbb{{Z}}", text.rstrip(".")
+            lambda match: rf", {match[1] or match[2] or match[3]} \in \mathbb{{Z}}", text.rstrip(".")
         )
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
     for _ in range(4):
@@ -206,27 +206,27 @@ def plain(text: str) -> str:
             text = text[lead.end() :]
         if len(text) > 1 and text[-1] in ".,;" and text[-2] not in ".\\":
             text = text[:-1]
-        text = unwrapped(_emphasis_gone(_FOR_ALL.sub("", text)))
+        text = unwrapped(_without_emphasis(_FOR_ALL.sub("", text)))
         if text == before:
             break
     text = _BRACED_NUMBER.sub(r"\1\2", text, count=1) if text[:2].lstrip("+-")[:1] == "{" else text
     text = _CORRECT.sub(r"\1", _NEGATIVE.sub("-", _RATIO.sub(r"\1:\2", text)))
     words = _TEXT.sub(r"\1", text).lower() if len(text) < 60 else ""
-    return r"\emptyset" if _NONE.fullmatch(words) else _NAMED.get(words, text)
+    return r"\emptyset" if _NONE.fullmatch(words) else _NAMED_VALUES.get(words, text)
 
 
 def in_line(text: str) -> str:
-    """Return a text in one spelling without wrappings of words, its spaces single."""
+    """Return a text without wrappings of words, with single spaces."""
     return " ".join(TEXT.sub(r" \1 ", text).split()) if "\\" in text else text
 
 
 def spelt(text: str) -> str:
-    """Return the text with one character for each sign and digit, without the marks of Markdown, tidied."""
+    """Return the tidied text with a single character for each sign and digit, without the marks of Markdown."""
     text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
     if not text.isascii():
-        text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
-        text = _LOWERED_RUN.sub(
-            lambda run: f"_{{{''.join(chr(ord(each) - 0x2050) for each in run[0])}}}", text
+        text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
+        text = _SUBSCRIPT_RUN.sub(
+            lambda run: f"_{{{''.join(chr(ord(digit) - 0x2050) for digit in run[0])}}}", text
         )
         text = text.translate(_SIGNS)
     text = text.replace("~", " ").replace("`", "")
@@ -234,11 +234,11 @@ def spelt(text: str) -> str:
         text = _STRONG.sub(lambda strong: strong[1] or strong[2], text)
     if len(_DOLLAR.findall(text)) % 2 == 0:
         text = _DOLLAR.sub(" ", text)
-    return tidy(_emphasis_gone(text))
+    return tidy(_without_emphasis(text))
 
 
 def tidy(text: str) -> str:
-    """`text` without surrounding space, one box and one pair of dollar signs around it, its inner spaces single."""
+    """Return `text` with single spaces, without space, a box and a pair of dollar signs around it."""
     short = _SPACE.sub(" ", text).strip(" ")
     boxed = _BOXED.fullmatch(short)
     if boxed is not None and balanced(boxed[1], _BRACE):
@@ -246,8 +246,8 @@ def tidy(text: str) -> str:
     return _without_dollars(short)
 
 
-def _emphasis_gone(text: str) -> str:
-    """Return the text without space, stars and underscores around it, and without one pair of quotes."""
+def _without_emphasis(text: str) -> str:
+    """Return the text without space, stars, underscores and a pair of quotes around it."""
     text = text.lstrip("*_ \t\r\n").rstrip(" \t\r\n")
     bare = text.rstrip("*_ \t\r\n")
     # `z^*` is mathematics.
@@ -261,7 +261,7 @@ def _without_dollars(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """Return the text without one pair of braces or dollar signs around all of it."""
+    """Return the text without a pair of braces or dollar signs around it."""
     braced = len(text) > 1 and text[0] == "{" and text[-1] == "}" and closing(text, 0) == len(text) - 1
     return text[1:-1].strip(" ") if braced else _without_dollars(text)
 
@@ -289,22 +289,22 @@ def balanced(text: str, brackets: re.Pattern[str] = _BRACKET) -> bool:
 
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
     """Return the pieces between the matches of `marks` that stand in no bracket; each stripped."""
-    pieces, depth, place, begun = list[str](), 0, 0, 0
+    pieces, depth, position, start = list[str](), 0, 0, 0
     mark, bracket = marks.search(text), _BRACKET.search(text)
     while mark is not None:
         if depth == 0 and (bracket is None or mark.start() <= bracket.start()):
-            pieces.append(text[begun : mark.start()].strip(" "))
-            place = begun = mark.end()
+            pieces.append(text[start : mark.start()].strip(" "))
+            position = start = mark.end()
         elif bracket is not None:
             depth = max(0, depth + _CHANGES.get(bracket[0], 0))
-            place = bracket.end()
+            position = bracket.end()
         else:
             break
-        if depth == 0 and mark.start() < place:
-            mark = marks.search(text, place)
-        if bracket is not None and bracket.start() < place:
-            bracket = _BRACKET.search(text, place)
-    return [*pieces, text[begun:].strip(" ")]
+        if depth == 0 and mark.start() < position:
+            mark = marks.search(text, position)
+        if bracket is not None and bracket.start() < position:
+            bracket = _BRACKET.search(text, position)
+    return [*pieces, text[start:].strip(" ")]
 
 
 def _one_spelling(command: re.Match[str]) -> str:
@@ -315,7 +315,7 @@ def _one_spelling(command: re.Match[str]) -> str:
 
 
 def _upright(command: re.Match[str]) -> str:
-    """Return a constant or a function in upright letters, as it is in slanted ones."""
+    """Return a constant or a function in upright letters in its usual spelling."""
     if command[3] is not None:
         return f"\\{command[3]} "
     return f" {command[2]}" if command[1] else command[2]

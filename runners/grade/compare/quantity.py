@@ -25,7 +25,7 @@ class Unit:
 _PREFIXES = {
     "k": 3, "M": 6, "G": 9, "T": 12, "m": -3, "u": -6, "\u00b5": -6, "\u03bc": -6, "n": -9, "p": -12, "f": -15,
 }  # fmt: skip
-_LONG = {"kilo": 3, "mega": 6, "giga": 9, "milli": -3, "micro": -6, "nano": -9, "pico": -12}
+_WORD_PREFIXES = {"kilo": 3, "mega": 6, "giga": 9, "milli": -3, "micro": -6, "nano": -9, "pico": -12}
 
 # Symbol, words, size in base units, powers of the base quantities.
 _WITH_PREFIXES: tuple[tuple[str, tuple[str, ...], str, Mapping[str, int]], ...] = (
@@ -51,7 +51,7 @@ _WITH_PREFIXES: tuple[tuple[str, tuple[str, ...], str, Mapping[str, int]], ...] 
     ("pc", ("parsec",), "3.0856775814913673e16", {"length": 1}),
     ("K", ("kelvin",), "1", {"temperature": 1}),
 )
-_ALONE: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
+_WITHOUT_PREFIXES: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
     (("cm", "centimeter", "centimetre"), "0.01", {"length": 1}),
     (("in", "inch", "inche"), "0.0254", {"length": 1}),
     (("ft", "foot", "feet"), "0.3048", {"length": 1}),
@@ -97,16 +97,17 @@ def _powers(quantities: Mapping[str, int]) -> Dimension:
 
 
 def _table() -> dict[str, Unit]:
+    """Return all units by their names, with prefixes and plurals."""
     units: dict[str, Unit] = {}
     for symbol, words, size, quantities in _WITH_PREFIXES:
         dimension, value = _powers(quantities), Fraction(size)
         for prefix, power in {"": 0, **_PREFIXES}.items():
             units.setdefault(prefix + symbol, Unit(dimension, value * Fraction(10) ** power))
         for word in words:
-            for prefix, power in {"": 0, **_LONG}.items():
+            for prefix, power in {"": 0, **_WORD_PREFIXES}.items():
                 for ending in ("", "s"):
                     units[prefix + word + ending] = Unit(dimension, value * Fraction(10) ** power)
-    for names, size, quantities in _ALONE:
+    for names, size, quantities in _WITHOUT_PREFIXES:
         for name in names:
             unit = Unit(_powers(quantities), Fraction(size))
             units[name] = unit
@@ -130,18 +131,18 @@ _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 
 @lru_cache(maxsize=4096)
 def unit_of(text: str) -> Unit | None:
-    r"""Return the unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names; None where it names none."""
+    r"""Return the unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names, or None."""
     if len(text) > MOST_CHARACTERS:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _IN_TEXT.sub(r" \1 ", text)))
     text = text.replace(".", " ").replace(r"\$", "$").replace(r"\Omega", "\u03a9").strip()
-    place, sign, size = 0, 1, Fraction(1)
+    position, sign, size = 0, 1, Fraction(1)
     powers: dict[str, int] = {}
-    while place < len(text):
-        token = _TOKEN.match(text, place)
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         if token is None:
             return None
-        place, word = token.end(), token["unit"]
+        position, word = token.end(), token["unit"]
         if word is None:
             sign = -1 if token["per"] else sign
             continue
@@ -206,38 +207,37 @@ _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredQuantity:
-    """A number and what stands around it.
+    """A number with its unit and the way in which it is written."""
 
-    `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
-    of ten, so that it may stand for numbers nearby. `counted`: with bare words after it that say what is counted.
-    `unended`: with dots after decimals that do not repeat, so that it is another number than its digits. `step`: the worth
-    of the last digit of a rounded number with `FEWEST_DIGITS`, else 0.
-    """
-
-    value: Fraction
-    whole: bool
-    rounded: bool
-    percent: bool = False
-    degrees: bool = False
-    unit: Unit | None = None
-    base: int | None = None
-    digits: str = ""
-    counted: bool = False
-    unended: bool = False
-    step: Fraction = Fraction(0)
+    value: Fraction  # without percent, degrees and unit
+    whole: bool  # written as an integer, so that it equals no other number
+    rounded: bool  # written with decimals or a power of ten, so that it may equal numbers nearby
+    percent: bool = False  # followed by a percent sign
+    degrees: bool = False  # followed by a degree sign
+    unit: Unit | None = None  # its unit, if known
+    base: int | None = None  # the base that its digits are written in, if it is named
+    digits: str = ""  # the digits before the point as they are written
+    counted: bool = False  # followed by bare words that say what is counted
+    unended: bool = False  # decimals with dots that do not repeat, so that it is not the number of its digits
+    step: Fraction = Fraction(0)  # worth of the last digit of a rounded number with `FEWEST_DIGITS`, else 0
 
     @property
     def exact(self) -> bool:
-        """Return whether this is a fraction that stands for no other number."""
+        """Return whether this is a fraction that is no approximation."""
         return not self.rounded and self.value.denominator > 1 and self.value not in APPROXIMATIONS
 
     def allowance(self, tolerance: Fraction, exact: bool) -> Fraction:
-        """Return how far an answer may be from this number: a share of it, or half a step if that answer is exact."""
+        """Return the greatest accepted distance of an answer.
+
+        Args:
+            tolerance: a share of this number.
+            exact: whether the answer is exact, which also allows half a step of the last digit.
+        """
         return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
 
 
 def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
-    """Return the number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
+    """Return the number that a text in the spelling of `notation.plain` is, or None."""
     text = text.strip(" ")
     if "'" in text:
         text = _FEET.sub(r"\1 ft \2 in", text)
@@ -289,20 +289,20 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
             return None
         value, rounded, end = value * Fraction(10) ** exponent, True, power.end()
         step *= Fraction(10) ** exponent
-    whole = value.denominator == 1 and not rounded
+    integer = value.denominator == 1 and not rounded
     scale = _SCALE.match(text, end)
     if scale is not None:
         times = _POWERS[scale[1]]
         value, step, end = value * times, step * times, scale.end()
         if "{" in scale[0] and "}" not in scale[0]:
             text = text[:end] + r"\text{" + text[end:]
-        whole = value.denominator == 1
+        integer = value.denominator == 1
     money = number["money"]
     money = None if money is None else unit_of("$" if "$" in money or money == "USD" else money)
     step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
     value = -value if sign == "-" else value
-    given = MeasuredQuantity(value, whole, rounded, unit=money, digits=digits, unended=unended, step=step)
-    return _with_tail(given, text[end:], reference)
+    amount = MeasuredQuantity(value, integer, rounded, unit=money, digits=digits, unended=unended, step=step)
+    return _with_tail(amount, text[end:], reference)
 
 
 _POINTS = re.compile(
@@ -343,7 +343,7 @@ def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
 
 
 def read_number(text: str, reference: bool = False) -> MeasuredQuantity | None:
-    """Return the number that a text says in digits or words; a reference is words of a number alone."""
+    """Return the number that a text says in digits or words; words after the number make a reference no number."""
     return quantity(text, reference=reference) or _quantity_in_words(text, reference)
 
 
@@ -364,11 +364,11 @@ def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
 
 
 def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
-    """Return whether an answer is the reference's number, in its unit if both name one."""
+    """Return whether an answer is the reference's number, in the same unit if both name a unit."""
     if answer.base is not None and reference.base is None:
         return answer.base == 10 and reference.value == answer.value
     if reference.base is not None:
-        bases = {each.base for each in (reference, answer) if each.base is not None}
+        bases = {number.base for number in (reference, answer) if number.base is not None}
         return len(bases) == 1 and reference.digits == answer.digits and bool(reference.digits)
     elsewhere = answer.unit in _SCALES.values()
     if elsewhere and reference.unit is None:
@@ -397,49 +397,49 @@ def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, toleran
     return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
 
 
-def _in_several_units(parts: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
-    """Return the sum of `1 hour 30 minutes`, in the first unit; None where the parts are not in units of one dimension."""
-    units = [part.unit for part in parts if part is not None and part.unit is not None]
-    if len(units) < len(parts) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
+def _in_several_units(terms: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
+    """Return the sum of `1 hour 30 minutes` in the first unit; None if the units differ in dimension."""
+    units = [term.unit for term in terms if term is not None and term.unit is not None]
+    if len(units) < len(terms) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
         return None
-    sizes = [part.value * unit.size for part, unit in zip(parts, units, strict=True) if part is not None]
+    sizes = [term.value * unit.size for term, unit in zip(terms, units, strict=True) if term is not None]
     return MeasuredQuantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
 
 
-def _spelt_out(parts: Sequence[str]) -> list[str]:
-    """Return the parts of `2 h 15 m` with their units as such: beside hours or seconds `m` is minutes."""
-    timed = any(map(_HOURS_OR_SECONDS.search, parts))
+def _spelt_out(texts: Sequence[str]) -> list[str]:
+    """Return the texts of `2 h 15 m` with their units in full: beside hours or seconds `m` is minutes."""
+    timed = any(map(_HOURS_OR_SECONDS.search, texts))
     return [
         _LETTER.sub(
-            lambda letter: r"\text{ min}" if timed and letter[1] == "m" else rf"\text{{ {letter[1]}}}", part
+            lambda letter: r"\text{ min}" if timed and letter[1] == "m" else rf"\text{{ {letter[1]}}}", text
         )
-        for part in parts
+        for text in texts
     ]
 
 
 def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
     """Return the value without its sign, and the digits as written; None where a denominator is 0."""
     if number["over"] is not None:
-        before, once, over = number["before"] or "0", number["once"] or "", number["over"]
-        repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(once))
-        return Fraction(f"{before}.{once or 0}") + repeated, ""
+        before, fixed, over = number["before"] or "0", number["once"] or "", number["over"]
+        repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(fixed))
+        return Fraction(f"{before}.{fixed or 0}") + repeated, ""
     if number["whole"] is not None:
-        whole = number["whole"].replace(",", "").replace(" ", "")
+        integer = number["whole"].replace(",", "").replace(" ", "")
         decimals = number["decimals"]
-        return (Fraction(int(whole)) if not decimals else Fraction(f"{whole}.{decimals}")), whole
+        return (Fraction(int(integer)) if not decimals else Fraction(f"{integer}.{decimals}")), integer
     if number["fraction"] is not None:
         return Fraction(f"0.{number['fraction']}"), ""
     below = int(number["bottom"] or number["right"])
     if below == 0:
         return None
-    part, mixed = Fraction(int(number["top"] or number["left"]), below), number["mixed"] or number["beside"]
+    frac, mixed = (Fraction(int(number["top"] or number["left"]), below), number["mixed"] or number["beside"])
     if mixed is None:
-        return part, ""
-    return (int(mixed) + part, "") if 0 <= part < 1 else None
+        return frac, ""
+    return (int(mixed) + frac, "") if 0 <= frac < 1 else None
 
 
 def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> MeasuredQuantity | None:
-    """Return the number with what stands after it, or None where that makes it something else than a number."""
+    """Return the number with the text behind it; None if that text makes it something other than a number."""
     gap = tail[:1] == " "
     tail = tail.strip(" ")
     if not tail:
@@ -456,9 +456,9 @@ def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> Measured
         )
     base = _BASE.fullmatch(tail)
     if base is not None and number.digits and number.value.denominator == 1:
-        written = base[1] or base[2]
-        known = int(written) if written.isdigit() else _CARDINALS.get(written)
-        return None if known is None else replace(number, base=known)
+        base_text = base[1] or base[2]
+        base_value = int(base_text) if base_text.isdigit() else _CARDINALS.get(base_text)
+        return None if base_value is None else replace(number, base=base_value)
     if _ORDINAL.fullmatch(tail):
         return number if number.whole else None
     wrapped = _WRAPPED.match(tail)
@@ -520,9 +520,9 @@ _SEVERAL = re.compile(
 
 
 def several(text: str) -> bool:
-    """Return whether these are numbers with only space or brackets between them, and not one number, which is no answer.
+    """Return whether a text is several numbers with only space or brackets between them, which is no answer.
 
-    math-verify adds them up, or reads the first alone, where others read a product, a list or a mixed number.
+    math-verify adds them up, or reads the first alone; other readers see a product, a list or a mixed number.
     """
     return _SEVERAL.fullmatch(text) is not None and quantity(text) is None
 
@@ -535,7 +535,7 @@ _BARE_UNIT = re.compile(
 
 
 def without_unit(text: str) -> tuple[str, Unit | None, str]:
-    """Return an expression without the unit or the words after it, that unit if it is one, and what was after it."""
+    """Return an expression without the unit or words behind it, the unit or None, and the removed text."""
     after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
     if after is None or after.start() == 0:
         return text, None, ""
@@ -548,7 +548,7 @@ def without_unit(text: str) -> tuple[str, Unit | None, str]:
 
 
 def number_text(value: Fraction, rounded: bool) -> str:
-    """Return a number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
+    """Return a number as computer algebra reads it: an integer, decimals if it was rounded, or else a fraction."""
     sign = "-" if value < 0 else ""
     if rounded:
         digits, power = f"{float(abs(value)):.15e}".split("e")
@@ -586,7 +586,7 @@ _BETWEEN = re.compile(r"[ -]+")
 
 
 def number_in_words(text: str) -> tuple[Fraction, str] | None:
-    """Return the number that a text begins with in words, and what follows it; None where it begins with none."""
+    """Return the number that a text begins with in words, and the text behind it; None if it begins with no number."""
     words = _BETWEEN.split(text.strip())
     count = next((index for index, word in enumerate(words) if word.lower() not in _ALL), len(words))
     if count > MOST_WORDS:
@@ -598,7 +598,7 @@ def number_in_words(text: str) -> tuple[Fraction, str] | None:
 
 
 def _value_of_words(words: list[str]) -> Fraction | None:
-    """Return what words of numbers come to; None where they are no number."""
+    """Return the value of number words; None if they are no number."""
     if not words or words == ["a"]:
         return None
     if words[-1] == "dozen":
@@ -613,24 +613,24 @@ def _value_of_words(words: list[str]) -> Fraction | None:
 
 def _with_share(words: list[str], share: int) -> Fraction | None:
     """Return the number of `two thirds` or of `two and a half`; `third` alone is a place in a row."""
-    counted = words[:-1]
-    whole = Fraction(0)
-    if "and" in counted:
-        index = len(counted) - 1 - counted[::-1].index("and")
-        before = _cardinal(counted[:index])
+    numerator = words[:-1]
+    integer = Fraction(0)
+    if "and" in numerator:
+        index = len(numerator) - 1 - numerator[::-1].index("and")
+        before = _cardinal(numerator[:index])
         if before is None:
             return None
-        whole, counted = before, counted[index + 1 :]
-    if not counted:
-        return Fraction(1, 2) if share == 2 and not whole else None
-    if counted in (["a"], ["an"]):
-        return whole + Fraction(1, share)
-    count = _cardinal(counted)
-    return None if count is None else whole + count / share
+        integer, numerator = before, numerator[index + 1 :]
+    if not numerator:
+        return Fraction(1, 2) if share == 2 and not integer else None
+    if numerator in (["a"], ["an"]):
+        return integer + Fraction(1, share)
+    count = _cardinal(numerator)
+    return None if count is None else integer + count / share
 
 
 def _cardinal(words: list[str]) -> Fraction | None:
-    """Return the whole number of `three hundred and forty-two`; None where the words are in no order of a number."""
+    """Return the integer of `three hundred and forty-two`; None if the words are in no order of a number."""
     total = group = 0
     last = 10**15
     before = ""

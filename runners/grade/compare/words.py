@@ -14,7 +14,7 @@ from runners.grade.compare.quantity import quantity
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One choice: its letter, whether that stands in brackets, and the text that is said with it."""
+    """A choice: its letter, whether the letter is in brackets, and the text that is said with it."""
 
     letter: str
     bracketed: bool
@@ -23,7 +23,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of a text, if it is words, and whether it begins with yes or no, or is that alone."""
+    """A text's words, or None, whether it begins with yes or no, and whether yes or no is all it says."""
 
     said: str | None
     agrees: bool | None
@@ -31,13 +31,13 @@ class Words:
 
 
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
-_CHOICE_SAID = re.compile(
+_CHOICE_WITH_TEXT = re.compile(
     r"(?:\\(?:text|mathrm)\{ ?)?"
     r"(?:\(([A-Z])\)[.:]?|([A-J])(?:[.):]|\}(?=\\text)| (?=\([a-z]{3}))|([A-J])(?=\})) ?\}?[ :]*(.*?)\}?",
     re.DOTALL,
 )
 _OTHER_CHOICE = re.compile(r"\([A-Z]\)|\b(?:and|or|not)\b|^ ?[A-H]$")
-_CHOSEN = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
+_CHOICE_LIST = re.compile(r"(?:[A-H]|\([A-H]\))(?:(?: ?[,;&]| ?,? and)? ?(?:[A-H]|\([A-H]\)))+")
 _OPINION = re.compile(r"(?:(yes|true)|no|false)(?:$|[,.;:] )", re.IGNORECASE)
 _ALL_TEXT = re.compile(r"(?:\\(?:text|mathrm)\{[^{}]*+\} ?)++")
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
@@ -47,45 +47,45 @@ _PLAIN_WORD = re.compile(r"[^\W_]+")
 _ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)\b")
 _VERBS = frozenset({"is", "was", "has", "had"})
 _CLASSES = frozenset({"triangle", "function", "number", "angle", "sequence", "series", "curve", "solutions"})
-_DENIED = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
+_NEGATIONS = frozenset({"not", "no", "never", "and", "or", "neither", "either", "unless"})
 
 
 def read_choices(text: str) -> list[str] | None:
     """Return the letters of several choices, `ACD` or `A, C and D`; without marks between them they rise as choices do."""
     flat = in_line(text)
-    letters = re.findall("[A-H]", flat) if _CHOSEN.fullmatch(flat) else []
+    letters = re.findall("[A-H]", flat) if _CHOICE_LIST.fullmatch(flat) else []
     rising = sorted(set(letters))
     return sorted(letters) if letters and (not flat.isalpha() or letters == rising) else None
 
 
 def read_choice(text: str) -> Choice | None:
     """Return a choice: its letter alone, or with its text, which names no other choice."""
-    said = said_in(text)
-    letter = _CHOICE.fullmatch(text if said is None else plain(said))
+    words = words_in(text)
+    letter = _CHOICE.fullmatch(text if words is None else plain(words))
     if letter is not None:
         return Choice(letter[1], letter[0][0] == "(")
-    with_text = _CHOICE_SAID.fullmatch(text)
+    with_text = _CHOICE_WITH_TEXT.fullmatch(text)
     if with_text is None or not with_text[4].strip() or _OTHER_CHOICE.search(with_text[4]):
         return None
     return Choice(with_text[1] or with_text[2] or with_text[3], True, with_text[4])
 
 
 def read_words(text: str) -> Words | None:
-    """Return what a text says in words, or whether it begins with yes or no."""
-    said, opinion = said_in(text), _OPINION.match(TEXT.sub(r"\1", text))
-    if said is None and opinion is None:
+    """Return a text's words, and whether it begins with yes or no."""
+    words, opinion = words_in(text), _OPINION.match(TEXT.sub(r"\1", text))
+    if words is None and opinion is None:
         return None
     if opinion is None:
-        return Words(said, None, False)
-    return Words(said, opinion[1] is not None, not opinion[0].endswith(" "))
+        return Words(words, None, False)
+    return Words(words, opinion[1] is not None, not opinion[0].endswith(" "))
 
 
 @lru_cache(maxsize=1024)
-def said_in(text: str) -> str | None:
+def words_in(text: str) -> str | None:
     """Return the words of a text; None if it is mathematics, or a number with its unit."""
     if _ALL_TEXT.fullmatch(text):
-        said = TEXT.sub(r"\1", text).strip()
-        return None if said[:1].isdigit() and quantity(said) is not None else said
+        words = TEXT.sub(r"\1", text).strip()
+        return None if words[:1].isdigit() and quantity(words) is not None else words
     return text if _BARE_WORDS.fullmatch(text) else None
 
 
@@ -96,13 +96,13 @@ def is_spoken(text: str) -> bool:
 
 
 def is_words(text: str) -> bool:
-    """Return whether a reference is a choice or words, in any script: what is compared as text."""
-    said = said_in(text)
-    if said is not None and is_spoken(said):
+    """Return whether a reference is a choice or words in any script, which are compared as text."""
+    words = words_in(text)
+    if words is not None and is_spoken(words):
         return True
     if read_choice(text) is not None:
         return True
-    return said is None and _ANY_WORDS.fullmatch(text) is not None and _LONG_WORD.search(text) is not None
+    return words is None and _ANY_WORDS.fullmatch(text) is not None and _LONG_WORD.search(text) is not None
 
 
 def fold(words: str) -> list[str]:
@@ -113,35 +113,35 @@ def fold(words: str) -> list[str]:
     return folded
 
 
-def same_said(gold: str, answer: str) -> bool:
-    """Return whether an answer says the words of a reference, and after them only its verb or its class."""
-    named, met = fold(gold), fold(answer)
-    more = met[len(named) :]
+def same_phrase(gold: str, answer: str) -> bool:
+    """Return whether an answer says the words of a reference, followed by nothing but a verb or a class."""
+    expected, spoken = fold(gold), fold(answer)
+    more = spoken[len(expected) :]
     if more and (
-        (more[0] in _VERBS and not _DENIED.intersection(more)) or (len(more) == 1 and more[0] in _CLASSES)
+        (more[0] in _VERBS and not _NEGATIONS.intersection(more)) or (len(more) == 1 and more[0] in _CLASSES)
     ):
-        met = met[: len(named)]
-    return named == met and bool(named)
+        spoken = spoken[: len(expected)]
+    return expected == spoken and bool(expected)
 
 
 def words_of(text: str) -> str:
-    """Return an answer where it is letters alone, in any script, and else nothing."""
+    """Return an answer that is letters alone, in any script, or else an empty text."""
     return text if _ANY_WORDS.fullmatch(text) else ""
 
 
-_COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
+_COUNT_AND_NOUN = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 
 
 def read_wrapped(text: str) -> str | None:
-    r"""Return what is in a wrapping that says nothing: brackets around one thing, `\text{…}` around mathematics."""
+    r"""Return the content of a wrapping without meaning: brackets around a single item, `\text{…}` around mathematics."""
     wrapped = TEXT.fullmatch(text)
     if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
         inside = text[1:-1].strip(" ")
     elif wrapped is not None and re.search("[0-9]", wrapped[1]):
         inside = plain(wrapped[1])
-        counted = _COUNTED.fullmatch(inside)
-        if counted is not None:
-            return rf"{counted[1]} \text{{ {counted[2]}}}"
+        count = _COUNT_AND_NOUN.fullmatch(inside)
+        if count is not None:
+            return rf"{count[1]} \text{{ {count[2]}}}"
         if is_spoken(inside) and quantity(inside) is None:
             return None
     else:
@@ -157,7 +157,7 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 
 
 def read_figure(text: str) -> tuple[str, str] | None:
-    """Return what a figure is and its corners in the one order that all its names have."""
+    """Return the kind of a figure and its corners, in a fixed order for all names of the figure."""
     figure = _FIGURE.fullmatch(text)
     if figure is None:
         return None
@@ -168,7 +168,7 @@ def read_figure(text: str) -> tuple[str, str] | None:
 
 
 def read_formula(text: str) -> str:
-    """Return a formula of chemistry without its marks of LaTeX, and nothing for other texts."""
+    """Return a formula of chemistry without its LaTeX marks, or an empty text."""
     bare = _OF_FORMULA.sub("", text)
     return bare if r"\ce{" in text or _FORMULA.fullmatch(bare) else ""
 
@@ -191,7 +191,7 @@ _DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?:
 
 @lru_cache(maxsize=1024)
 def spellings(text: str) -> tuple[str, ...]:
-    """Return what a text may say without words: a share, dozens or the things themselves, a number without its direction."""
+    """Return the spellings of a text without words: a share, dozens as a count, a number without its direction."""
     share = _OUT_OF.fullmatch(text)
     if share is not None:
         return (rf"\frac{{{share[1]}}}{{{share[2]}}}",)
@@ -364,7 +364,7 @@ _NEGATION = re.compile(r"(?<![\\A-Za-z])(?:no|not|never|none|without|neither)(?!
 _DIRECTION_WORDS = sorted(
     {word for line in DIRECTIONS for word in re.findall("[a-z]+", line)}, key=len, reverse=True
 )
-_STRIPPED = re.compile(
+_DIRECTION_PHRASE = re.compile(
     r"(?<![\\A-Za-z0-9])(?:(?:an?|due|to the|in the|of|by|from the) ){0,3}"
     rf"(?:{'|'.join(_DIRECTION_WORDS)})"
     r"(?: (?:of|by|is))?(?![A-Za-z])[:=]? ?",
@@ -399,7 +399,7 @@ def opposed(gold: str, answer: str) -> bool:
 
 
 def spell_sides(text: str) -> str:
-    r"""Return the text with one word for each direction: `51^\circ N` with north, `from now` as hence."""
+    r"""Return the text with a single word for each direction: `51^\circ N` with north, `from now` as hence."""
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)
     if not _digits(text) and text not in _COMPASS_NAMES:
@@ -419,7 +419,7 @@ def without_sides(text: str) -> Iterator[str]:
     if not _digits(text):
         yield spelled
         return
-    bare, count = _STRIPPED.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
+    bare, count = _DIRECTION_PHRASE.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
     bare = _ARTICLE.sub("", " ".join(_EMPTY.sub("", bare).split()).strip(" ,:="))
     if not count or not _digits(bare):
         yield text
