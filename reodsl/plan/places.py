@@ -123,7 +123,7 @@ class Difference:
             parts = parts[1:]
         while len(parts) > 1 and parts[0] in _FRAME:
             parts = parts[1:]
-        return ".".join(parts)
+        return ".".join(parts).removesuffix(".outcome")
 
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:

@@ -22,8 +22,8 @@ def said(old: object, new: object, name: str = "outcome") -> str:
 
 
 def test_a_reward_is_shown_before_and_after() -> None:
-    assert said(CORRECT, binary("-", CORRECT, number(0.5))) == "reward.outcome correct(y) -> correct(y) - 0.5"
-    assert said(None, CORRECT) == "reward.outcome none -> correct(y)"
+    assert said(CORRECT, binary("-", CORRECT, number(0.5))) == "reward correct(y) -> correct(y) - 0.5"
+    assert said(None, CORRECT) == "reward none -> correct(y)"
     lets = [[{"name": "cost", "value": number(value)}] for value in (1, 2)]
     assert said(*lets, name="lets") == "reward.lets cost = 1 -> cost = 2"
 
@@ -38,4 +38,4 @@ def test_long_rewards_are_shown_where_they_part() -> None:
 
 
 def test_what_an_older_version_had_is_no_error() -> None:
-    assert said({"op": "gone"}, CORRECT) == "reward.outcome gone -> correct(y)"
+    assert said({"op": "gone"}, CORRECT) == "reward gone -> correct(y)"
