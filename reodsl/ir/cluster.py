@@ -16,13 +16,16 @@ class Hardware(IR):
     """
 
     flops: float = setting(POSITIVE, "dense bf16 FLOP a second", "flops = 989.4e12")
-    bandwidth: float = setting(POSITIVE, "of its memory, bytes a second", "bandwidth = 3.35e12")
+    bandwidth: float = setting(POSITIVE, "memory bandwidth, bytes a second", "bandwidth = 3.35e12")
     interconnect: float = setting(
-        POSITIVE, "to other GPUs of its node, both ways, bytes a second", "interconnect = 400e9"
+        POSITIVE,
+        "bandwidth to the other GPUs of the node, both ways together, bytes a second",
+        "interconnect = 400e9",
     )
     network: float | None = setting(
         POSITIVE,
-        "from a node to others, by all its links together, bytes a second; left out: it is taken to keep nobody waiting",
+        "bandwidth from a node to the other nodes over all links, bytes a second; left out, the "
+        "network costs no time",
         "network = 400e9",
         default=None,
         later=True,
@@ -37,7 +40,7 @@ class Hardware(IR):
     )
     mfu_prefill: float = setting(UTILISED, "share of `flops` that reading prompts reaches", default=0.5)
     mbu_decode: float = setting(UTILISED, "share of `bandwidth` that generation reaches", default=0.6)
-    prefix_cache: bool = setting(Flag(), "engines keep what they have read of a response", default=True)
+    prefix_cache: bool = setting(Flag(), "engines cache the prefixes of responses", default=True)
     verifications: float = setting(POSITIVE, "answers checked a second", default=1400.0)
 
 
@@ -55,31 +58,33 @@ class Cluster(IR):
     gpu: str = setting(Text(), "its name", 'gpu = "H800"')
     memory_gib: float = setting(Num("GiB", low=0, above=True), "of one GPU", "memory = 80 GiB", at="memory")
     placement: Literal["colocated", "apart"] = setting(
-        WORDS, "on the same devices in turn, or apart", default="colocated"
+        WORDS,
+        "whether engine and trainer share GPUs (`colocated`) or have GPUs of their own (`apart`)",
+        default="colocated",
     )
     tensor_parallel: int = setting(COUNT, "GPUs that share one engine", default=1)
     rollout_share: float = setting(
         Num(low=0, high=1, above=True, below=True),
-        "GPUs that generate, where placement is `apart`",
+        "GPUs that generate, with `placement = apart`",
         default=0.75,
     )
     determinism: Literal["exact", "seeded"] = setting(
         WORDS,
-        "what SGLang draws: `exact`, the same tokens from a seed whatever else is in the batch, or"
-        " `seeded`, faster kernels whose last bits depend on the batch",
+        "how SGLang samples: `exact`, the same tokens for a seed whatever else is in the batch, or "
+        "`seeded`, with faster kernels whose last bits depend on the batch",
         "determinism = seeded",
         default="exact",
         later=True,
     )
     sharding: Literal["auto", "cluster", "node"] = setting(
         WORDS,
-        "what a training's weights, gradients and moments are spread over: all GPUs that train, or those of each node,"
-        " which then has a copy and sends others nothing but a step's gradients; `auto`: what costs less and has room, as"
-        " far as `network` is known, otherwise `cluster`",
+        "over which GPUs weights, gradients and moments are sharded: all that train (`cluster`), or "
+        "the GPUs of each node (`node`), so that nodes exchange gradients alone; `auto` takes the "
+        "cheaper one that fits if `network` is known, otherwise `cluster`",
         "sharding = node",
         default="auto",
         later=True,
     )
     hardware: Hardware | None = setting(
-        Block("hardware"), "what one GPU can do, which pricing needs", default=None
+        Block("hardware"), "what one GPU can do; pricing needs it", default=None
     )

@@ -111,9 +111,11 @@ class Generated(IR):
         "generated(chain, count: 4096, seed: 1)",
     )
     count: int = setting(COUNT, "how many", "count: 4096")
-    seed: int = setting(NATURAL, "draws them, apart from the run's seed", "seed: 1")
-    split: Literal["train", "held_out"] = setting(WORDS, "which part of all questions", default="train")
-    traces: FoldTraces | None = setting(A(("traces",)), "how their solutions are written", default=None)
+    seed: int = setting(
+        NATURAL, "the seed that draws the questions; the run's seed does not change them", "seed: 1"
+    )
+    split: Literal["train", "held_out"] = setting(WORDS, "which split of the questions", default="train")
+    traces: FoldTraces | None = setting(A(("traces",)), "how the worked solutions are written", default=None)
 
 
 @kind("file", form="call", positional=("path",))
@@ -153,12 +155,12 @@ class PackageData(IR):
     seed: int = setting(NATURAL, "draws them", "seed: 1")
     options: tuple[str, ...] = setting(
         Many(Text()),
-        "settings of the questions' task, values in JSON",
+        "settings of the task, with values in JSON",
         'options: ["max_terms=4", "operators=[]"]',
         default=(),
         required=False,
     )
-    split: Literal["all", "train", "held_out"] = setting(WORDS, "which part of all questions", default="all")
+    split: Literal["all", "train", "held_out"] = setting(WORDS, "which split of the questions", default="all")
     traces: FoldTraces | None = setting(
         A(("traces",)), "how worked solutions of sums and differences are written", default=None
     )
@@ -172,9 +174,14 @@ class Marks(IR):
     """Text around a question that is not part of it: marks of a chat, or an instruction that models are given anyway."""
 
     before: str = setting(
-        Text(), "what questions begin with; white space around it does not count", default="", required=False
+        Text(),
+        "what each question begins with; surrounding white space is ignored",
+        default="",
+        required=False,
     )
-    after: str = setting(Text(), "what they end with, likewise", default="", required=False)
+    after: str = setting(
+        Text(), "what each question ends with; surrounding white space is ignored", default="", required=False
+    )
 
 
 class Boxed(IR):
@@ -286,7 +293,7 @@ class Data(IR):
     name: str
     sources: tuple[DataSource, ...] = setting(
         Many(A(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
-        "one source or a list, read one after another",
+        "a source, or a list of sources that are read in order",
         'source = file("questions.jsonl")',
         at="source",
     )
@@ -306,33 +313,35 @@ class Data(IR):
     )
     answer: tuple[AnswerReader, ...] = setting(
         Many(READER, lone=True, most=8),
-        "where a response's answer is read; of several, the first that finds one; for `tests()` it is `code`",
+        "where the answer of a response is read; in a list, the first reader that finds an answer; "
+        "for `tests()` it is `code`",
         'answer = [boxed, after("####")]',
         default=(Boxed.model_construct(),),
         written="boxed",
     )
     tolerance: float = setting(
         Num(low=0, high=1, below=True, example="0.0001"),
-        "how far rounded numbers may be apart, a share of the reference; whole references are exact",
+        "how much a rounded number may differ, as a share of the reference; an integer reference is "
+        "compared exactly",
         default=0.0001,
     )
     thinking: Literal["read", "skip"] = setting(
         WORDS,
-        "whether answers count that stand in a model's thinking; `skip` reads what follows its last"
-        " closing mark, and finds nothing in a response whose thinking was cut",
+        "whether an answer inside the thinking counts; `skip` reads only the text after the last "
+        "closing mark, so a response whose thinking was cut has no answer",
         default="read",
         later=True,
     )
     duplicates: Literal["error", "drop"] = setting(WORDS, "what to do with equal questions", default="error")
     strip: tuple[Marks, ...] = setting(
         Many(A(("marks",)), lone=True),
-        "text that is taken off the beginning and end of questions, one after another",
+        "marks that are removed from the beginning and end of each question, in order",
         'strip = marks(before: "USER:", after: "ASSISTANT:")',
         default=(),
         required=False,
         later=True,
     )
-    questions: int | None = setting(COUNT, "how many there are, for the price alone", default=None)
+    questions: int | None = setting(COUNT, "the number of questions, for the price alone", default=None)
     take: int | None = None
 
     @property

@@ -94,37 +94,35 @@ class Served(IR):
     )
     address: str = setting(
         Text(form=ADDRESS),
-        "where it is asked, up to the `/v1`; no part of a result",
+        "the server's address, up to the `/v1`; results do not depend on it",
         'address: "http://127.0.0.1:8000/v1"',
     )
     tokenizer: Annotated[Folder | Hub, Field(discriminator="kind")] = setting(
         A(("hub", "folder"), "`hub(…)` or `folder(…)`"),
-        "its tokenizer, which has to be on this machine; weights beside it are not read",
+        "the model's tokenizer on this machine; weights in the same folder are not read",
         'tokenizer: hub("Qwen/Qwen3-4B")',
     )
     revision: str | None = setting(
         Text(form=REVISION),
-        "which weights the server has, in your words: another one is another result",
+        "a name of your choice for the weights that the server has; another name makes another result",
         'revision: "step-400"',
         default=None,
     )
     key: str | None = setting(
         Text(form=VARIABLE),
-        "the environment variable that holds its key",
+        "the environment variable that holds the server's key",
         'key: "SERVER_KEY"',
         default=None,
     )
     seconds: float = setting(
         Num("seconds", low=0, high=86400, above=True),
-        "that it may take for a response, by the clock",
+        "the longest time that a response may take",
         default=3600.0,
     )
-    at_once: int = setting(
-        Num(whole=True, low=1, high=1024), "responses that it is asked for at a time", default=32
-    )
+    at_once: int = setting(Num(whole=True, low=1, high=1024), "responses requested at a time", default=32)
     retries: int = setting(
         Num(whole=True, low=0, high=100),
-        "how often it is asked again after a failure, at growing distances",
+        "how often a failed request is repeated, with growing pauses",
         default=6,
     )
 
@@ -153,7 +151,7 @@ class Prompt(IR):
     kind: Literal["raw", "chat"] = setting(WORDS, "plain text, or the model's chat template", default="raw")
     template: str = setting(Text(), "the text around `{question}`", default="{question}")
     system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
-    prefix: str = setting(Text(nonempty=False), "what every response is made to begin with", default="")
+    prefix: str = setting(Text(nonempty=False), "the text that every response begins with", default="")
 
 
 @kind("forcing", parents=("forcing",))
@@ -164,9 +162,11 @@ class Forcing(IR):
     name: str = ""
     text: str = setting(Text(), "appended byte for byte", 'text = "**Final Answer**"')
     answer_tokens: int = setting(TOKENS, "tokens of the answer, at most", "answer_tokens = 20 tokens")
-    close: str = setting(Text(blank=True), r"what ends the answer; `\n`, the end of its line", default="}")
+    close: str = setting(
+        Text(blank=True), "the text that ends the answer; `\\n` is the end of the line", default="}"
+    )
     temperature: float = setting(TEMPERATURE, "0 is greedy", default=0.0)
-    top_p: float = setting(TOP_P, "nucleus; 1 keeps the whole distribution", default=1.0)
+    top_p: float = setting(TOP_P, "nucleus sampling; 1 keeps the full distribution", default=1.0)
 
 
 @kind("model", parents=("model",), example='model mine { source = folder("…"), context = 32K tokens }')
@@ -177,20 +177,21 @@ class Model(IR):
     name: str
     source: ModelSource = setting(
         A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `architecture(…)` or `served(…)`"),
-        "where its weights come from",
+        "where the weights come from",
         'source = hub("Qwen/Qwen3-4B")',
     )
     base: ClassVar[Any] = setting(
         A(("model",)),
-        "the model that its weights were made from, where no training here leads to them: frontiers of that one score it",
+        "the published model that the weights descend from, if they were not trained here: frontiers "
+        "of the base model score it",
         "base = qwen3_4b",
         required=False,
     )
     context: int = setting(TOKENS, "the longest sequence", "context = 40K tokens")
     prompt: Prompt = setting(
-        Block("prompt"), "how a question becomes its input", default=Prompt.model_construct()
+        Block("prompt"), "how a question becomes the model's prompt", default=Prompt.model_construct()
     )
-    think: ClassVar[Any] = setting(Block("think"), "the marks around its reasoning", required=False)
+    think: ClassVar[Any] = setting(Block("think"), "the marks around the model's thinking", required=False)
     think_open: str | None = setting(
         Text(), "where it begins", 'open = "<think>"', default=None, at="think.open"
     )
@@ -198,12 +199,12 @@ class Model(IR):
         Text(), "where it ends", 'close = "</think>"', default=None, at="think.close"
     )
     dimensions: Dimensions | None = setting(
-        Block("dimensions"), "its sizes, which pricing needs", default=None
+        Block("dimensions"), "the sizes of the model; pricing needs them", default=None
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         WORDS,
-        "of products wherever it trains or generates, over float32 weights; `auto` is the stage's and the engine's own:"
-        " on a processor float32",
+        "precision of matrix products in training and generation, over float32 weights; `auto` leaves "
+        "it to the stage and the engine: float32 on a processor",
         default="auto",
         later=True,
     )

@@ -79,7 +79,7 @@ class Suite(IR):
     samples: int = setting(COUNT, "responses a question", "samples = 32")
     grid: tuple[int, ...] = setting(
         Many(TOKENS0, 2),
-        "the budgets at which answers are forced; left out, whole responses alone are graded",
+        "the budgets at which answers are forced; left out, only complete responses are graded",
         "grid = every(64 tokens, to: 1K tokens)",
         required=False,
     )
@@ -91,24 +91,25 @@ class Suite(IR):
     )
     forcing: Forcing | None = setting(
         A(("forcing",)),
-        "how a cut response is made to answer: required with a grid",
+        "how a cut response is made to answer; required with a grid",
         "forcing = dynasor",
         default=None,
     )
     wording: Wording | None = setting(
-        A(("wording",)), "how to ask; left out, the model's own prompt", default=None
+        A(("wording",)), "the wording of the prompt; left out, the model's own prompt", default=None
     )
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
-        "how to ask, by the question: each in the first that is for it by `when` and `share`, and the last has neither",
+        "a list of wordings: each question takes the first wording whose `when` and `share` admit it, "
+        "and the last wording has neither",
         "wordings = [brief, full]",
         default=(),
         later=True,
     )
     reference: Start | None = setting(
         CHECKPOINT,
-        "whose responses `ref` are in a `when`: the model that training started with, asked in its own prompt and sampled"
-        " as this suite says",
+        "the model whose responses `ref` is in a `when`: usually the model that training started "
+        "with, with its own prompt and this suite's sampling",
         "reference = checkpoint(start)",
         default=None,
         later=True,
@@ -169,7 +170,7 @@ class Frontier(IR):
     name: str
     base: ClassVar[Any] = setting(
         Many(A(("model",), "a model"), lone=True),
-        "the model from which all that it is over was trained, or several",
+        "the base model of everything in the frontier, or a list of base models",
         "base = qwen3_4b",
     )
     of: tuple[str, ...] = setting(
@@ -212,13 +213,13 @@ class Score(IR):
     to: int = setting(TOKENS, "where the integral ends", "to: 16K tokens")
     approximate: ClassVar[Any] = setting(
         Flag(),
-        "takes a published frontier of another model or other benchmarks, or too few points; the report"
-        " says so",
+        "accept a published frontier of another base model, of other benchmarks, or with too few "
+        "points; the report says so",
         default=False,
     )
     relative_to: str | None = setting(
         A(("arm", *CHECKPOINT.kinds), "an arm"),
-        "the arm that changes are relative to",
+        "the arm that differences are relative to",
         default=None,
     )
     confidence: float = setting(
@@ -258,7 +259,7 @@ class PublishedRow(IR):
     )
     reg_change: tuple[float, ...] = setting(
         Many(Num(), lone=True),
-        "how far REG is from that of `relative_to`, such as -46.6%",
+        "the change of REG relative to `relative_to`, such as -46.6%",
         required=False,
         default=(),
     )
@@ -272,7 +273,7 @@ class PublishedTable(IR):
     doc: str
     benchmarks: tuple[str, ...] = setting(
         Many(Text()),
-        "its columns, by the names of benchmarks; `mean` is the mean over them",
+        "the columns of the table, by benchmark; `mean` is the mean over the benchmarks",
         'benchmarks = ["aime24", "mean"]',
     )
     relative_to: str | None = setting(Text(), "the row that changes of REG are relative to", default=None)
@@ -296,10 +297,12 @@ class Table(IR):
         "columns = [accuracy, length, reg]",
     )
     subset: Literal["all", "balanced"] = setting(
-        WORDS, "all questions, or those on which every arm is right more than half of the time", default="all"
+        WORDS,
+        "all questions, or the questions that every arm solves in more than half of its samples",
+        default="all",
     )
     published: PublishedTable | None = setting(
-        A(("published",)), "numbers in print to stand beside these", default=None
+        A(("published",)), "published numbers to show in the same table", default=None
     )
 
     @property
@@ -359,12 +362,16 @@ class Study(IR):
     name: str
     doc: str = ""
     seeds: tuple[int, ...] = setting(
-        Many(NATURAL), "the seeds: every trained arm once each", required=False, written=(1,), at="replicate"
+        Many(NATURAL),
+        "the seeds: every arm is trained once for each seed",
+        required=False,
+        written=(1,),
+        at="replicate",
     )
-    eval: ClassVar[Any] = setting(A(("suite",)), "the suite of arms that name none", required=False)
+    eval: ClassVar[Any] = setting(A(("suite",)), "the suite of every arm that names no suite", required=False)
     score: Score | None = setting(
         A(("reg",), "`reg(…)`"),
-        "the measure against a frontier",
+        "the score of an arm against a frontier",
         "score = reg(against: edge, to: 16K tokens)",
         default=None,
     )
@@ -374,8 +381,7 @@ class Study(IR):
     limit: float | None = setting(HOURS, "the most that may be spent", default=None)
     unequal: str | None = setting(
         Text(),
-        "why arms are compared that trained for unequal amounts: W0608 is silent then, and the report"
-        " shows the reason",
+        "why the arms train for unequal amounts: it silences W0608, and the report shows it",
         'unequal = "each stage of the schedule is a row"',
         default=None,
         later=True,

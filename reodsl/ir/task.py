@@ -33,9 +33,9 @@ class TraceStyle(IR):
 
     name: str
     template: str = setting(
-        Text(), "holds {label}, {value}, {op}, {next}", 'template = "{value} {op} {next} ."'
+        Text(), "contains {label}, {value}, {op}, {next}", 'template = "{value} {op} {next} ."'
     )
-    weight: float = setting(POSITIVE, "how often, relative to the other styles", default=1.0)
+    weight: float = setting(POSITIVE, "the weight of this style relative to the other styles", default=1.0)
 
 
 @kind("traces", parents=("traces",), children=("style",))
@@ -48,15 +48,17 @@ class FoldTraces(IR):
 
     open: str = setting(Text(nonempty=False), "what a pass begins with", 'open = "so"')
     close: str = setting(
-        Text(nonempty=False), "what a pass ends with; holds {value}", 'close = "so {value} ."'
+        Text(nonempty=False), "the end of a pass; contains {value}", 'close = "so {value} ."'
     )
-    again: str = setting(Text(nonempty=False), "what stands between passes", 'again = "wait"')
-    answer: str = setting(Text(), "the end of a trace; holds {value}", 'answer = "answer {value}"')
+    again: str = setting(Text(nonempty=False), "the text between two passes", 'again = "wait"')
+    answer: str = setting(Text(), "the end of a trace; contains {value}", 'answer = "answer {value}"')
     filler: tuple[str, ...] = setting(Many(Text(), 0), "words without meaning", default=())
     filler_probability: float = setting(SHARE, "of a filler before a step", default=0.0)
-    error: float = setting(SHARE, "of a step whose result is off by one and carried on", default=0.0)
-    restyle: float = setting(SHARE, "of a step that draws its style anew", default=0.0)
+    error: float = setting(
+        SHARE, "probability of a step whose result is off by one and is carried on", default=0.0
+    )
+    restyle: float = setting(SHARE, "probability of a step that draws a new style", default=0.0)
     another_pass: float = setting(SHARE, "of a further pass", default=0.0)
     max_passes: int = setting(Num(whole=True, low=1, high=64), "passes at most", default=1)
-    until_agree: bool = setting(Flag(), "always another pass while the last two disagree", default=False)
+    until_agree: bool = setting(Flag(), "whether passes go on until the last two agree", default=False)
     styles: tuple[TraceStyle, ...]

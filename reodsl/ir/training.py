@@ -62,7 +62,7 @@ from reodsl.ir.wording import Wording
 Engine = Literal["embedded", "sglang"]
 ENGINE = setting(
     ENGINES,
-    "what generates responses; left out, `sglang` with a cluster and `embedded` without",
+    "the engine that generates responses; left out, `sglang` with a cluster and `embedded` without",
     default="embedded",
     required=False,
 )
@@ -73,20 +73,20 @@ class Sampling(IR):
 
     max_tokens: int = setting(TOKENS, "longest response", "max_tokens = 32K tokens")
     temperature: float = setting(TEMPERATURE, "0 is greedy", default=1.0)
-    top_p: float = setting(TOP_P, "nucleus; 1 keeps the whole distribution", default=1.0)
+    top_p: float = setting(TOP_P, "nucleus sampling; 1 keeps the full distribution", default=1.0)
     top_k: int = setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)
     solution: int | None = setting(
         TOKENS,
-        "of `max_tokens` those that are kept for what follows the thinking, which is ended by force where it has used the"
-        " others (Elastic Reasoning: Xu et al. 2025); left out, nothing ends it",
+        "tokens of `max_tokens` reserved for the solution: thinking that has used the rest is ended "
+        "by force (Elastic Reasoning: Xu et al. 2025); left out, thinking is never ended",
         "solution = 1K tokens",
         default=None,
         later=True,
     )
     ending: str | None = setting(
         Text(),
-        "with `solution`, what ends the thinking by force, the model's `think.close` in it; left out, that mark alone,"
-        " `</think>` for a model that names none",
+        "with `solution`, the text that ends the thinking by force and contains the model's "
+        "`think.close`; left out, the mark alone (`</think>` if the model names none)",
         'ending = "Time is up.\\n</think>\\n\\n"',
         default=None,
         later=True,
@@ -126,17 +126,16 @@ class Optimizer(IR):
     eps: float = setting(POSITIVE, "added to the denominator", default=1e-05)
     weight_decay: float = setting(Num(low=0), "weight decay", default=0.0)
     warmup: ClassVar[Any] = setting(
-        Either((STEPS0, SHARE)), "steps of linear warm-up, or their share, rounded down", default=0
+        Either((STEPS0, SHARE)), "steps of linear warm-up, or a share of all steps, rounded down", default=0
     )
     warmup_steps: int = placed("warmup", default=0)
     warmup_share: float = placed("warmup", default=0.0, later=True)
     decay: Literal["constant", "linear"] = setting(WORDS, "after the warm-up", default="constant")
-    decay_from: float = setting(SHARE, "where linear decay begins, as a share of the steps", default=0.0)
-    grad_norm: float = setting(Num(low=0), "clip the gradient's norm; 0 does not", default=1.0)
+    decay_from: float = setting(SHARE, "when linear decay begins, as a share of the steps", default=0.0)
+    grad_norm: float = setting(Num(low=0), "the largest norm of the gradient; 0 does not clip", default=1.0)
     on: Literal["device", "host"] = setting(
         WORDS,
-        "where the moments are and the step is taken: on the GPU, or on its host, which saves 8 bytes a"
-        " parameter there",
+        "whether the optimizer runs on the GPU or on its host, which saves 8 bytes a parameter on the GPU",
         "on = host",
         default="device",
         later=True,
@@ -201,11 +200,11 @@ class Lora(IR):
 
     rank: int = setting(COUNT, "the adapters' rank", "rank = 32")
     alpha: float = setting(
-        POSITIVE, "what adapters add is multiplied by this over their rank", "alpha = 64", default=32.0
+        POSITIVE, "the adapters' output is multiplied by alpha / rank", "alpha = 64", default=32.0
     )
     layers: Literal["all", "attention", "mlp"] = setting(
         WORDS,
-        "which matrices of each layer have adapters: attention's, the gated ones, or all",
+        "which matrices of each layer have adapters: attention, MLP, or all",
         default="all",
     )
 
@@ -223,40 +222,40 @@ class Advantage(IR):
 
     normalise: Literal["group", "center", "leave_one_out", "none"] = setting(
         WORDS,
-        "z-score, centre, or leave rewards within a group; or take the mean of the others away (RLOO: Ahmadian"
-        " et al. 2024)",
+        "how rewards are normalised in a group: z-score, centre, leave, or subtract the mean of the "
+        "other responses (RLOO: Ahmadian et al. 2024)",
         default="group",
     )
     std: Literal["population", "sample"] = setting(
-        WORDS, "which standard deviation; the paper does not say", default="population"
+        WORDS, "which standard deviation: the paper does not say", default="population"
     )
     absent: Literal["left_out", "zero"] = setting(
         WORDS,
-        "a rollout that lacks a split, such as a reasoning step: leave it out of the split's mean and"
-        " deviation, or count it with a return of 0",
+        "how a rollout that lacks a split, such as a reasoning step, enters the split's mean and "
+        "deviation: left out, or with a return of 0",
         default="left_out",
         later=True,
     )
     batch: bool = setting(Flag(), "z-score once more over all tokens of the step", default=False)
     equal: Literal["left_out", "counted"] = setting(
         WORDS,
-        "with `batch`, a question none of whose responses has an advantage: leave it out of the z-score, or count"
-        " it, so that it may get one (REINFORCE++: Hu et al. 2025)",
+        "with `batch`, whether a question without advantages enters the z-score, so that it may get "
+        "advantages (REINFORCE++: Hu et al. 2025)",
         "equal = counted",
         default="left_out",
         later=True,
     )
     own: Python | None = setting(
         OWN,
-        "a function of yours that makes the advantages of a question's responses from their rewards; `advantage ="
-        " python(…)` says the same",
+        "your function that computes the advantages of a group from its rewards; `advantage = "
+        "python(…)` is the same",
         'own = python("mine.py:advantage")',
         default=None,
         later=True,
     )
     bound: float | None = setting(
         POSITIVE,
-        "cut advantages at this size on both sides, after every normalisation; left out, they stay",
+        "clip advantages to this size, after every normalisation; left out, advantages are not clipped",
         "bound = 5",
         default=None,
         later=True,
@@ -283,26 +282,26 @@ class Loss(IR):
 
     own: Python | None = setting(
         OWN,
-        "a function of yours that gives the whole loss of each token, the divergence and the entropy too; `loss ="
-        " python(…)` says the same. It runs in the trainer's process, with all that this one may do",
+        "your function that computes the loss of each token, including KL and entropy; `loss = "
+        "python(…)` is the same. It runs in the trainer's process with that process's rights",
         'own = python("mine.py:loss")',
         default=None,
         later=True,
     )
     ratio: Literal["token", "sequence", "none"] = setting(
         WORDS,
-        "what is compared with the policy that sampled: each token's probability, the geometric mean over"
-        " a response (GSPO: Zheng et al. 2025), or nothing, as in a plain policy gradient",
+        "the probability ratio: of each token, its geometric mean over a response (GSPO: Zheng et al. "
+        "2025), or none, as in a plain policy gradient",
         "ratio = sequence",
         default="token",
         later=True,
     )
     clip: Literal["two_sided", "weight", "dual", "factors", "gate", "none"] = setting(
         WORDS,
-        "what `clip` bounds: the ratio, where it would gain more; a weight of the log-probability, which"
-        " keeps its gradient (CISPO: MiniMax 2025); the ratio, and by `cap` that of bad responses too (Ye"
-        " et al. 2020); with `ratio = sequence` each token's factor of it (GMPO: Zhao et al. 2025); or"
-        " nothing, with a `gate` that closes softly (SAPO: Gao et al. 2025) or without",
+        "how `clip` bounds the ratio: PPO's minimum; as a weight of the log-probability that keeps "
+        "the gradient (CISPO: MiniMax 2025); with a second bound `cap` for negative advantages (dual "
+        "clip: Ye et al. 2020); each token's factor of a sequence ratio (GMPO: Zhao et al. 2025); by "
+        "a soft `gate` (SAPO: Gao et al. 2025); or not at all",
         "clip = weight",
         default="two_sided",
         later=True,
@@ -315,49 +314,55 @@ class Loss(IR):
     )
     gate_up: float = setting(
         POSITIVE,
-        "with `clip = gate`, how sharply it closes where the advantage is above 0",
+        "with `clip = gate`, how sharply the gate closes for positive advantages",
         default=1.0,
         later=True,
     )
-    gate_down: float = setting(POSITIVE, "the same where it is below 0", default=1.05, later=True)
+    gate_down: float = setting(
+        POSITIVE,
+        "with `clip = gate`, how sharply the gate closes for negative advantages",
+        default=1.05,
+        later=True,
+    )
     importance: Literal["token", "sequence", "mean"] = setting(
         WORDS,
-        "what the weight of the trainer over the engine is of: each token's probabilities, the product over its"
-        " response, or that product's geometric mean",
+        "the importance weight: of each token, the product over its response, or the geometric mean "
+        "of that product",
         "importance = sequence",
         default="token",
         later=True,
     )
     estimator: Literal["k1", "k2", "k3", "advantage", "reverse", "forward", "jsd"] = setting(
         WORDS,
-        "what `kl` weighs: d, d^2 / 2 or e^-d - 1 + d, with d the log-ratio of policy and teacher, or start, at the"
-        " sampled token (Schulman 2020; k1 has k2's gradient, since its own is 0 on average); the same d taken off the"
-        " token's `advantage`; or over the whole vocabulary the divergence of the policy from the other (`reverse`), of"
-        " the other from the policy (`forward`), or GKD's mixture of both (Agarwal et al. 2024)",
+        "the estimator that `kl` weighs, with d the log-ratio of the policy and the reference model "
+        "or teacher at the sampled token: k1 is d, k2 is d^2 / 2, k3 is e^-d - 1 + d (Schulman 2020; "
+        "k1 has k2's gradient, since its own is 0 on average); `advantage` subtracts d from the "
+        "token's advantage; over the full vocabulary `reverse` is KL(policy, other), `forward` "
+        "KL(other, policy), and `jsd` GKD's mixture (Agarwal et al. 2024)",
         "estimator = reverse",
         default="k3",
         later=True,
     )
     jsd_beta: float = setting(
         Num(low=0, high=1, above=True, below=True),
-        "with `estimator = jsd`, the share of the other distribution in the mixture that both are compared with",
+        "with `estimator = jsd`, the share of the other model in the mixture",
         default=0.5,
         later=True,
     )
     decoupled: bool = setting(
         Flag(),
-        "divide ratios by the policy at the step's start, and weigh each token by its probability there"
-        " over the one that it was sampled with (AReaL: Fu et al. 2025); `importance_cap` bounds that"
-        " weight",
+        "take ratios to the policy at the start of the step, and weigh each token by that policy's "
+        "probability over the sampling probability (AReaL: Fu et al. 2025); `importance_cap` bounds "
+        "the weight",
         "decoupled = true",
         default=False,
         later=True,
     )
     mode_tokens: Literal["rewarded", "policy", "shares"] = setting(
         WORDS,
-        "how the tokens of a wording's `prefix` are trained: where a part of the reward is `on: prefix`;"
-        " as every token, with ratios to the policy; or so that the first one, which opens a mode, was"
-        " sampled with the share of its wording (AdaptThink: Zhang et al. 2025)",
+        "how the tokens of a wording's `prefix` are trained: only by parts of the reward `on: "
+        "prefix`; like every token, with ratios to the policy; or with the wording's share as the "
+        "sampling probability of the first token (AdaptThink: Zhang et al. 2025)",
         "mode_tokens = shares",
         default="rewarded",
         later=True,
@@ -365,16 +370,17 @@ class Loss(IR):
 
     ending_tokens: Literal["read", "policy"] = setting(
         WORDS,
-        "how the tokens that end thinking by force are trained: not at all, as what the policy did not choose, or as"
-        " every token of the thinking, with ratios to the policy (the code of Elastic Reasoning: Xu et al. 2025)",
+        "how the tokens that end thinking by force are trained: not at all, since the policy did not "
+        "choose them, or like every thinking token, with ratios to the policy (the code of Elastic "
+        "Reasoning: Xu et al. 2025)",
         "ending_tokens = policy",
         default="read",
         later=True,
     )
     top_k: int | None = setting(
         COUNT,
-        "with `reverse`, `forward` or `jsd`, the other model's most likely tokens that are compared one by one, and all the"
-        " rest as one more; left out, the whole vocabulary",
+        "with `reverse`, `forward` or `jsd`, how many of the other model's most likely tokens are "
+        "compared, with the rest of the vocabulary as one more; left out, the full vocabulary",
         "top_k = 64",
         default=None,
         later=True,
@@ -394,11 +400,11 @@ class Monitor(IR):
     """
 
     questions: int = setting(
-        COUNT, "how many of the training data's questions; all, where it has fewer", "questions = 64"
+        COUNT, "the number of training questions to measure; all, if the data has fewer", "questions = 64"
     )
     samples: int = setting(COUNT, "responses a question", "samples = 8")
     every: int = setting(
-        STEPS, "steps from one time to the next; the first is before the first step", "every = 20 steps"
+        STEPS, "steps between two measurements; the first is before the first step", "every = 20 steps"
     )
 
 
@@ -411,11 +417,11 @@ class MovingAverage(IR):
 
     decay: float = setting(
         BETA,
-        "the share of the teacher's weights that stays each time; 0 puts the policy's in their place",
+        "the share of the old weights that is kept at each update; 0 copies the policy's weights",
         "decay = 0.995",
         default=0.0,
     )
-    every: int = setting(STEPS, "steps from one time to the next", "every = 10 steps")
+    every: int = setting(STEPS, "steps between two updates", "every = 10 steps")
 
 
 class Ppo(IR):
@@ -430,7 +436,7 @@ class Ppo(IR):
     kind: Literal["ppo"] = "ppo"
     reward: Reward = setting(
         A(("reward",)),
-        "what responses earn; left out beside a teacher, nothing",
+        "the reward of a response; may be left out with a teacher",
         "reward = outcome",
         unless=("teacher", "teacher_wording"),
     )
@@ -439,21 +445,22 @@ class Ppo(IR):
     rollout: Sampling = setting(Block("rollout"), "how responses are sampled", required=False)
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
-        "ways to ask, taken in turn; left out, the prompt as it is",
+        "wordings of the prompt; left out, the model's own prompt",
         default=(),
         required=False,
         at="rollout.wordings",
     )
     wordings_per: Literal["rollout", "question"] = setting(
         WORDS,
-        "whether a question's rollouts take the wordings in turn, or each question one of them",
+        "whether the rollouts of a question alternate between the wordings, or each question has one wording",
         default="rollout",
         at="rollout.wordings_per",
     )
     cut_at: tuple[float, ...] = setting(
         Many(Num(low=0, high=1, above=True, below=True)),
-        "shares of a response's tokens at which each whole one is cut too: what cuts it is `ending`, and it goes on for"
-        " `solution` tokens, as one rollout more of its question (JET: Han et al. 2025)",
+        "shares of its tokens at which each complete response is also cut: the cut response gets "
+        "`ending` and `solution` more tokens, and is one more rollout of its question (JET: Han et "
+        "al. 2025)",
         "cut_at = [25%, 50%, 75%]",
         default=(),
         required=False,
@@ -462,8 +469,8 @@ class Ppo(IR):
     )
     caches: Literal["auto", "fp8"] = setting(
         WORDS,
-        "the keys and values that servers on GPUs keep: as the model computes them, or in one byte a number (e4m3),"
-        " which halves what a decode step reads of them",
+        "the precision of the KV cache on GPUs: as the model computes it, or one byte a number "
+        "(e4m3), which halves what a decode step reads of it",
         "caches = fp8",
         default="auto",
         at="rollout.caches",
@@ -471,7 +478,7 @@ class Ppo(IR):
     )
     max_prompt: int = setting(TOKENS, "longest prompt", "max_prompt = 1K tokens")
     minibatches: int = setting(COUNT, "parts of a step's batch", "minibatches = 4")
-    epochs: int = setting(COUNT, "passes over a step's batch", "epochs = 2")
+    epochs: int = setting(COUNT, "passes over the batch of a step", "epochs = 2")
     clip: ClassVar[Any] = setting(Block("clip"), "bounds of the probability ratio", required=False)
     clip_low: float = setting(Num(low=0, high=1, above=True), "below 1", "low = 0.2", at="clip.low")
     clip_high: float = setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", at="clip.high")
@@ -483,41 +490,43 @@ class Ppo(IR):
     )
     forcing: Forcing | None = setting(A(("forcing",)), "how a cut response is made to answer", default=None)
     reference_samples: int = setting(
-        NATURAL, "samples of the starting model per question, for `ref`", default=0
+        NATURAL, "samples of the reference model per question, for `ref`", default=0
     )
     kl: float = setting(
         Num(low=0),
-        "weight in the loss of the divergence from the `teacher`, or from the model that the stage began with; 0 trains"
-        " without",
+        "weight in the loss of the KL divergence from the `teacher`, or from the reference model; 0 "
+        "trains without KL",
         default=0.0,
         later=True,
     )
     teacher: Start | None = setting(
         CHECKPOINT,
-        "the model that `kl` draws the policy to, with the same tokenizer; left out, the one that the stage began with",
+        "the model that `kl` compares the policy with; it has the same tokenizer; left out, the "
+        "reference model",
         "teacher = qwen3_8b",
         default=None,
         later=True,
     )
     teacher_wording: Wording | None = setting(
         A(("wording",)),
-        "how the teacher is asked the question to which it reads the policy's responses; left out, as the policy is",
+        "the wording of the prompt under which the teacher scores the policy's responses; left out, "
+        "the policy's prompt",
         "teacher_wording = concise",
         default=None,
         later=True,
     )
     teacher_follows: MovingAverage | None = setting(
         Block("teacher_follows"),
-        "let the model that the stage began with, as `kl` and `under: teacher` read it, follow the policy as a moving"
-        " average; left out, it stays",
+        "let the reference model, as `kl` and `under: teacher` read it, follow the policy as a moving "
+        "average; left out, it is frozen",
         "teacher_follows { decay = 0.995, every = 10 steps }",
         default=None,
         later=True,
     )
     entropy: float = setting(
         Num(low=0),
-        "bonus for entropy: its weight in the loss, which the mean entropy of the policy over all trained"
-        " tokens lowers; 0 trains without",
+        "weight of the entropy bonus: the loss is lowered by this times the policy's mean entropy "
+        "over all trained tokens; 0 trains without a bonus",
         "entropy = 0.01",
         default=0.0,
         later=True,
@@ -537,38 +546,38 @@ class Ppo(IR):
     )
     resample: int = setting(
         Num(whole=True, low=0, high=1000),
-        "further draws of questions, at most, to replace those whose responses all earn the same; 10 in DAPO",
+        "how often at most new questions replace the questions whose responses all earn the same; 10 in DAPO",
         default=0,
         later=True,
     )
     lag: int = setting(
         LAG,
-        "how many steps old the weights are that sample a step's responses; 1 samples them while the step"
-        " before trains",
+        "how many steps the sampling weights are behind; with 1, rollouts are sampled while the step "
+        "before trains",
         "lag = 1 step",
         default=0,
         later=True,
     )
     old_logprobs: Literal["auto", "engine", "trainer"] = setting(
         WORDS,
-        "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where"
-        " they are the trainer's own numbers, and with `lag`",
+        "whose log-probabilities PPO's ratios divide by; `auto` takes the engine's if they equal the "
+        "trainer's, and with `lag`",
         default="auto",
         later=True,
     )
     importance_cap: float | None = setting(
         Either((OneOf(("none",)), Num(low=1))),
-        "weigh each token by the trainer's probability over the engine's, at most this (Yao et al. 2025,"
-        " Your Efficient RL Framework Secretly Brings You Off-Policy RL Training), or `none`; left out, 2"
-        " where GPUs sample and train with other kernels and ratios divide by the trainer's own, else"
-        " none",
+        "the largest importance weight, the trainer's probability of a token over the engine's (Yao "
+        "et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training), or "
+        "`none`; left out, 2 if GPUs sample and train with different kernels and ratios divide by the "
+        "trainer's log-probabilities, else none",
         default=None,
         later=True,
     )
     mismatch_limit: float | None = setting(
         Num(low=1, above=True),
-        "stop where trainer's and engine's probabilities differ by more than this factor, in the median"
-        " of a step's tokens; left out, never",
+        "stop if the trainer's and the engine's probabilities differ by more than this factor, in the "
+        "median over the tokens of a step; left out, never",
         default=None,
         later=True,
     )
@@ -654,8 +663,8 @@ class Pairs(Sequences):
     per_token: ClassVar[bool] = False
     beta: float = setting(
         POSITIVE,
-        "what multiplies the preferred response's lead over the rejected one; in DPO the weight of the"
-        " divergence from the model that the stage began with",
+        "multiplies the lead of the preferred over the rejected response; in DPO the weight of the "
+        "divergence from the reference model",
         "beta = 2",
     )
 
@@ -692,7 +701,7 @@ class Plateau(IR):
         A(("metric",), "a metric such as train.accuracy"), "what to watch", "train.accuracy"
     )
     window: int = setting(STEPS, "steps averaged over", "window: 20 steps")
-    within: float = setting(Num(low=0), "the rise that still counts as none", "within: 0.2%")
+    within: float = setting(Num(low=0), "the largest rise that still counts as a plateau", "within: 0.2%")
 
 
 class Stage(IR):
@@ -711,34 +720,35 @@ class Stage(IR):
     optim: Optimizer = setting(Block("optim"), "the optimizer", required=False)
     lora: Lora | None = setting(
         Block("lora"),
-        "train adapters of low rank beside the weights, and not these (Hu et al. 2021)",
+        "train low-rank adapters and keep the weights frozen (Hu et al. 2021)",
         "lora { rank = 32 }",
         default=None,
         later=True,
     )
     precision: Literal["auto", "float32", "bfloat16"] = setting(
         WORDS,
-        "of forward and backward passes, over float32 weights; `auto` is bfloat16 on GPUs, float32 elsewhere",
+        "precision of forward and backward passes, over float32 weights; `auto` is bfloat16 on GPUs, "
+        "float32 elsewhere",
         default="auto",
         later=True,
     )
     microbatch: int | None = setting(
         TOKENS,
-        "tokens that a process runs at once with padding, or one longer sequence; left out, 48K on GPUs,"
-        " 2K elsewhere",
+        "tokens in a micro-batch of a process, with padding; a longer sequence has one of its own; "
+        "left out, 48K on GPUs, 2K elsewhere",
         default=None,
         later=True,
     )
     checkpointing: Literal["auto", "on", "off"] = setting(
         WORDS,
-        "compute activations again in the backward pass, to hold more tokens; `auto` does on GPUs",
+        "recompute activations in the backward pass, to save memory; `auto` does on GPUs",
         default="auto",
         later=True,
     )
     steps: int = setting(STEPS, "training steps, at most", "steps = 400 steps")
     passes: int | None = setting(
         COUNT,
-        "passes over the traces or pairs, if that is fewer steps",
+        "passes over the traces or pairs; training ends here if `steps` would be more",
         methods=SEQUENCES,
         default=None,
     )
@@ -751,11 +761,11 @@ class Stage(IR):
     plateau: Plateau | None = placed("until", default=None)
     expected_length: int | None = setting(
         TOKENS,
-        "mean tokens of a response or trace, for the price alone; a run of the same measures it",
+        "mean tokens of a response or trace, for the price alone; an earlier run measures it",
         default=None,
     )
     save_every: int = setting(
-        STEPS0, "steps between saved states, beside those of every few seconds or minutes", default=0
+        STEPS0, "steps between saved states; states are saved every few seconds or minutes too", default=0
     )
 
     @property
@@ -781,7 +791,7 @@ class Pool(IR):
     rollout: Sampling = inline(Sampling)
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
-        "ways to ask; left out, the model's own prompt",
+        "wordings of the prompt; left out, the model's own prompt",
         default=(),
         required=False,
     )
@@ -833,11 +843,7 @@ Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
 FORCED = Kind(
     "forced",
     "The model, best the one that wrote the texts, that forces answers out of a table's responses.",
-    {
-        "of": Setting(
-            CHECKPOINT, "whose weights, or which served model", required=True, example="forced(behind)"
-        )
-    },
+    {"of": Setting(CHECKPOINT, "the checkpoint or served model", required=True, example="forced(behind)")},
     "call",
     positional=("of",),
 )
@@ -853,19 +859,20 @@ class FromResults(IR):
     kind: Literal["results"] = "results"
     path: str = setting(
         Text(form=TABLE),
-        "where it is; relative to the spec's folder",
+        "the path of the file, relative to the spec's folder",
         'results("theirs.parquet", model: "mine")',
     )
     of: str = setting(Text(), "the model's name in it", 'model: "mine"', at="model")
     base: ClassVar[Any] = setting(
         A(("model",)),
-        "the model that it was made from: published frontiers of that one score it",
+        "the published model that it was trained from: frontiers of the base model score it",
         "base: qwen3_4b",
         required=False,
     )
     at: Start | None = setting(
         A(("forced",), "`forced(MODEL)`"),
-        "who forces answers out of the table's texts; left out, the table's own forced answers count, if it has any",
+        "the model that forces answers from the table's texts; left out, the table's own forced "
+        "answers count",
         "at: forced(qwen3_4b)",
         default=None,
         later=True,
@@ -894,14 +901,14 @@ class Experiment(IR):
     )
     score: ClassVar[Any] = setting(
         A(("reg",), "`reg(…)`"),
-        "the measure against a frontier",
+        "the score of an arm against a frontier",
         "score = reg(against: edge, to: 16K tokens)",
         required=False,
     )
-    seed: ClassVar[Any] = setting(NATURAL, "the run's seed, where no study replicates it", default=1)
+    seed: ClassVar[Any] = setting(NATURAL, "the seed of the run, if no study replicates it", default=1)
     cluster: Cluster | None = setting(
         A(("cluster",)),
-        "where it trains; left out in a study, where the study runs",
+        "the cluster to train on; left out, the study's cluster",
         default=None,
         later=True,
     )

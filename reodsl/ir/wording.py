@@ -26,29 +26,30 @@ class Wording(IR):
     name: str = ""
     question: str = setting(
         Text(),
-        "the text around `{question}`; in a `teacher_wording` `{answer}` is the reference answer, the first of several",
+        "the text around `{question}`; in a `teacher_wording`, `{answer}` is the first reference answer",
         default="{question}",
     )
     system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
-    prefix: str = setting(Text(nonempty=False), "what the response is made to begin with", default="")
+    prefix: str = setting(Text(nonempty=False), "the text that the response begins with", default="")
     budget: ClassVar[Any] = setting(
         Either((Many(TOKENS), Between(TOKENS))),
-        "what `{budget}` is drawn from for each question: a list, or all of a range",
+        "the list or range that `{budget}` is drawn from for each question",
         "budget = 100 tokens..4000 tokens",
         required=False,
     )
     when: Expression | None = setting(
         Condition(),
-        "the questions that it is for: each is asked in the first of a list of wordings whose `when` holds, and the last has"
-        " none. It reads the question's numbers (`x.level`) and the starting model's responses (`ref`)",
+        "a condition on the question: in a list of wordings each question takes the first whose "
+        "`when` holds, and the last has none. It reads numbers of the question (`x.level`) and "
+        "responses of the reference model (`ref`)",
         "when = mean(len(z) for z in ref) < 1K tokens",
         default=None,
         later=True,
     )
     share: float = setting(
         UTILISED,
-        "of the questions that it is for, the share that is asked in it, drawn once for each by the seed and its id; the"
-        " rest goes on to the next wording",
+        "the share of the admitted questions that take this wording, drawn by the seed and the "
+        "question's id; the rest go on to the next wording",
         "share = 50%",
         default=1.0,
         later=True,

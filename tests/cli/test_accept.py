@@ -270,7 +270,7 @@ def test_lets_have_the_names_of_the_spec(capsys: pytest.CaptureFixture[str]) -> 
             "  correct(y)", "  let half = longest / 2\n  correct(y)"
         )
     )
-    change = "outcome correct(y) - 0.1 * len(y) / longest -> correct(y) - 0.1 * len(y) / (half + longest)"
+    change = "reward correct(y) - 0.1 * len(y) / longest -> correct(y) - 0.1 * len(y) / (half + longest)"
     for arguments in (("why", "own.reo", task), ("accept", "own.reo", task, "--because", REASON)):
         lines = output(*arguments)
         assert change in lines

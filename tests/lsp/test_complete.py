@@ -39,7 +39,7 @@ def test_settings_of_the_block_that_it_does_not_have_yet() -> None:
     epochs = next(each for each in found if each.label == "epochs")
     assert not epochs.first  # what it begins as has them
     assert not epochs.detail
-    assert "passes over a step's batch" in epochs.doc
+    assert "passes over the batch of a step" in epochs.doc
 
 
 def test_settings_of_another_method_are_not_offered_and_missing_ones_come_first() -> None:
