@@ -50,7 +50,7 @@ WORDS = {
     "RESULTS.md": 1900,
     "SECURITY.md": 1800,
     "SCIENCE.md": 2600,
-    "STORE.md": 3200,
+    "STORE.md": 1900,
     "TOOLS.md": 1100,
     "TRAINING.md": 2600,
 }
