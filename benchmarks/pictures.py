@@ -20,7 +20,7 @@ from reodsl.ir import Spec
 from reodsl.report import theme
 from reodsl.report.curve_chart import curves
 from reodsl.report.material import MEAN, Material, read
-from reodsl.report.verdict_words import said
+from reodsl.report.verdict_words import read_sentences
 
 WIDTH, HEIGHT, LETTERS = 760, 360, 105
 PAPER = {False: "#ffffff", True: "#171a1f"}
@@ -55,10 +55,10 @@ def read_tables(run: Path) -> Material:
 def chart(run: Path) -> dict[str, Any]:
     """Return the chart as Vega-Lite: every arm and the frontier, by the mean over benchmarks."""
     material = read_tables(run)
-    spec: dict[str, Any] = curves(material, MEAN, width=WIDTH, named=True)
+    spec: dict[str, Any] = curves(material, MEAN, width=WIDTH, with_names=True)
     seeds = len(material.study.seeds)
     spec["title"] = {
-        "text": wrap(next(iter(said(run)), material.study.name), LETTERS),
+        "text": wrap(next(iter(read_sentences(run)), material.study.name), LETTERS),
         "subtitle": "Accuracy when made to answer at a budget"
         + (f": mean of {seeds} seeds, their range shaded" if seeds > 1 else ""),
         "limit": WIDTH,

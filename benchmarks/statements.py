@@ -44,7 +44,7 @@ from reodsl.numbers.intervals import (
 from reodsl.numbers.shares import in_percent
 from reodsl.numbers.verdict import StudyVerdict, judge
 from reodsl.report.export import write_verdict
-from reodsl.report.verdict_words import MOST_NAMED, said, sentences
+from reodsl.report.verdict_words import MOST_NAMED, read_sentences, sentences
 
 PAGE = ROOT / "benchmarks" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "statements.json"
@@ -109,7 +109,7 @@ def contradictions(number: int) -> list[str]:
         folder = Path(place)
         write_verdict(folder / "study_verdict.json", verdict)
         write_verdict(folder / "verdict.json", verdict)
-        if said(folder) != sentences(verdict):
+        if read_sentences(folder) != sentences(verdict):
             found.append("`ls` says something else")
         keep_tables(folder, rows, scenario.seeds)
         found += read_pages(stars, verdict)

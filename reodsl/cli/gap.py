@@ -14,14 +14,7 @@ from reodsl.cli.output import file_to_write, lay_columns, print_json
 from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import visible
 from reodsl.numbers.curve_files import curves_data, read_models, write_frontier
-from reodsl.numbers.curves import (
-    Curves,
-    ReferenceFrontier,
-    common_kind,
-    envelope,
-    misfits,
-    select_benchmarks,
-)
+from reodsl.numbers.curves import Curves, ReferenceFrontier, common_kind, envelope, misfits, select_benchmarks
 from reodsl.numbers.intervals import Interval
 from reodsl.numbers.reg import REG_TO, RegRow, integration_grid, paper_grid, reg_table
 from reodsl.numbers.responses import (

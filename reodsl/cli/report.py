@@ -33,13 +33,7 @@ Examples:
 )
 @click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
-def report_command(
-    run: str,
-    store_dir: Path | None,
-    out: Path | None,
-    pictures: bool,
-    as_json: bool,
-) -> None:
+def report_command(run: str, store_dir: Path | None, out: Path | None, pictures: bool, as_json: bool) -> None:
     """Draw the report of a run, finished or not.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained

@@ -9,21 +9,8 @@ from typing import Any
 
 import click
 
-from reodsl.cli.groups import (
-    Asked,
-    check_inputs,
-    list_places,
-    make_group,
-    read_file,
-    read_options,
-)
-from reodsl.cli.options import (
-    Place,
-    amend_option,
-    assignments,
-    complete_files,
-    set_option,
-)
+from reodsl.cli.groups import Asked, check_inputs, list_places, make_group, read_file, read_options
+from reodsl.cli.options import Place, amend_option, assignments, complete_files, set_option
 from reodsl.cli.output import has_error, lay_columns, print_json, show
 from reodsl.diagnostics import plural, problem
 from reodsl.ir.expression import STEP

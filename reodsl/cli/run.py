@@ -127,13 +127,7 @@ class Watcher:
     """Shows a run in the terminal: what its machine lacks, its tasks as they go on, and doubts about their results."""
 
     def __init__(
-        self,
-        ready: Ready,
-        plan: Plan,
-        out: Path,
-        quiet: bool,
-        as_json: bool,
-        trackers: Sequence[str] = (),
+        self, ready: Ready, plan: Plan, out: Path, quiet: bool, as_json: bool, trackers: Sequence[str] = ()
     ) -> None:
         """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
         self.title = f"{ready.spec.study.name} {plan.digest[:8]}"

@@ -97,10 +97,10 @@ def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]
 
 def _verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
     """Return the verdict of a run's report, in sentences."""
-    from reodsl.report.verdict_words import said
+    from reodsl.report.verdict_words import read_sentences
 
     key = record.tasks.get("report")
-    return () if key is None else said(store.path(key))
+    return () if key is None else read_sentences(store.path(key))
 
 
 def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:

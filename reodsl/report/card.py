@@ -38,7 +38,7 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
     facts["tags"] = ["reodsl", "reasoning", "reasoning-efficiency"]
     # A value of JSON is one of YAML.
     metadata = "\n".join(f"{name}: {json.dumps(value)}" for name, value in facts.items())
-    parts = [
+    paragraphs = [
         f"---\n{metadata}\n---",
         f"# {arm.name}",
         f"{_code(arm.name)} of the study {_code(study.name)}: trained with "
@@ -55,26 +55,26 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
         _fence_text("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
         *(_fence_text("", text) for text in list_sources(spec).values()),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
 def _table(material: Material, arm: str) -> str:
     """Return the report's numbers of an arm, a row for each benchmark and their average."""
     heads = name_columns(material.study, {"accuracy": "accuracy %", "length": "tokens", "reg": "REG"})
     cells = results(tables.main(material), (arm,)).rows[arm]
-    texts = {(cell.place, cell.column): f"{cell.text} {cell.around}".strip() for cell in cells}
+    texts = {(cell.benchmark, cell.column): f"{cell.text} {cell.interval_text}".strip() for cell in cells}
     columns = [column for column in heads if any(cell.column == column for cell in cells)]
     # One benchmark is its own average.
     alone = material.benchmarks[0] if len(material.benchmarks) == 1 else None
     body = [
         [alone or title(benchmark), *(texts.get((benchmark, column), "") for column in columns)]
-        for benchmark in dict.fromkeys(cell.place for cell in cells)
+        for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
     ]
     return markdown(["benchmark", *(heads[column] for column in columns)], body)
 
 
 def list_sources(spec: Spec) -> dict[str, str]:
-    """Return the spec's source files by their names below its folder, without those of the standard library."""
+    """Return the spec's source files, by names relative to its folder, without the standard library."""
     folder = os.path.dirname(spec.path)
     files: dict[str, str] = {}
     for path, text in spec.sources.items():
@@ -87,6 +87,7 @@ def list_sources(spec: Spec) -> dict[str, str]:
 
 
 def _use(model: Model, arm: Arm) -> str:
+    """Return how to prompt the model and what forces its answer, as Markdown."""
     prompt = model.prompt
     lines = [
         "Prompt the model as training did. "
@@ -99,24 +100,24 @@ def _use(model: Model, arm: Arm) -> str:
         )
     ]
     forcing = arm.suite.forcing
-    shown = {
+    texts = {
         "the question": prompt.template,
         "how every response begins": prompt.prefix,
         "reasoning begins": model.think_open,
         "reasoning ends": model.think_close,
         "an answer is forced by": forcing.text if forcing is not None else None,
     }
-    lines.append(_fence_text("text", "\n".join(f"{name}: {text!r}" for name, text in shown.items() if text)))
+    lines.append(_fence_text("text", "\n".join(f"{name}: {text!r}" for name, text in texts.items() if text)))
     return "\n\n".join(lines)
 
 
 def _code(text: str) -> str:
-    """Quote a name in the middle of a sentence; it cannot end its own marks."""
+    """Return a name as inline code that the name itself cannot end."""
     plain = re.sub(r"[`\s]+", " ", text).strip()
     return f"`{plain}`"
 
 
 def _fence_text(language: str, text: str) -> str:
-    """Return a block that nothing in the text ends."""
+    """Return a fenced block whose fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     return f"{fence}{language}\n{text.strip()}\n{fence}"

@@ -16,9 +16,9 @@ from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 HEIGHT = 280
 MOST_NAMED = 12
 """Arms that are named at the ends of their lines: more have no room there."""
-WIDE = 16
+LOGARITHMIC_SPAN = 16
 """The span of budgets past which small ones have no room on a linear axis."""
-LINE = 15
+NAME_GAP_PIXELS = 15
 """The least distance between two names, in pixels."""
 
 
@@ -27,16 +27,22 @@ def curves(
     benchmark: str = MEAN,
     lines: Sequence[str] | None = None,
     width: Width = vega.WIDTH,
-    named: bool = False,
+    with_names: bool = False,
 ) -> Json:
-    """Return accuracy of forced answers over budgets: a line for each arm (mean over seeds, range shaded), and the frontier.
+    """Return accuracy over budgets as a chart: each arm's mean over seeds with its range shaded, and the frontier.
 
-    Every arm is in the chart; those not among `lines` are switched off, by the parameter `off`.
+    Args:
+        material: results of the run.
+        benchmark: name of a benchmark, or `mean`.
+        lines: arms that are visible at first; the parameter `off` of the chart hides the others. None shows all.
+        width: width in pixels, or `container` for the width of the page.
+        with_names: whether each line has its arm's name at its end. Until an arm is in focus, the baseline's gap is
+            then filled.
+
     With the parameter `focus` set to an arm, the others fade and its gap to the plain frontier is filled.
-    `named` lines have their arms' names at their ends, and until there is a focus the gap of the baseline is filled.
     """
     names = list(material.arms)
-    shown = [name for name in names if lines is None or name in lines]
+    visible = [name for name in names if lines is None or name in lines]
     rows, edges = curve_rows(material, benchmark, names), frontier_rows(material, benchmark)
     datasets = Rows()
     data = datasets.add(rows)
@@ -44,19 +50,21 @@ def curves(
     columns = [name for name in ("kind", "inexact") if name in material.curves.columns]
     labels = ", ".join(str(material.curves[name].drop_nulls().first()) for name in columns)
     y = channel("accuracy", title=f"accuracy ({labels})" if labels else "accuracy", axis={"format": "%"})
-    tint = vega.colour(material, names, shown)
+    tint = vega.colour(material, names, visible)
     layers: list[Json] = []
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))
     if inside.height:
-        base = material.study.score.relative_to if named and material.study.score is not None else None
-        test = f"{vega.FOCUSED} || focus === '' && datum.arm === {json.dumps(base)}" if base else vega.FOCUSED
+        base = material.study.score.relative_to if with_names and material.study.score is not None else None
+        test = (
+            f"{vega.IN_FOCUS} || focus === '' && datum.arm === {json.dumps(base)}" if base else vega.IN_FOCUS
+        )
         filled = {"condition": {"test": test, "value": 0.25}, "value": 0}
         gap: Json = {"x": x, "y": channel("edge"), "y2": {"field": "accuracy"}}
         layers.append(layer(datasets.add(inside), "area", {}, **gap, color=tint, opacity=filled))
     if rows.filter(pl.col("high") > pl.col("low")).height:
         band: Json = {"x": x, "y": channel("low"), "y2": {"field": "high"}}
         layers.append(layer(data, "area", {"opacity": 0.14}, **band, color=tint))
-    lined = vega.lines(data, x, y, material, names, shown=shown, fade=0.15)
+    lined = vega.lines(data, x, y, material, names, visible=visible, fade=0.15)
     tooltip = [
         channel("arm", "nominal"),
         channel("budget", format=","),
@@ -70,8 +78,8 @@ def curves(
         layers += [lined, pointed]
     else:
         layers += [*_frontier(edge, x, y, lined), pointed]
-    if named and len(shown) <= MOST_NAMED:
-        layers += _names(datasets.add(name_rows(rows, shown)), x, tint)
+    if with_names and len(visible) <= MOST_NAMED:
+        layers += _names(datasets.add(name_rows(rows, visible)), x, tint)
     about = (
         f"Accuracy by budget in tokens, {title(benchmark)}: {vega.ends(rows, 'budget', 'accuracy', '.1%')}."
     )
@@ -82,7 +90,7 @@ def curves(
         about=about,
         width=width,
         height=HEIGHT,
-        off=[name for name in names if name not in shown],
+        off=[name for name in names if name not in visible],
         cross=Cross("budget", "accuracy", data, percent=True, edge=edge),
     )
     # Dashes of arms and of the frontier have scales of their own.
@@ -112,19 +120,27 @@ def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
 
 def _names(data: str, x: Json, tint: Json) -> list[Json]:
     """Return the layers of names beside the ends of lines, each behind a dot of its arm's colour."""
-    place: Json = {"x": x, "y": channel("at"), "opacity": vega.faded(0.15)}
+    encoding: Json = {"x": x, "y": channel("at"), "opacity": vega.faded(0.15)}
     text: Json = {"align": "left", "baseline": "middle", "xOffset": 17, "limit": 130, "style": "ink"}
     dots = {"filled": True, "size": 45, "xOffset": 9}
     return [
-        layer(data, "point", dots, **place, color=tint),
-        layer(data, "text", text, **place, text=channel("arm", "nominal")),
+        layer(data, "point", dots, **encoding, color=tint),
+        layer(data, "text", text, **encoding, text=channel("arm", "nominal")),
     ]
 
 
 def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
-    """Return arm, its last budget, and `at`, the accuracy beside which its name has room: from the highest line down."""
+    """Return where each arm's name goes, from the highest line down.
+
+    Args:
+        rows: rows of `curve_rows`.
+        arms: arms that are named.
+
+    Returns:
+        Columns `arm`, `budget` (its last, in tokens), and `at`, the accuracy at whose height the name has room.
+    """
     last = rows.filter(pl.col("arm").is_in(list(arms))).sort("budget").group_by("arm").last()
-    least, free = LINE / HEIGHT, float("inf")
+    least, free = NAME_GAP_PIXELS / HEIGHT, float("inf")
     places = []
     for row in last.sort("accuracy", "arm", descending=[True, False]).to_dicts():
         free = min(row["accuracy"], free - least)
@@ -133,7 +149,12 @@ def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
 
 
 def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.DataFrame:
-    """Return arm, budget, accuracy (mean over seeds), low and high (over seeds), and the frontier there as `edge`."""
+    """Return the curves of some arms on a benchmark.
+
+    Returns:
+        Columns `arm`, `budget` (tokens), `accuracy` (share, mean over seeds), `low` and `high` (its range over
+        seeds), and `edge`, the frontier's accuracy at that budget.
+    """
     rows = material.curves.filter((pl.col("benchmark") == benchmark) & pl.col("name").is_in(list(arms)))
     mean = rows.group_by("name", "budget").agg(
         pl.col("accuracy").mean(),
@@ -145,7 +166,12 @@ def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.Da
 
 
 def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
-    """Return budget, accuracy of the scored frontier (mean over seeds), and `arms`, those that reach it in any seed."""
+    """Return the scored frontier on a benchmark.
+
+    Returns:
+        Columns `budget` (tokens), `accuracy` (share, mean over seeds), and `arms`, which reach the frontier in any
+        seed.
+    """
     rows = material.frontier().filter(pl.col("benchmark") == benchmark)
     mean = rows.group_by("budget").agg(pl.col("accuracy").mean()).sort("budget")
     if not material.winners.height or not rows.height:
@@ -160,18 +186,19 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
 
 
 def is_logarithmic(budgets: Iterable[int]) -> bool:
-    """Return whether budgets span so much that their axis is logarithmic past the smallest above 0."""
+    """Return whether the span of budgets calls for an axis that is logarithmic past the smallest above 0."""
     least, most = _span(budgets)
-    return most > WIDE * least
+    return most > LOGARITHMIC_SPAN * least
 
 
 def _span(budgets: Iterable[int]) -> tuple[int, int]:
+    """Return the smallest budget above 0 and the largest."""
     values = list(budgets)
     return min((value for value in values if value > 0), default=1), max(values, default=0)
 
 
 def _budget_axis(budgets: Sequence[int]) -> Json:
-    """Return budgets on a linear axis, or where they span much on one that is logarithmic past the smallest above 0."""
+    """Return the axis of budgets: linear, or logarithmic past the smallest above 0 if they span much."""
     name = "budget (tokens of the response)"
     least, most = _span(budgets)
     if not is_logarithmic(budgets):
@@ -190,13 +217,23 @@ def _reach(material: Material) -> int:
 
 
 FRONTIER_LINE = "frontier"
-_BESIDE = 3
+_FACET_COLUMNS = 3
 
 
 def draw_picture(
     models: Mapping[str, Curves], frontier: Curves | None, end: int, form: Form = "png"
 ) -> Picture:
-    """Return the picture of curves up to `end` tokens. Raises E0435 for two kinds of models."""
+    """Return accuracy over budgets as a picture, a chart for each benchmark.
+
+    Args:
+        models: curves by model and benchmark.
+        frontier: frontier by benchmark, or None.
+        end: last budget that is drawn, in tokens.
+        form: format of the picture beside SVG.
+
+    Raises:
+        Problem: E0435 if the models have curves of two kinds.
+    """
     kind = common_kind(named_curves(models))
     lines = {**models, **({} if frontier is None else {FRONTIER_LINE: frontier})}
     rows = [
@@ -215,7 +252,7 @@ def draw_picture(
         "data": {"values": rows},
         "title": {"text": f"accuracy by budget, of the kind {kind}", "subtitle": KINDS[kind]},
         "facet": channel("benchmark", "nominal", title=None),
-        "columns": _BESIDE,
+        "columns": _FACET_COLUMNS,
         "spec": {
             "width": 280,
             "height": 200,

@@ -18,6 +18,7 @@ POINTS = 0.75
 
 
 def main() -> None:
+    """Write the script of Vega, or draw each chart of the input."""
     import vl_convert
 
     out = sys.stdout.buffer
@@ -26,7 +27,7 @@ def main() -> None:
         out.write(vl_convert.javascript_bundle().encode())  # type: ignore[call-arg]
         return
     for line in sys.stdin.buffer:
-        svg = numbered(vl_convert.vegalite_to_svg(json.loads(line)))
+        svg = renumber_ids(vl_convert.vegalite_to_svg(json.loads(line)))
         _send(out, svg.encode())
         png = sys.argv[1:] == ["png"]
         _send(
@@ -42,14 +43,19 @@ def _send(out: BinaryIO, content: bytes) -> None:
 
 
 def scale(svg: str, factor: float) -> str:
-    """Return the same picture in another size."""
+    """Return the same picture in another size.
+
+    Args:
+        svg: text of the picture.
+        factor: new size over old size.
+    """
     head, end, rest = svg.partition(">")
     resized = re.sub(r' (width|height)="([0-9.]+)"', lambda m: f' {m[1]}="{float(m[2]) * factor:g}"', head)
     return resized + end + rest
 
 
-def numbered(svg: str) -> str:
-    """Return an SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
+def renumber_ids(svg: str) -> str:
+    """Return an SVG whose clips and gradients are numbered from 0, since Vega counts on from chart to chart."""
     numbers: dict[str, str] = {}
 
     def renumber(match: re.Match[str]) -> str:

@@ -21,9 +21,9 @@ from typing import Any, Literal
 from reodsl.diagnostics import problem
 
 _DRAWER = Path(__file__).with_name("drawer.py")
-_LARGE = 300_000
+_BATCH_BYTES = 300_000
 """Bytes of charts after which another process draws."""
-_UNDRAWN = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uffff]")
+_FORBIDDEN_IN_SVG = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uffff]")
 """The characters that no SVG may hold, as JSON has them: a name with one would end the drawer."""
 
 
@@ -40,26 +40,34 @@ class Picture:
 
 @cache
 def vega_script() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network). Raises E0985."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package.
+
+    Raises:
+        Problem: E0985 if the process that bundles them fails.
+    """
     script = _ask_drawer(b"", "script").decode()
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def pictures(charts: Iterable[Mapping[str, Any]], form: Form = "png") -> Iterator[Picture]:
-    """Yield the pictures of Vega-Lite charts, in order. Raises E0985."""
-    for lines in _together(charts):
+    """Yield the pictures of Vega-Lite charts, in order.
+
+    Raises:
+        Problem: E0985 if the process that draws them fails.
+    """
+    for lines in _batch_lines(charts):
         answer = io.BytesIO(_ask_drawer(b"".join(lines), form))
         for _ in lines:
-            yield Picture(_part(answer), _part(answer))
+            yield Picture(_read_block(answer), _read_block(answer))
 
 
-def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
-    """Yield the charts that one process draws, a line for each."""
+def _batch_lines(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
+    """Yield batches of charts as lines of JSON, a batch for each process."""
     lines: list[bytes] = []
     for chart in charts:
-        text = _UNDRAWN.sub("\\1\N{REPLACEMENT CHARACTER}", json.dumps(chart, ensure_ascii=False))
+        text = _FORBIDDEN_IN_SVG.sub("\\1\N{REPLACEMENT CHARACTER}", json.dumps(chart, ensure_ascii=False))
         lines.append(text.encode("utf-8", "replace") + b"\n")
-        if sum(map(len, lines)) > _LARGE:
+        if sum(map(len, lines)) > _BATCH_BYTES:
             yield lines
             lines = []
     if lines:
@@ -67,29 +75,34 @@ def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
 
 
 def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
-    """Return all that a drawer writes for these lines."""
+    """Return the output of a process of `drawer.py` for these lines."""
     require_space()
     # With `-P` neither the script's folder nor the working folder is on its import path.
     command = [sys.executable, "-P", str(_DRAWER), *arguments]
-    done = subprocess.run(command, input=lines, capture_output=True, check=False)
-    if done.returncode:
-        words = done.stderr.decode(errors="replace").strip().splitlines()
-        ended = f"signal {Signals(-done.returncode).name}" if done.returncode < 0 else "an error"
+    process = subprocess.run(command, input=lines, capture_output=True, check=False)
+    if process.returncode:
+        words = process.stderr.decode(errors="replace").strip().splitlines()
+        cause = f"signal {Signals(-process.returncode).name}" if process.returncode < 0 else "an error"
         raise problem(
             "E0985",
-            f"charts cannot be drawn: the process that draws them ended with {ended}",
+            f"charts cannot be drawn: the process that draws them ended with {cause}",
             notes=[words[-1][:500]] if words else [],
             help="give it more memory where the system ended it, and run again, which draws the report alone",
         )
-    return done.stdout
+    return process.stdout
 
 
-def _part(answer: io.BytesIO) -> bytes:
+def _read_block(answer: io.BytesIO) -> bytes:
+    """Return the next block of bytes, which its length precedes."""
     return answer.read(int.from_bytes(answer.read(8), "big"))
 
 
 def require_space() -> None:
-    """Refuse to draw charts under a limit of address space, of which V8 reserves far more than it uses: E0985."""
+    """Refuse to draw charts under a limit of address space, since V8 reserves far more than it uses.
+
+    Raises:
+        Problem: E0985 if there is such a limit.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         raise problem(

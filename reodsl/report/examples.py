@@ -10,14 +10,14 @@ import polars as pl
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, reading
 
-MOST = 12
+MOST_RESPONSES = 12
 """Responses on the page, or one of each arm where there are more arms."""
-LONGEST = 20_000
+MOST_CHARACTERS = 20_000
 """Characters of a response that are shown; a longer one loses its middle."""
 
 
 def section(material: Material) -> Markup | None:
-    """Return the first sample of some questions, a benchmark's after another's, by all arms; None without responses."""
+    """Return the first sample of some questions by all arms, in turn from each benchmark; None without responses."""
     folders = {arm: folder for (arm, _), folder in reversed([*material.evaluations.items()])}
     tables = {}
     for arm in material.arms:
@@ -28,23 +28,27 @@ def section(material: Material) -> Markup | None:
     if not tables:
         return None
     turn = pl.int_range(pl.len()).over("benchmark")
-    asked = next(iter(tables.values())).select("benchmark", "question").sort("benchmark", "question")
-    keys = asked.with_columns(turn=turn).sort("turn", "benchmark").head(max(1, MOST // len(tables)))
+    questions = next(iter(tables.values())).select("benchmark", "question").sort("benchmark", "question")
+    keys = (
+        questions.with_columns(turn=turn)
+        .sort("turn", "benchmark")
+        .head(max(1, MOST_RESPONSES // len(tables)))
+    )
     rows = {
         arm: table.join(keys, on=("benchmark", "question")).sort("turn", "benchmark").collect().to_dicts()
         for arm, table in tables.items()
     }
-    shown = sorted(
+    responses = sorted(
         (
-            (row["turn"], row["benchmark"], place, arm, row)
-            for place, arm in enumerate(rows)
+            (row["turn"], row["benchmark"], arm_index, arm, row)
+            for arm_index, arm in enumerate(rows)
             for row in rows[arm]
         ),
-        key=lambda each: each[:3],
+        key=lambda response: response[:3],
     )
     view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
     about = "shows every one, cut where you want, with what it answers when made to answer there."
-    parts = [_fold(material, arm, row) for *_, arm, row in shown]
+    parts = [_fold(material, arm, row) for *_, arm, row in responses]
     return tag("div", tag("p", f"{len(parts)} responses; ", view, f" {about}", class_="about"), parts)
 
 
@@ -56,7 +60,7 @@ def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
     answer = "no answer" if row["answer"] is None else f"answer: {row['answer']}"
     return tag(
         "details",
-        tag("summary", " · ".join(part for part in head if part)),
+        tag("summary", " · ".join(fact for fact in head if fact)),
         tag("div", row["text"], class_="question"),
         tag("div", shorten(row["response"] or ""), class_="trace"),
         tag("div", tag("p", answer), class_="inside"),
@@ -65,5 +69,5 @@ def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
 
 def shorten(text: str) -> str:
     """Return a text without its middle if it is long."""
-    half = LONGEST // 2
-    return text if len(text) <= LONGEST else f"{text[:half]} … {text[-half:]}"
+    half = MOST_CHARACTERS // 2
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} … {text[-half:]}"

@@ -14,13 +14,13 @@ from reodsl.numbers.verdict import StudyVerdict
 from reodsl.report import gap, schedules, tables, theme, verdict_words
 from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
-from reodsl.report.material import TIMED, Material
+from reodsl.report.material import TIMING_COLUMNS, Material
 from reodsl.report.study_tables import balanced_table, compare_numbers
 from reodsl.report.vega import map_parts
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
-    """Every table of a report by file name; those with nothing in them are left out."""
+    """Return the tables of a report by file name, without empty ones."""
     frames = {
         "main": tables.main(material),
         "per_seed": tables.per_seed(material),
@@ -28,7 +28,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "frontier": tables.frontier(material),
         "frontier_shares": tables.winning_shares(material),
         "gap": gap.gap_rows(material),
-        "training": material.metrics.select(pl.exclude(f"^{TIMED}$")),
+        "training": material.metrics.select(pl.exclude(f"^{TIMING_COLUMNS}$")),
         "selections": material.selections,
         "budgets": schedules.table(material),
         **_make_study_tables(material),
@@ -37,25 +37,25 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
 
 
 def _make_study_tables(material: Material) -> dict[str, pl.DataFrame]:
-    """`balanced`: the study's tables on their balanced subsets; `published`: all that stands beside printed numbers."""
+    """Return the study's tables on their `balanced` subsets, and comparisons with `published` numbers."""
     main = tables.main(material)
     subsets: list[pl.DataFrame] = []
-    beside: list[pl.DataFrame] = []
-    for wanted in material.study.tables:
+    comparisons: list[pl.DataFrame] = []
+    for layout in material.study.tables:
         table = main
-        if wanted.subset == "balanced":
-            table = balanced_table(material, wanted.rows).table
-            subsets.append(table.select(pl.lit(wanted.name).alias("table"), pl.all().exclude("benchmark")))
-        beside.append(compare_numbers(wanted, table))
+        if layout.subset == "balanced":
+            table = balanced_table(material, layout.rows).table
+            subsets.append(table.select(pl.lit(layout.name).alias("table"), pl.all().exclude("benchmark")))
+        comparisons.append(compare_numbers(layout, table))
     return {
         name: pl.concat(frames, how="vertical_relaxed")
-        for name, frames in (("balanced", subsets), ("published", beside))
+        for name, frames in (("balanced", subsets), ("published", comparisons))
         if frames
     }
 
 
 def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
-    """`<name>.csv` and `<name>.parquet` for each frame."""
+    """Write `<name>.csv` and `<name>.parquet` for each frame."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
         frame.write_parquet(folder / f"{name}.parquet")
@@ -70,9 +70,12 @@ _ROW, _EDGE = 16, 24
 
 
 def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
-    """Write `<name>.svg` and `<name>.pdf` for each chart, as wide as a paper's column, light, with its own legend.
+    """Write `<name>.svg` and `<name>.pdf` for each chart, as wide as a paper's column, on white, with a legend.
 
-    Charts grow by the legend of so many `arms`.
+    Args:
+        folder: where the files go.
+        gallery: the charts.
+        arms: number of arms in a legend, by which a chart grows.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 2}
@@ -89,21 +92,24 @@ def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
         (folder / f"{name}.pdf").write_bytes(picture.image)
 
 
-def _lay_legend(part: Any) -> Any:
-    """Return a part of a chart whose legend, if it is of arms, is below the chart in two columns."""
-    legend = part.get("legend") if isinstance(part, dict) else None
-    return part | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else part
+def _lay_legend(node: Any) -> Any:
+    """Return a node of a chart with its legend of arms below, in two columns."""
+    legend = node.get("legend") if isinstance(node, dict) else None
+    return node | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else node
 
 
 def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> None:
-    """Write the verdict and its sentences as JSON, `null` if there is none, over an earlier report's.
+    """Write the verdict and its sentences as JSON, or `null` without one, over an earlier file.
 
-    `mark` goes before the first sentence, which `ls` and `view` show: that of an approximate REG.
+    Args:
+        path: the file.
+        verdict: the study's verdict.
+        mark: text before the first sentence, which `ls` and `view` show, such as the mark of an approximate REG.
     """
-    said = verdict_words.outcome(verdict)
-    if said is not None and said["sentences"]:
-        said["sentences"][0] = mark + said["sentences"][0]
-    path.write_text(json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    record = verdict_words.outcome(verdict)
+    if record is not None and record["sentences"]:
+        record["sentences"][0] = mark + record["sentences"][0]
+    path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_spec(path: Path, material: Material) -> None:

@@ -36,42 +36,49 @@ class Gallery:
     def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
         """Keep a chart and return the figure that shows it."""
         key = safe_name(name, self.specs)
-        self.specs[key] = map_parts(chart, lambda part: legible(part) if isinstance(part, str) else part)
-        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
-        return tag("figure", place, class_="wide" if wide else None)
+        self.specs[key] = map_parts(chart, lambda node: legible(node) if isinstance(node, str) else node)
+        container = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
+        return tag("figure", container, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the page's charts, by name with a spec as wide as its place, and the rows by name, each stored once."""
+        """Return the page's charts by name, without their data, and their rows by name, each stored once."""
         rows: dict[str, Any] = {}
         charts: dict[str, Any] = {}
-        for key, whole in self.specs.items():
-            spec = {name: value for name, value in whole.items() if name != "datasets"}
-            rows |= whole["datasets"]
+        for key, full_spec in self.specs.items():
+            spec = {name: value for name, value in full_spec.items() if name != "datasets"}
+            rows |= full_spec["datasets"]
             # The page has one legend of arms and frontier for a group of charts.
-            spec = map_parts(spec, lambda part: part | {"legend": None} if _names_lines(part) else part)
-            charts[key] = {"spec": spec | {"width": "container"}, "rows": list(whole["datasets"])}
+            spec = map_parts(spec, lambda node: node | {"legend": None} if _names_lines(node) else node)
+            charts[key] = {"spec": spec | {"width": "container"}, "rows": list(full_spec["datasets"])}
         return charts, rows
 
 
-def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
-    """Return a file name and attribute value from any text: letters, digits, `-` and `_`, at most 60, and not yet taken."""
+def safe_name(name: str, used_names: Sequence[str] | dict[str, Any]) -> str:
+    """Return a name from any text that is safe for files and attributes, and not in `used_names`.
+
+    It has at most 60 letters, digits, `-` and `_`, and a number if needed.
+    """
     stem = (
         "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")
         or "chart"
     )
     key, count = stem, 1
-    while key in taken:
+    while key in used_names:
         count += 1
         key = f"{stem}-{count}"
     return key
 
 
 def legend(
-    material: Material, arms: Sequence[str], *, frontier: bool, shown: Sequence[str] | None = None
+    material: Material, arms: Sequence[str], *, frontier: bool, visible: Sequence[str] | None = None
 ) -> Markup:
-    """Return a row of buttons, one an arm, that switch it on and off in every chart of the group; those of `shown` are on.
+    """Return buttons that switch arms on and off in every chart of a group; pointing at a button highlights its arm.
 
-    An arm that is pointed at is highlighted.
+    Args:
+        material: results of the run.
+        arms: an arm for each button.
+        frontier: whether the legend has an entry for the frontier.
+        visible: arms that are on at first; None for all.
     """
     kinds = theme.dashes(material.colours)
     colour = material.colours
@@ -82,7 +89,7 @@ def legend(
             arm,
             type="button",
             data_arm=arm,
-            aria_pressed="true" if shown is None or arm in shown else "false",
+            aria_pressed="true" if visible is None or arm in visible else "false",
         )
         for arm in arms
     ]
@@ -103,21 +110,27 @@ def curve_group(
     lines: Sequence[str] = (),
     keys: Markup | None = None,
 ) -> Markup:
-    """Return accuracy over budgets on each of some benchmarks, their mean large.
+    """Return accuracy over budgets on several benchmarks, with the chart of their mean large.
 
-    `lines` are the arms that are switched on, or all; `keys` switch them, in place of a legend.
+    Args:
+        gallery: collection that the charts are added to.
+        material: results of the run.
+        name: beginning of the charts' names.
+        benchmarks: names of benchmarks, or `mean`.
+        lines: arms that are switched on; none for all.
+        keys: element whose buttons switch arms, in place of a legend.
     """
     arms = [arm for arm in material.arms if arm in lines] or list(material.arms)
     figures = [
         gallery.figure(
             f"{name}-{title(benchmark)}",
-            curves(material, benchmark, arms, named=benchmark == MEAN),
+            curves(material, benchmark, arms, with_names=benchmark == MEAN),
             wide=benchmark == MEAN,
         )
         for benchmark in benchmarks
     ]
     above = (
-        legend(material, material.arms, frontier=material.frontier().height > 0, shown=arms)
+        legend(material, material.arms, frontier=material.frontier().height > 0, visible=arms)
         if keys is None
         else None
     )
@@ -132,13 +145,13 @@ SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, 
 
 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return how responses are spread, by length and by difficulty; None where nothing was kept."""
+    """Return the distribution of responses by length and by difficulty; None without stored responses."""
     rows = {name: read(material) for name, (read, _) in SPREAD.items()}
     present = {arm for frame in rows.values() for arm in frame["arm"]}
-    arms = [arm for arm in material.drawn if arm in present]
+    arms = [arm for arm in material.chart_arms if arm in present]
     if not arms:
         return None
-    shown = [
+    charts = [
         gallery.figure(name, draw(material, rows[name]))
         for name, (_, draw) in SPREAD.items()
         if rows[name].height
@@ -152,13 +165,13 @@ def spread_group(gallery: Gallery, material: Material) -> Markup | None:
         tag("h3", "How responses are spread"),
         tag("p", about, class_="about") if rows["difficulty"].height else None,
         legend(material, arms, frontier=False),
-        tag("div", shown, class_="charts two"),
+        tag("div", charts, class_="charts two"),
         data_group=True,
     )
 
 
 def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
-    """Accuracy against length on average, and REG with its intervals where there is a score."""
+    """Return accuracy over mean length, and REG with its intervals if the study has a score."""
     figures = [gallery.figure("accuracy-length", scatter(material, table))]
     if "reg" in table.columns and table["reg"].drop_nulls().len():
         figures.append(gallery.figure("reg", gaps(material, table)))
@@ -173,7 +186,7 @@ METHODS = {
 }
 
 
-FOREMOST = {
+FIRST_METRICS = {
     "ppo": ("reward", "accuracy", "length"),
     "sft": ("loss",),
     **dict.fromkeys(("simpo", "dpo"), ("loss", "accuracy")),
@@ -182,7 +195,7 @@ FOREMOST = {
 
 
 def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
-    """Training curves by kind of training, RL first."""
+    """Return training curves by kind of training, RL first."""
     groups = []
     for method, heading in METHODS.items():
         figures: dict[str, Markup] = {}
@@ -194,19 +207,19 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
                 figures[metric] = gallery.figure(f"{method}-{metric}", training(material, metric, method))
         if not figures:
             continue
-        first = [figure for metric, figure in figures.items() if metric in FOREMOST[method]]
-        rest = [figure for metric, figure in figures.items() if metric not in FOREMOST[method]]
+        first = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
+        rest = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
         more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
-        keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False)
-        shown = tag("div", first, class_="charts")
+        keys = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
+        main_charts = tag("div", first, class_="charts")
         last = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
-        parts = (tag("h3", heading), keys, _shaping(last), shown, more if rest else None)
+        parts = (tag("h3", heading), keys, _shaping(last), main_charts, more if rest else None)
         groups.append(tag("div", parts, data_group=True))
     return groups
 
 
 def _shaping(last: int) -> Markup:
-    """Return the page's means of smoothing curves, and the steps that they show, up to the last."""
+    """Return controls that smooth curves and choose the steps that are shown."""
 
     def step(name: str, value: int) -> Markup:
         return tag("input", type="number", name=name, min=1, max=last, value=value)
@@ -228,7 +241,7 @@ def _shaping(last: int) -> Markup:
 
 
 def declared_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return the spec's own charts over lengths and steps, with their legend; another section has those over budgets."""
+    """Return the charts over lengths and steps that the spec declares, with their legend."""
     table = tables.main(material)
     figures = []
     arms: set[str] = set()
@@ -242,10 +255,14 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
             arms |= set(chart.lines)
     if not figures:
         return None
-    keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False) if arms else None
+    keys = (
+        legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
+        if arms
+        else None
+    )
     return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
 
 
-def _names_lines(part: Any) -> bool:
-    """Return whether a part of a chart is an encoding with a legend of arms or of the frontier."""
-    return isinstance(part, dict) and "legend" in part and part.get("field") in ("arm", "line")
+def _names_lines(node: Any) -> bool:
+    """Return whether a node of a chart is an encoding with a legend of arms or of the frontier."""
+    return isinstance(node, dict) and "legend" in node and node.get("field") in ("arm", "line")

@@ -10,14 +10,19 @@ from reodsl.numbers.shares import in_percent
 
 MINUS = "−"
 NONE = "–"
-NEARLY = "~"
+APPROXIMATE_MARK = "~"
 """The mark of numbers against a frontier that is not of these arms."""
 STAR = "*"
 """The star of a difference that is significant after correcting for all comparisons of its study (Holm)."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """`12,875.9`; a dash for a missing value; never a minus before a number that rounds to nothing."""
+    """Return `12,875.9`, or a dash for a missing value; a number that rounds to 0 has no minus.
+
+    Args:
+        value: the number, or None.
+        digits: digits after the point.
+    """
     if value is None or not math.isfinite(value):
         return NONE
     text = f"{abs(value):,.{digits}f}"
@@ -25,46 +30,72 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage without its sign, as in the paper's tables: .954 is `95.4`."""
+    """Return a share as a percentage without its sign, as in the paper's tables: 0.954 is `95.4`.
+
+    Args:
+        share: number from 0 to 1, or None.
+        digits: digits after the point.
+    """
     return number(None if share is None else float(in_percent(share, digits)), digits)
 
 
 def format_signed(value: float | None, digits: int = 1) -> str:
-    """`+0.7`, `−94.3`, `0.0`."""
+    """Return a number with its sign: `+0.7`, `−94.3`, `0.0`.
+
+    Args:
+        value: the number, or None.
+        digits: digits after the point.
+    """
     text = number(value, digits)
     positive = value is not None and value > 0 and any(c in "123456789" for c in text)
     return f"+{text}" if positive else text
 
 
 def format_change(value: float | None, unit: str = "") -> str:
-    """`−57.6%`, `+0.7`, or `0.0` where nothing changed at this precision; empty where nothing is known."""
+    """Return a change as `−57.6%`, `+0.7` or `0.0`, and an empty text for a missing value.
+
+    Args:
+        value: the change, or None.
+        unit: text that follows the number.
+    """
     return "" if value is None or not math.isfinite(value) else format_signed(value) + unit
 
 
 def interval(low: float | None, high: float | None, digits: int = 1) -> str:
-    """`[0.9, 1.4]`, or nothing where a bound is missing."""
+    """Return `[0.9, 1.4]`, or an empty text if a bound is missing.
+
+    Args:
+        low: lower bound.
+        high: upper bound.
+        digits: digits after the point.
+    """
     if low is None or high is None:
         return ""
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def has_star(row: Mapping[str, Any], name: str) -> bool:
-    """Return whether a row of a table has a star at the difference of that name."""
+    """Return whether the difference called `name` is significant in a row of a table."""
     return bool(row.get(f"{name}_star"))
 
 
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
-    """`−18.4*` where a row has a star at the difference, else `−0.4`."""
+    """Return `−18.4*` for a significant difference, else `−0.4`."""
     return format_signed(row.get(name), digits) + (STAR if has_star(row, name) else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:
-    """`±0.6`, or nothing with one seed."""
+    """Return `±0.6`, or an empty text with one seed.
+
+    Args:
+        sd: standard deviation over seeds, or None with one seed.
+        digits: digits after the point.
+    """
     return "" if sd is None else f"±{number(sd, digits)}"
 
 
 def finite(value: Any) -> Any:
-    """Return data as JSON can hold it: numbers that are not finite become null."""
+    """Return data as JSON can hold it, with null for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ from reodsl.report.vega import Json, Rows, channel, layer
 
 COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#999999")
 ALL = "all"
-AT_ONCE = 100_000
+BATCH_RESPONSES = 100_000
 """Responses whose losses are computed together, or those of one question if it has more."""
 Floats = NDArray[np.float64]
 Losses = Mapping[str, Mapping[str, Floats]]
@@ -28,33 +28,35 @@ Losses = Mapping[str, Mapping[str, Floats]]
 
 
 def gap_rows(material: Material) -> pl.DataFrame:
-    """Return the tokens that each arm loses by cause, on each benchmark and their mean: `value`, `low`, `high`.
+    """Return the tokens that each arm loses by cause, on each benchmark and their mean.
 
-    `change` with its ends is the difference from the baseline, paired by seed and question; that of `all` is the difference
-    of REG. Empty without a score.
+    Returns:
+        Columns `arm`, `benchmark`, `cause`, and `value` in tokens with its interval `low` and `high`; `change`,
+        `change_low` and `change_high` are its difference from the baseline, paired by seed and question. The change
+        of the cause `all` is the difference of REG. No rows without a score.
     """
     score = material.study.score
     arms: dict[str, Losses] = {}
     for arm in material.arms if score is not None and "kind" not in material.curves.columns else ():
-        found = _losses(material, arm, score.to if score is not None else 0)
-        if found is not None:
-            arms[arm] = found
+        arm_losses = _losses(material, arm, score.to if score is not None else 0)
+        if arm_losses is not None:
+            arms[arm] = arm_losses
     base = arms.get(score.relative_to or "") if score is not None else None
     confidence = score.confidence if score is not None else 0.95
     rows = []
     for arm, losses in arms.items():
         for cause, cells in losses.items():
-            for place in (*cells, MEAN) if len(cells) > 1 else (MEAN,):
-                names = list(cells) if place == MEAN else [place]
-                row = {"arm": arm, "benchmark": place, "cause": cause}
+            for benchmark in (*cells, MEAN) if len(cells) > 1 else (MEAN,):
+                names = list(cells) if benchmark == MEAN else [benchmark]
+                row = {"arm": arm, "benchmark": benchmark, "cause": cause}
                 own = interval({name: cells[name] for name in names}, confidence)
                 rows.append(row | _ends(own, ""))
                 if (
                     base is not None
                     and losses is not base
                     and all(
-                        name in base[cause] and base[cause][name].shape == each.shape
-                        for name, each in cells.items()
+                        name in base[cause] and base[cause][name].shape == tokens.shape
+                        for name, tokens in cells.items()
                     )
                 ):
                     paired = {name: cells[name] - base[cause][name] for name in names}
@@ -66,7 +68,7 @@ def gap_rows(material: Material) -> pl.DataFrame:
 
 
 def _losses(material: Material, arm: str, to: int) -> Losses | None:
-    """Return an arm's losses in every seed; None where an evaluation or its forced answers are missing."""
+    """Return an arm's losses in every seed; None if an evaluation or its forced answers are missing."""
     seeds = []
     for seed in material.seeds or (None,):
         folder = material.evaluations.get((arm, seed)) or material.evaluations.get((arm, None))
@@ -80,38 +82,41 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
             seeds.append(_average_losses(forced, samples, weigh(budgets.to_list(), to)))
     cells = {
         cause: {
-            str(name): np.stack([each.filter(benchmark=name)[cause].to_numpy() for each in seeds])
+            str(name): np.stack([frame.filter(benchmark=name)[cause].to_numpy() for frame in seeds])
             for name in material.benchmarks
         }
         for cause in CAUSES
     }
-    whole = {name: sum(of_cause[name] for of_cause in cells.values()) for name in material.benchmarks}
-    return cells | {ALL: whole}  # type: ignore[return-value]
+    totals = {name: sum(of_cause[name] for of_cause in cells.values()) for name in material.benchmarks}
+    return cells | {ALL: totals}  # type: ignore[return-value]
 
 
 def _average_losses(
     forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]
 ) -> pl.DataFrame:
-    """Return the mean losses of each question. Questions are taken by `AT_ONCE` responses, which bounds the memory."""
+    """Return the mean losses of each question, in batches of about `BATCH_RESPONSES` responses to bound memory."""
     question = ["benchmark", "question"]
     sizes = samples.group_by(question).len().sort(question).collect(engine="streaming")
-    parts = sizes.with_columns(part=pl.col("len").cum_sum() // AT_ONCE).partition_by("part")
+    batches = sizes.with_columns(part=pl.col("len").cum_sum() // BATCH_RESPONSES).partition_by("part")
     means = []
-    for part in parts:
-        cuts, whole = (each.join(part.lazy(), on=question, how="semi") for each in (forced, samples))
-        lost = split_losses(cuts, whole, weights).group_by(question).agg(pl.col(tuple(CAUSES)).mean())
+    for batch in batches:
+        cuts, responses = (frame.join(batch.lazy(), on=question, how="semi") for frame in (forced, samples))
+        lost = split_losses(cuts, responses, weights).group_by(question).agg(pl.col(tuple(CAUSES)).mean())
         means.append(lost.collect(engine="streaming"))
     return pl.concat(means).sort(question)
 
 
-def _ends(around: Interval, start: str) -> dict[str, float | None]:
+def _ends(estimate: Interval, prefix: str) -> dict[str, float | None]:
+    """Return an estimate and the ends of its interval, by column."""
     return {
-        f"{start}{name}": value for name, value in asdict(around).items() if name in ("value", "low", "high")
+        f"{prefix}{name}": value
+        for name, value in asdict(estimate).items()
+        if name in ("value", "low", "high")
     }
 
 
 def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
-    """Return the table of the average: tokens by cause, each with its difference from the baseline where pointed at."""
+    """Return the table of the mean over benchmarks: tokens by cause, with the difference from the baseline on hover."""
     cells = {(row["arm"], row["cause"]): row for row in rows.filter(benchmark=MEAN).to_dicts()}
     heads = {**CAUSES, ALL: "together"}
     body = []
@@ -119,36 +124,36 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
         numbers = []
         for cause, head in heads.items():
             row = cells[arm, cause]
-            around, about = formats.interval(row["low"], row["high"]), ""
+            interval_text, about = formats.interval(row["low"], row["high"]), ""
             if row["change"] is not None:
                 ends = formats.interval(row["change_low"], row["change_high"])
                 about = f"{formats.format_signed(row['change'])} {ends}"
             value, change = formats.number(row["value"]), formats.format_change(row["change"])
-            cell = Cell(MEAN, cause, value, change, around, about)
+            cell = Cell(MEAN, cause, value, change, interval_text, about)
             numbers.append(number(cell, first=cause == "before", label=head))
         body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
-    named = [tag("th", each, scope="col") for each in heads.values()]
+    named = [tag("th", title, scope="col") for title in heads.values()]
     head = tag("tr", tag("th", "arm", class_="name"), named, class_="only")
     return data_table(head, body, "Where the gap comes from", "results")
 
 
 def gap_chart(rows: pl.DataFrame) -> Json:
-    """Return the tokens that each arm loses on average, a bar of its causes for each."""
-    shown = rows.filter((pl.col("benchmark") == MEAN) & (pl.col("cause") != ALL))
-    order = {cause: place for place, cause in enumerate(CAUSES)}
-    shown = shown.select(
+    """Return the tokens that each arm loses on average, as a bar of causes for each arm."""
+    means = rows.filter((pl.col("benchmark") == MEAN) & (pl.col("cause") != ALL))
+    order = {cause: i for i, cause in enumerate(CAUSES)}
+    means = means.select(
         "arm",
         pl.col("value").alias("tokens"),
         pl.col("cause").replace(CAUSES).alias("cause"),
         pl.col("cause").replace_strict(order, return_dtype=pl.Int64).alias("order"),
     )
-    arms = shown["arm"].unique(maintain_order=True).to_list()
+    arms = means["arm"].unique(maintain_order=True).to_list()
     # By a column: Vega makes an expression of a list of names.
-    places = {arm: place for place, arm in enumerate(arms)}
-    shown = shown.with_columns(place=pl.col("arm").replace_strict(places, return_dtype=pl.Int64))
+    places = {arm: i for i, arm in enumerate(arms)}
+    means = means.with_columns(place=pl.col("arm").replace_strict(places, return_dtype=pl.Int64))
     datasets = Rows()
     bars = layer(
-        datasets.add(shown),
+        datasets.add(means),
         "bar",
         {},
         switched=False,
@@ -169,12 +174,14 @@ def gap_chart(rows: pl.DataFrame) -> Json:
         order=channel("order"),
         tooltip=[channel("arm", "nominal"), channel("cause", "nominal"), channel("tokens", format=",.1f")],
     )
-    said = ", ".join(f"{row['arm']} {row['tokens']:.1f} {row['cause']}" for row in shown.to_dicts()[:24])
+    description = ", ".join(
+        f"{row['arm']} {row['tokens']:.1f} {row['cause']}" for row in means.to_dicts()[:24]
+    )
     return vega.chart(
         datasets,
         [bars],
         title="where the gap comes from",
-        about=f"Tokens lost on average by cause: {said}.",
+        about=f"Tokens lost on average by cause: {description}.",
         height=max(120, 34 * len(arms)),
         switches=False,
     )

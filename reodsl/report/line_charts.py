@@ -16,7 +16,7 @@ HEIGHT = 210
 MOST_POINTS = 400
 """Points of a line; longer runs are thinned."""
 
-FAR = 20.0
+FAR_FACTOR = 20.0
 """Rewards that differ by more than this factor are drawn each as a share of its arm's largest."""
 
 LABELS = {
@@ -59,26 +59,34 @@ COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
 
 
 def training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Json:
-    """Return a metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
+    """Return a metric over an arm's steps as a chart: its mean over seeds in bold, each seed thin.
 
-    Only stages of `method` (ppo, sft, simpo, dpo) are drawn.
+    Stages follow one another on the axis.
+
+    Args:
+        material: results of the run.
+        metric: column of `metrics.parquet`.
+        method: kind of the stages that are drawn (`ppo`, `sft`, `simpo` or `dpo`).
+        lines: arms that are drawn; None for all.
     """
     rows = training_rows(material, metric, method)
     present = set(rows["arm"])
-    arms = [arm for arm in material.drawn if arm in present and (lines is None or arm in lines)]
+    arms = [arm for arm in material.chart_arms if arm in present and (lines is None or arm in lines)]
     rows = rows.filter(pl.col("arm").is_in(arms))
-    label, drawn = LABELS.get(metric, metric.replace(TRACK, "track ", 1)), metric
-    relative = metric == "reward" and _far_apart(rows)
+    label, column = LABELS.get(metric, metric.replace(TRACK, "track ", 1)), metric
+    relative = metric == "reward" and _differ_much(rows)
     if relative:
-        drawn, label = "of_largest", "reward (share of the arm's largest)"
+        column, label = "of_largest", "reward (share of the arm's largest)"
         largest = pl.col(metric).abs().max().over("arm")
         rows = rows.with_columns(
-            (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(drawn)
+            (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(column)
         )
     percent = relative or metric in SHARES
     x = channel("at", title="step", axis={"tickMinStep": 1})
-    y = channel(drawn, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
-    mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(*dict.fromkeys((metric, drawn))).mean())
+    y = channel(column, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
+    mean = rows.group_by("arm", "at", maintain_order=True).agg(
+        pl.col(*dict.fromkeys((metric, column))).mean()
+    )
     datasets = Rows()
     data = datasets.add(mean)
     layers: list[Json] = []
@@ -106,12 +114,16 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         title=label,
         about=f"{label} by step: {vega.ends(mean, 'at', metric, '.4g')}.",
         height=HEIGHT,
-        cross=Cross("at", drawn, data, percent=percent, stages=stages),
+        cross=Cross("at", column, data, percent=percent, stages=stages),
     )
 
 
 def stage_changes(material: Material, method: str) -> pl.DataFrame:
-    """Return arm, stage, at: the step after which each stage of this method begins that is not its arm's first."""
+    """Return the step after which each stage of a method begins, without the first stage of an arm.
+
+    Returns:
+        Columns `arm`, `stage` and `at`, a step.
+    """
     empty = pl.DataFrame(schema={"arm": pl.String, "stage": pl.String, "at": pl.Int64})
     if not {"index", "stage"} <= set(material.metrics.columns):
         return empty
@@ -124,22 +136,24 @@ def stage_changes(material: Material, method: str) -> pl.DataFrame:
     return changes.filter(pl.col("at") > 0)
 
 
-def _far_apart(rows: pl.DataFrame) -> bool:
-    """Return whether one arm's rewards are so large that on one axis another's would be a flat line."""
+def _differ_much(rows: pl.DataFrame) -> bool:
+    """Return whether the largest reward of an arm is so large that another arm's would be a flat line beside it."""
     largest = rows.group_by("arm").agg(pl.col("reward").abs().max())["reward"]
     largest = largest.filter(largest > 0)
-    return len(largest) > 1 and float(largest.max()) > FAR * float(largest.min())  # type: ignore[arg-type]
+    return len(largest) > 1 and float(largest.max()) > FAR_FACTOR * float(largest.min())  # type: ignore[arg-type]
 
 
 def metrics_of(material: Material) -> tuple[str, ...]:
-    """Return the metrics that may be drawn: those with a name of their own, then tracks."""
+    """Return the metrics that may be drawn: the rows of `LABELS`, then tracks."""
     return (*LABELS, *(name for name in material.metrics.columns if name.startswith(TRACK)))
 
 
 def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
-    """Return arm, seed, at, and the metric, for the stages of a method; no rows where it was not measured.
+    """Return a metric by step for the stages of a method; no rows if it was not measured.
 
-    A line of more than `MOST_POINTS` steps becomes the mean of even stretches of them.
+    Returns:
+        Columns `arm`, `seed`, `at` (a step) and the metric. A line of more than `MOST_POINTS` steps becomes the mean
+        of stretches of equal length.
     """
     empty = pl.DataFrame(schema={"arm": pl.String, "seed": pl.Int64, "at": pl.Int64, metric: pl.Float64})
     if metric not in material.metrics.columns:
@@ -156,8 +170,8 @@ def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
     stretch = -(-int(steps.max() or 1) // MOST_POINTS)  # type: ignore[arg-type]
     if stretch == 1:
         return rows
-    place = (pl.int_range(pl.len()).over("arm", "seed") // stretch).alias("_place")
-    thinned = rows.group_by("arm", "seed", place, maintain_order=True)
+    stretch_index = (pl.int_range(pl.len()).over("arm", "seed") // stretch).alias("_place")
+    thinned = rows.group_by("arm", "seed", stretch_index, maintain_order=True)
     return thinned.agg(pl.col("at").last(), pl.col(metric).mean()).drop("_place")
 
 
@@ -168,7 +182,7 @@ LENGTHS = 32
 
 
 def lengths(material: Material, rows: pl.DataFrame) -> Json:
-    """Return the share of an arm's responses by length, seeds and benchmarks together, from `length_rows`."""
+    """Return the share of each arm's responses by length, over seeds and benchmarks, from `length_rows`."""
     datasets = Rows()
     data = datasets.add(rows)
     x = channel("tokens", title="response length (tokens)")
@@ -197,7 +211,12 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
 
 
 def length_rows(material: Material) -> pl.DataFrame:
-    """Return arm, tokens (where a stretch begins), the share of the arm's responses in it, and the share of them right."""
+    """Return the distribution of each arm's response lengths.
+
+    Returns:
+        Columns `arm`, `tokens` (where a stretch begins), `share` of the arm's responses in it, and `right`, the share
+        of right ones among them.
+    """
     counts: list[pl.DataFrame] = []
     longest = max(
         (_longest(folder / "samples.parquet") for folder in material.evaluations.values()), default=0
@@ -246,11 +265,11 @@ def _longest(path: Path) -> int:
 
 
 def difficulty(material: Material, rows: pl.DataFrame) -> Json:
-    """Return accuracy of each arm on questions by how often the base model is right on them, from `difficulty_rows`."""
+    """Return each arm's accuracy by how often the base model is right on the question, from `difficulty_rows`."""
     datasets = Rows()
     data = datasets.add(rows)
-    there = set(rows["arm"])
-    arms = [arm for arm in material.drawn if arm in there]
+    present = set(rows["arm"])
+    arms = [arm for arm in material.chart_arms if arm in present]
     x = channel(
         "level",
         "nominal",
@@ -280,15 +299,18 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
 
 
 def reference(material: Material) -> str:
-    """Return the arm that difficulty is measured by: the first where others start, else the first arm."""
+    """Return the arm that difficulty is measured by: the first that other arms start from, else the first."""
     return next((arm for arm in material.bases if arm in material.arms), material.arms[0])
 
 
 def difficulty_rows(material: Material) -> pl.DataFrame:
-    """Return arm, level, accuracy (over samples, seeds and questions) and the number of questions; the easiest first.
+    """Return each arm's accuracy by the difficulty of questions, the easiest first.
 
-    The level of a question is the share of the base model's own responses to it, over all seeds, that are right. The
-    base has no rows: its accuracy by its own accuracy says nothing.
+    The level of a question is the share of the base model's own responses to the question, over all seeds, that are
+    right. The base has no rows: its accuracy by its own accuracy says nothing.
+
+    Returns:
+        Columns `arm`, `level`, `accuracy` (a share, over samples, seeds and questions) and `questions`, their number.
     """
     empty = pl.DataFrame(
         schema={"arm": pl.String, "level": pl.String, "accuracy": pl.Float64, "questions": pl.Int64}
@@ -324,12 +346,14 @@ def difficulty_rows(material: Material) -> pl.DataFrame:
         for arm, shares in by_question.items()
     ]
     rows = pl.concat(frames)
-    place = pl.col("level").replace_strict({name: i for i, name in enumerate(LEVELS)}, return_dtype=pl.Int64)
-    return rows.sort(place, maintain_order=True)
+    level_index = pl.col("level").replace_strict(
+        {name: i for i, name in enumerate(LEVELS)}, return_dtype=pl.Int64
+    )
+    return rows.sort(level_index, maintain_order=True)
 
 
 def _shares(material: Material, arm: str) -> pl.DataFrame | None:
-    """Return the share of right responses of an arm by question, over samples and seeds."""
+    """Return the share of an arm's responses to each question that are right, over samples and seeds."""
     files = [
         folder / "samples.parquet"
         for (name, _), folder in material.evaluations.items()

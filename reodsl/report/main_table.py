@@ -20,12 +20,16 @@ HEADS = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓", "reg_
 
 
 def main_table(
-    material: Material,
-    table: pl.DataFrame,
-    arms: Sequence[str] | None = None,
-    columns: Sequence[str] = ALL,
+    material: Material, table: pl.DataFrame, arms: Sequence[str] | None = None, columns: Sequence[str] = ALL
 ) -> Markup:
-    """Return `tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
+    """Return `tables.main` as an HTML table, with arms outside the frontier tinted.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+        arms: arms in order; None for all.
+        columns: columns by name, of the known ones and the study's measures.
+    """
     main = results(table, material.arms if arms is None else arms, columns)
     anchors = find_first_evaluations(material)
     colours = material.colours
@@ -33,8 +37,8 @@ def main_table(
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     heads = name_columns(material.study, HEADS, " ↓")
-    shown = [(place, column) for place, names in main.columns.items() for column in names]
-    starts = {(place, names[0]) for place, names in main.columns.items() if names}
+    group_columns = [(benchmark, column) for benchmark, names in main.columns.items() for column in names]
+    starts = {(benchmark, names[0]) for benchmark, names in main.columns.items() if names}
     body = []
     for arm, cells in main.rows.items():
         head = tag(
@@ -50,32 +54,34 @@ def main_table(
         data = [
             number(
                 cell,
-                first=(cell.place, cell.column) in starts,
-                label=f"{title(cell.place)} {heads.get(cell.column, cell.column)}",
+                first=(cell.benchmark, cell.column) in starts,
+                label=f"{title(cell.benchmark)} {heads.get(cell.column, cell.column)}",
                 made_at=anchors.get(arm if cell.column in ("accuracy", "length") else ""),
             )
             for cell in cells
         ]
-        judged = bool(material.framed) and arm not in material.framed
+        judged = bool(material.frontier_arms) and arm not in material.frontier_arms
         body.append(tag("tr", head, data, class_="own" if judged else None, role="row"))
     groups = [
         tag(
             "th",
-            title(place),
+            title(benchmark),
             colspan=len(names),
-            class_="edge fixed" if place == MEAN else "edge",
+            class_="edge fixed" if benchmark == MEAN else "edge",
             scope="colgroup",
         )
-        for place, names in main.columns.items()
+        for benchmark, names in main.columns.items()
     ]
     named = [
         tag(
             "th",
             heads.get(column, column),
-            class_=_looks(edge=(place, column) in starts, fixed=place == MEAN, tight=column == "reg_plain"),
+            class_=_looks(
+                edge=(benchmark, column) in starts, fixed=benchmark == MEAN, tight=column == "reg_plain"
+            ),
             scope="col",
         )
-        for place, column in shown
+        for benchmark, column in group_columns
     ]
     top = (
         [tag("tr", tag("th", "arm", class_="name fixed"), named, class_="only")]
@@ -85,16 +91,20 @@ def main_table(
             tag("tr", tag("th", "arm", class_="name fixed", scope="col"), named),
         ]
     )
-    whole = tag(
+    element = tag(
         "table", tag("thead", top), tag("tbody", body, role="rowgroup"), class_="results", role="table"
     )
-    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="Results by arm")
+    return tag("div", element, class_="scroll", tabindex="0", role="region", aria_label="Results by arm")
 
 
 def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = None) -> Markup:
-    """Return one cell of the page: its value, which leads to how it was made, and its change and interval.
+    """Return a cell of the page: its value, linked to the result it comes from, its change and its interval.
 
-    `label` names it where the table is shown as a list.
+    Args:
+        cell: value and texts.
+        first: whether the cell begins a group of columns.
+        label: name of the column, for narrow screens that show the table as a list.
+        made_at: id of the result's row on the page.
     """
     empty = cell.text == formats.NONE
     lead = cell.column == "difference"
@@ -104,8 +114,8 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
         "td",
         tag("a", text, href=f"#{made_at}", class_="made") if made_at and not empty else text,
         tag("span", cell.change, class_=f"up {tone}".strip()) if cell.change else None,
-        tag("small", cell.around) if cell.around and cell.roomy else None,
-        class_=_looks(edge=first, fixed=cell.place == MEAN),
+        tag("small", cell.interval_text) if cell.interval_text and cell.roomy else None,
+        class_=_looks(edge=first, fixed=cell.benchmark == MEAN),
         title=cell.about or None,
         data_label=label or None,
         role="cell",
@@ -113,16 +123,16 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
 
 
 def find_first_evaluations(material: Material) -> dict[str, str]:
-    """Map each arm to the place on the page where its first evaluation is explained, and `` to that of the score."""
+    """Map each arm to the id of its first evaluation's row on the page, and the empty name to the score's."""
     anchors: dict[str, str] = {}
-    for place, role in enumerate(map(parse_role, material.artifacts)):
+    for index, role in enumerate(map(parse_role, material.artifacts)):
         if role.kind in ("evaluate", "score"):
-            anchors.setdefault(role.name if role.kind == "evaluate" else "", anchor(place))
+            anchors.setdefault(role.name if role.kind == "evaluate" else "", anchor(index))
     return anchors
 
 
 def _looks(**names: bool) -> str | None:
-    """Return the classes that hold."""
+    """Return the names of the CSS classes that are true."""
     return " ".join(name for name, holds in names.items() if holds) or None
 
 
@@ -130,7 +140,7 @@ _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{each: f"\\{each}" for each in "&%$#_{}"},
+    **{char: f"\\{char}" for char in "&%$#_{}"},
 }
 _HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "REG (plain)"}
 
@@ -138,17 +148,19 @@ _HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "RE
 def rows(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the heads of the table, and a row of texts for each arm."""
+    """Return the head of the table, and a row of texts for each arm."""
     heads = name_columns(material.study, _HEADS)
     main = results(table, material.arms if arms is None else arms, columns)
     head = [
-        f"{title(place)} {heads.get(name, name)}" for place, names in main.columns.items() for name in names
+        f"{title(benchmark)} {heads.get(name, name)}"
+        for benchmark, names in main.columns.items()
+        for name in names
     ]
     return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in main.rows.items()]
 
 
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a `tabular` with rules of booktabs."""
+    """Return the table as a LaTeX `tabular` with the rules of booktabs."""
     lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     lines += [
@@ -159,7 +171,7 @@ def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table of GitHub's Markdown."""
+    """Return the table as GitHub's Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
@@ -169,7 +181,7 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return CSV with numbers that programs read: ASCII signs, no separators, nothing where nothing is known."""
+    """Return the table as CSV for programs: ASCII signs, no separators, and an empty cell for a missing value."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -188,7 +200,7 @@ def buttons(
     arms: Sequence[str] | None = None,
     columns: Sequence[str] = ALL,
 ) -> Markup:
-    """Return buttons that copy the table; each table of a page has another `name`."""
+    """Return buttons that copy a table; each table of a page has another `name`."""
     head, body = rows(material, table, arms, columns)
     texts = {"LaTeX": latex(head, body), "Markdown": markdown(head, body), "CSV": plain(head, body)}
     keys = {kind: f"{name}-{kind.lower()}" for kind in texts}

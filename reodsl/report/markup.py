@@ -26,20 +26,20 @@ _VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "col"})
 
 
 def legible(text: str) -> str:
-    """Text without the characters that HTML and XML forbid (control characters, halves of pairs): U+FFFD instead.
+    """Return a text with U+FFFD for characters that HTML and XML forbid (control characters, lone surrogates).
 
-    Chart renderers end the whole process when they meet one.
+    Chart renderers end the whole process when they meet one of these characters.
     """
     return _FORBIDDEN.sub("\ufffd", text)
 
 
 def escape(text: str) -> Markup:
-    """Text made legible, and safe inside elements and quoted attributes."""
+    """Return a text that is legible, and safe inside elements and quoted attributes."""
     return Markup(html.escape(legible(text), quote=True))
 
 
 def render(child: Child) -> Markup:
-    """Children as HTML: markup as it is, strings and numbers escaped, None as nothing, iterables in turn."""
+    """Return children as HTML: markup unchanged, strings and numbers escaped, None as nothing, iterables joined."""
     if child is None:
         return Markup("")
     if isinstance(child, Markup):
@@ -50,9 +50,9 @@ def render(child: Child) -> Markup:
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """`<name attributes>children</name>`.
+    """Return `<name attributes>children</name>`.
 
-    A trailing underscore is dropped from attribute names and others become dashes (`class_`, `data_key`);
+    A trailing underscore is dropped from attribute names and other underscores become dashes (`class_`, `data_key`);
     `True` gives a bare attribute, `False` and None none.
     """
     parts = [name]
@@ -68,12 +68,12 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def dot(colour: str, dash: int) -> Markup:
-    """Return an arm's mark beside its name: its colour, and a form for each kind of dashes."""
+    """Return the mark of an arm beside its name: its colour, in a form for each kind of dashes."""
     return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
 
 
 def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
-    """Return the heading of an arm's row in a table: its dot, its name, and a note beside it if there is one."""
+    """Return the heading of an arm's row in a table: its dot, its name, and a note if any."""
     return tag(
         "th",
         tag("span", class_="dot", style=f"background:{colour}"),
@@ -85,10 +85,10 @@ def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
 
 
 def data_table(head: Child, body: Child, label: str | None = None, class_: str | None = None) -> Markup:
-    """Return a table of head and body that scrolls by itself where it is too wide, named where there is a `label`."""
-    whole = tag("table", tag("thead", head), tag("tbody", body), class_=class_)
+    """Return a table that scrolls if it is too wide, with an accessible name if there is a `label`."""
+    table = tag("table", tag("thead", head), tag("tbody", body), class_=class_)
     role = "region" if label else None
-    return tag("div", whole, class_="scroll", tabindex="0", role=role, aria_label=label)
+    return tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
 
 
 def json_block(identity: str, value: Any) -> Markup:

@@ -32,61 +32,71 @@ from reodsl.store.manifest import MANIFEST, arm_labels
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The origin of an artifact, as far as its store wrote it down: its key, seconds, device and versions.
-
-    `unconfined` is why answers were checked outside a sandbox there; empty where they were inside. `hub` has the commits
-    of a hub's models and data sets that it goes back to, by repository.
-    """
+class Origin:
+    """The origin of an artifact, as far as its store recorded it."""
 
     key: str
+    """Digest that names the artifact in the store."""
     seconds: float | None = None
+    """Seconds that the task took."""
     device: str = ""
+    """Name of the device that computed it."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of packages, by name."""
     unconfined: str = ""
+    """Why answers were checked outside a sandbox; empty if they were inside."""
     hub: Mapping[str, str] = field(default_factory=dict)
+    """Commits of the models and data sets on a hub that it descends from, by repository."""
 
 
-def read_origin(folder: Path) -> Made:
-    """Return the store's manifest of an artifact; only its key if it has none."""
+def read_origin(folder: Path) -> Origin:
+    """Return the store's manifest of an artifact; only its key without a readable manifest."""
     try:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
         seconds, device = float(record["seconds"]), str(record.get("device", ""))
         hub = {str(repo): str(commit) for repo, commit in record.get("hub", {}).items()}
-        return Made(folder.name, seconds, device, versions, str(record.get("unconfined") or ""), hub)
+        return Origin(folder.name, seconds, device, versions, str(record.get("unconfined") or ""), hub)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Made(folder.name)
+        return Origin(folder.name)
 
 
 @contextmanager
-def reading(place: Path) -> Iterator[None]:
-    """Says of what cannot be read in this block that the artifact at `place` is damaged (E0981)."""
+def reading(path: Path) -> Iterator[None]:
+    """Report a failure to read in this block as damage of the artifact at `path` (E0981)."""
     try:
         yield
     except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
         raise problem(
             "E0981",
             f"an artifact of this run cannot be read: {first_line(failure)}",
-            where=str(place),
+            where=str(path),
             help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
         ) from None
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises E0981."""
+    """Return the content of a JSON file.
+
+    Raises:
+        Problem: E0981 if it cannot be read.
+    """
     with reading(path):
         return json.loads(path.read_text("utf-8"))
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """Return a Parquet file as a whole. Raises E0981."""
+    """Return all rows of a Parquet file.
+
+    Raises:
+        Problem: E0981 if it cannot be read.
+    """
     with reading(path):
         return pl.read_parquet(path, glob=False)
 
 
 MEAN = "mean"
-TIMED = "(?:seconds|train_tokens|mfu|memory).*"
+TIMING_COLUMNS = "(?:seconds|train_tokens|mfu|memory).*"
 """The names of numbers of a step that differ from run to run: how long it took, and with how much memory."""
 
 _CURVE = {
@@ -115,41 +125,52 @@ _SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String, "by": pl.S
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The material of a report. Frames may be empty; `seed` is null where a task belongs to no seed.
+    """The material of a report.
 
-    `curves` and `frontiers` (name, seed, benchmark, budget, accuracy) hold each benchmark and `mean`; `summary`
-    (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of `reg.parquet` with `arm`, null `seed`
-    over all seeds; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
-    over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
-    seed to its `budgets.json`; `selections` has a row for each arm, seed and stage that trained on what a selection
-    picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
-    and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
-    samples, `trainings` an arm, seed and stage to that of its training, and `sampled` the task of a pool or of reference
-    samples to that of its responses; `artifacts` says of each role how it was made. `accepted` are the results that a person
-    let stand although what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is
-    left out, where not everything was there. `foremost` are the arms that charts show, where they do not show all. `bases`
-    are the arms where others start. `verdict` is that of the score, and `measures` are the rows of `measures.parquet`.
+    Frames may be empty. `seed` is null for a task that belongs to no seed. Accuracies are shares, budgets and lengths
+    tokens.
     """
 
     spec: Spec
+    """The spec, without folders of this machine."""
     curves: pl.DataFrame
+    """Curves of arms on each benchmark and `mean`: name, seed, benchmark, budget, accuracy."""
     frontiers: pl.DataFrame
+    """Frontiers, with the columns of `curves`."""
     winners: pl.DataFrame
+    """Arms that make each frontier, by seed, benchmark and budget."""
     summary: pl.DataFrame
+    """Results of evaluations: arm, seed, benchmark (or `mean`), accuracy, length, …"""
     scores: pl.DataFrame
+    """Rows of `reg.parquet` with `arm`; `seed` is null for the mean over seeds."""
     metrics: pl.DataFrame
-    selected: Mapping[tuple[str, int | None], Mapping[str, Any]]
+    """Rows of every `metrics.parquet`, with arm, seed, method, stage, and `at`, the step counted over the arm's
+    stages."""
+    budgets: Mapping[tuple[str, int | None], Mapping[str, Any]]
+    """Content of `budgets.json`, by arm and seed."""
     evaluations: Mapping[tuple[str, int | None], Path]
-    artifacts: Mapping[str, Made]
-    accepted: tuple[Mapping[str, Any], ...] = ()
+    """Folders of evaluations with their samples, by arm and seed."""
+    artifacts: Mapping[str, Origin]
+    """Origins of results, by role."""
+    acceptances: tuple[Mapping[str, Any], ...] = ()
+    """Results that a person accepted after a change: `task`, `because`, `changes` and `at` of each."""
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
+    """Data of each training: `questions` of the pool, rows `picked`, left out by `drop` (`dropped`), and questions with
+    nothing to pick (`lost`)."""
     unfinished: tuple[str, ...] = ()
+    """Sentences on what the report leaves out because it does not exist yet."""
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
-    sampled: Mapping[str, Path] = field(default_factory=dict)
-    foremost: tuple[str, ...] = ()
+    """Folders of trainings, by arm, seed and stage."""
+    sample_folders: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of responses that are sampled once and then read (pools, reference samples), by task."""
+    highlighted_arms: tuple[str, ...] = ()
+    """Arms that charts show; empty if they show all."""
     verdict: StudyVerdict | None = None
+    """Verdict of the score."""
     measures: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """Rows of `measures.parquet`."""
     bases: tuple[str, ...] = field(init=False)
+    """Arms that other arms start from."""
 
     def __post_init__(self) -> None:
         # Every chart asks for them, and to find them each arm is compared with what others start from.
@@ -162,45 +183,49 @@ class Material:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Names of the evaluated arms, in the order of the study."""
-        there = set(self.summary["arm"])
-        return tuple(arm.name for arm in self.study.arms if arm.name in there)
+        """Return the evaluated arms, in the order of the study."""
+        evaluated = set(self.summary["arm"])
+        return tuple(arm.name for arm in self.study.arms if arm.name in evaluated)
 
     @property
-    def drawn(self) -> tuple[str, ...]:
-        """Names of the arms that there is anything of to draw, evaluated or only trained so far, in the study's order.
+    def chart_arms(self) -> tuple[str, ...]:
+        """Return the arms with anything to draw, evaluated or trained so far.
 
-        Those that charts show come first, so that each has one look in all of the report.
+        They are in the order of the study, after the highlighted arms, so that each has one look in the whole report.
         """
-        there = set(self.summary["arm"]) | set(self.metrics["arm"])
-        names = tuple(arm.name for arm in self.study.arms if arm.name in there)
-        first = set(self.foremost)
+        present = set(self.summary["arm"]) | set(self.metrics["arm"])
+        names = tuple(arm.name for arm in self.study.arms if arm.name in present)
+        first = set(self.highlighted_arms)
         return tuple(sorted(names, key=lambda name: name not in first)) if first else names
 
     @property
     def colours(self) -> dict[str, str]:
-        """The colour of each arm that is drawn."""
-        return theme.colours(self.drawn, self.bases)
+        """Return the colour of each arm of the charts."""
+        return theme.colours(self.chart_arms, self.bases)
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """Names of the benchmarks, in the order of evaluation, without `mean`."""
+        """Return the benchmarks, in the order of evaluation, without `mean`."""
         names = self.summary["benchmark"].unique(maintain_order=True).to_list()
         return tuple(name for name in names if name != MEAN)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds that have results."""
+        """Return the seeds that have results."""
         frames = (self.summary["seed"], self.scores["seed"] if "seed" in self.scores.columns else None)
         return tuple(sorted({seed for frame in frames if frame is not None for seed in frame.drop_nulls()}))
 
     @property
-    def framed(self) -> tuple[str, ...]:
-        """Return the result of `framed` for the study."""
-        return framed(self.study)
+    def frontier_arms(self) -> tuple[str, ...]:
+        """Return the arms that make the frontier of the score."""
+        return frontier_arms(self.study)
 
     def frontier(self) -> pl.DataFrame:
-        """Return the frontier that the study is scored against, or its first: seed, benchmark, budget, accuracy."""
+        """Return the frontier that the study is scored against, or its first frontier without a score.
+
+        Returns:
+            Columns `name`, `seed`, `benchmark`, `budget` (tokens) and `accuracy` (share).
+        """
         names = [f.name for f in self.study.frontiers]
         score = self.study.score
         chosen = score.frontier if score is not None else (names[0] if names else "")
@@ -208,10 +233,10 @@ class Material:
 
 
 def bases(study: Study) -> tuple[str, ...]:
-    """Arms that are where others start: models as they come, and checkpoints that further training began at."""
+    """Return the arms that other arms start from: untrained models, and checkpoints at which further training began."""
     trained = [a.checkpoint for a in study.arms if isinstance(a.checkpoint, FromTraining)]
     # Arms by the hundred start from one value, which is written out once.
-    values = {id(each.experiment.start): each.experiment.start for each in trained}
+    values = {id(checkpoint.experiment.start): checkpoint.experiment.start for checkpoint in trained}
     starts = {start.model_dump_json() for start in values.values()}
     return tuple(
         arm.name
@@ -220,27 +245,35 @@ def bases(study: Study) -> tuple[str, ...]:
     )
 
 
-def framed(study: Study) -> tuple[str, ...]:
-    """Return the arms that make the frontier of the score, or of any frontier when nothing is scored."""
+def frontier_arms(study: Study) -> tuple[str, ...]:
+    """Return the arms that make the frontier of the score, or any frontier without a score."""
     score = study.score
     frontiers = [f for f in study.frontiers if score is None or f.name == score.frontier]
     return tuple(name for frontier in frontiers for name in frontier.of)
 
 
 def title(benchmark: str) -> str:
-    """Return how a benchmark is named on the page; the mean over them is the paper's `Average`."""
+    """Return the heading of a benchmark on the page; the mean over benchmarks is the paper's `Average`."""
     return "Average" if benchmark == MEAN else benchmark
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Read artifacts by role (see the page STORE), and skip roles that no part of the report shows.
+    """Return the material of artifacts, by role (see the page STORE), and skip roles that the report does not show.
 
-    Nothing that is shown names a folder of this machine.
+    Nothing in it names a folder of this machine.
+
+    Args:
+        spec: the spec that ran.
+        inputs: folders of artifacts, by role.
+        accepted: results that a person accepted after a change.
+
+    Raises:
+        Problem: E0981 if an artifact cannot be read.
     """
     roles = {parse_role(text): folder for text, folder in inputs.items()}
     evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
-    wanted = ("frontier", "score", "train", "budgets", "measure")
-    frontiers, scores, trained, selected, measured = (dict(sorted_roles(roles, k)) for k in wanted)
+    kinds = ("frontier", "score", "train", "budgets", "measure")
+    frontiers, scores, trained, selected, measured = (dict(sorted_roles(roles, k)) for k in kinds)
     return Material(
         spec=hide_folders(spec),
         curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
@@ -260,12 +293,12 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         summary=_concat([_summary(f / "summary.json", *key) for key, f in evaluations.items()], _SUMMARY),
         scores=_concat([_scores(f, r.seed, evaluations) for r, f in scores.items()], {}),
         metrics=_metrics(spec.study, trained),
-        selected={(r.name, r.seed): read_json(f / "budgets.json") for r, f in selected.items()},
+        budgets={(r.name, r.seed): read_json(f / "budgets.json") for r, f in selected.items()},
         evaluations=evaluations,
         artifacts={text: read_origin(folder) for text, folder in sorted(inputs.items())},
-        accepted=tuple(accepted),
+        acceptances=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select")), trained),
-        sampled={r.name: folder for r, folder in sorted_roles(roles, "sample")},
+        sample_folders={r.name: folder for r, folder in sorted_roles(roles, "sample")},
         trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
         measures=_concat(
             [
@@ -289,22 +322,23 @@ def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path
 
 
 def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows of all frames that have any."""
     present = [frame for frame in frames if frame.height]
     return pl.concat(present, how="diagonal_relaxed") if present else pl.DataFrame(schema=schema)
 
 
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
-    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all of them have.
+    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all benchmarks have.
 
-    Those of another kind than `J` have it in a column `kind`, and inexact ones the reasons in `inexact`.
+    Curves of another kind than `J` have it in a column `kind`, and inexact ones their reasons in `inexact`.
     """
-    drawn = read_json(path)
-    first: Mapping[str, Any] = next(iter(drawn.values()), {})
+    curves = read_json(path)
+    first: Mapping[str, Any] = next(iter(curves.values()), {})
     label = [pl.lit(first["kind"]).alias("kind")] if "kind" in first else []
     label += [pl.lit(", ".join(first["inexact"])).alias("inexact")] if "inexact" in first else []
     rows = [
         (name, seed, benchmark, budget, float(accuracy))
-        for benchmark, curve in drawn.items()
+        for benchmark, curve in curves.items()
         for budget, accuracy in zip(curve["budgets"], curve["accuracy"], strict=True)
     ]
     frame = pl.DataFrame(rows, schema=_CURVE, orient="row").with_columns(label)
@@ -325,7 +359,7 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
 def _scores(
     folder: Path, seed: int | None, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> pl.DataFrame:
-    """Return the rows of a score, with the names that arms have now; those of runs before scores had seeds are of one."""
+    """Return the rows of a score with the present names of arms; an old score without seeds belongs to `seed`."""
     table = _rename_arms(
         read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
     )
@@ -347,11 +381,12 @@ def _rename_arms(
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
 ) -> pl.DataFrame:
-    """Return a table of arms with the names that they have now."""
+    """Return a table with the present names of arms."""
     return table.with_columns(pl.col("arm").replace(arm_labels(kind, folder, evaluations)))
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
+    """Return the summary of an evaluation, a row for each benchmark."""
     rows = [
         {"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in read_json(path).items()
     ]
@@ -361,46 +396,47 @@ def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
 
 
 def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role, Path]) -> pl.DataFrame:
-    """Return how much each training had of its data: what a selection picked, and what was too long or had no budget."""
+    """Return how much of its data each training had: picked by a selection, or too long, or without a budget."""
     rows = []
     for role, folder in [*chosen.items(), *trained.items()]:
         stage = _stage(study, role.name, role.index or 0)
-        place = {"arm": role.name, "seed": role.seed, "stage": stage.name if stage else ""}
+        labels = {"arm": role.name, "seed": role.seed, "stage": stage.name if stage else ""}
         if role.kind == "select":
             facts = read_json(folder / "select.json")
             counts = {name: facts.get(name, 0) for name in ("questions", "picked", "dropped", "lost")}
-            rows.append(place | counts | {"by": "its selection"})
+            rows.append(labels | counts | {"by": "its selection"})
         elif stage is not None and (folder / "train.json").exists():
             limits = {name: value for name, value in stage.method if name in ("max_prompt", "max_tokens")}
-            for each in left_out_counts(limits, read_json(folder / "train.json")):
-                kept = {
-                    "questions": each.total,
-                    "picked": each.total - each.count,
+            for left_out in left_out_counts(limits, read_json(folder / "train.json")):
+                amounts = {
+                    "questions": left_out.total,
+                    "picked": left_out.total - left_out.count,
                     "dropped": 0,
-                    "lost": each.count,
+                    "lost": left_out.count,
                 }
-                rows.append(place | kept | {"by": each.setting})
+                rows.append(labels | amounts | {"by": left_out.setting})
     return pl.DataFrame(rows, schema=_SELECTION, orient="row")
 
 
 def _steps(folder: Path) -> pl.DataFrame:
-    """Return the steps of a training: of its result, or as far as they are where the folder is of one under way."""
+    """Return the steps of a training, finished or under way."""
     if (folder / "metrics.parquet").exists() or not (folder / STEPS).exists():
         steps = read_parquet(folder / "metrics.parquet")
         if not (folder / "timings.parquet").is_file():
             return steps
-        timed = read_parquet(folder / "timings.parquet").select("step", f"^{TIMED}$")
+        timed = read_parquet(folder / "timings.parquet").select("step", f"^{TIMING_COLUMNS}$")
         return steps.join(timed.drop(set(steps.columns) - {"step"}, strict=False), on="step", how="left")
     return pl.from_dicts(read_steps(folder), infer_schema_length=None)
 
 
 def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
+    """Return the steps of all trainings, with `at` counted on over the stages of an arm."""
     frames: list[pl.DataFrame] = []
-    reached: dict[tuple[str, int | None], int] = {}
+    last_steps: dict[tuple[str, int | None], int] = {}
     for role, folder in trained.items():
         frame = _steps(folder)
         stage = _stage(study, role.name, role.index or 0)
-        before = reached.get((role.name, role.seed), 0)
+        before = last_steps.get((role.name, role.seed), 0)
         step = pl.col("step").cast(pl.Int64)
         frames.append(
             frame.with_columns(
@@ -413,39 +449,41 @@ def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
             )
         )
         if frame.height:
-            reached[role.name, role.seed] = before + int(frame["step"].max() or 0)  # type: ignore[arg-type]
+            last_steps[role.name, role.seed] = before + int(frame["step"].max() or 0)  # type: ignore[arg-type]
     return _concat(frames, {"arm": pl.String, "seed": pl.Int64, "method": pl.String, "at": pl.Int64})
 
 
 def _stage(study: Study, arm: str, index: int) -> Stage | None:
-    stages = next((each.stages for each in study.arms if each.name == arm), ())
+    """Return a stage of an arm; None if the study has no such stage."""
+    stages = next((study_arm.stages for study_arm in study.arms if study_arm.name == arm), ())
     return stages[index] if index < len(stages) else None
 
 
-_NAMED = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
+_PATHS_IN_SPEC = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
 
 
 def hide_folders(spec: Spec) -> Spec:
-    """Return the spec with relative paths in the place of absolute ones, in its settings and in its text alike.
+    """Return the spec with relative paths in place of absolute ones, in its settings and in its text alike.
 
-    A path below the spec's folder starts there, any other is its last name, with as many before it as tell it from the
-    others. What else in the text is below the user's folder starts with `~`.
+    A path below the spec's folder starts there. Any other path is its last name, with as many names before it as are
+    needed to tell it from all other paths. Other paths of the text below the user's folder start with `~`.
     """
-    named = [each.path for each in values_of(spec.study, Folder)]
-    named += (each.path for each in values_of(spec.study, File))
+    named = [source.path for source in values_of(spec.study, Folder)]
+    named += (source.path for source in values_of(spec.study, File))
     # Declarations that the study does not use have paths too.
-    named += (path for text in spec.sources.values() for path in _NAMED.findall(text))
-    files = (spec.folder, spec.path, *spec.sources, *(each.path for each in spec.origins.values()))
+    named += (path for text in spec.sources.values() for path in _PATHS_IN_SPEC.findall(text))
+    files = (spec.folder, spec.path, *spec.sources, *(source.path for source in spec.origins.values()))
     paths = {path for path in (*named, *files) if path.startswith("/") and path.strip("/")}
     home = os.path.expanduser("~").rstrip("/")
     if not paths and not (home and any(f"{home}/" in text for text in spec.sources.values())):
         return spec
-    shown = {home: "~"} if home else {}
-    shown |= {path: _relative(path, spec.folder, {*named, *paths}) for path in paths}
+    replacements = {home: "~"} if home else {}
+    replacements |= {path: _relative(path, spec.folder, {*named, *paths}) for path in paths}
     # As they are spelled in JSON, and in a text of the language that JSON holds.
-    spelled = {_escape_json(path): _escape_json(new) for path, new in shown.items()}
+    spelled = {_escape_json(path): _escape_json(new) for path, new in replacements.items()}
     spelled |= {
-        _escape_json(_escape_json(path)): _escape_json(_escape_json(new)) for path, new in shown.items()
+        _escape_json(_escape_json(path)): _escape_json(_escape_json(new))
+        for path, new in replacements.items()
     }
     longest = sorted(spelled, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w.~/-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
@@ -453,13 +491,14 @@ def hide_folders(spec: Spec) -> Spec:
     return Spec.model_validate_json(pattern.sub(lambda path: spelled[path[0]], text))
 
 
-def _relative(path: str, folder: str, others: set[str]) -> str:
+def _relative(path: str, folder: str, paths: set[str]) -> str:
+    """Return a path below the folder, or as few of its last names as no other path ends in."""
     if folder.startswith("/") and PurePosixPath(path).is_relative_to(folder):
         return str(PurePosixPath(path).relative_to(folder))
     parts = PurePosixPath(path).parts[1:]
     tails = ("/".join(parts[-count:]) for count in range(1, len(parts)))
     alone = (
-        tail for tail in tails if sum(f"/{each}".rstrip("/").endswith(f"/{tail}") for each in others) == 1
+        tail for tail in tails if sum(f"/{other}".rstrip("/").endswith(f"/{tail}") for other in paths) == 1
     )
     return next(alone, parts[-1] if parts else ".")
 

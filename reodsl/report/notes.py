@@ -9,7 +9,7 @@ from reodsl.report import formats
 
 
 def intervals(study: Study, seeds: int) -> str:
-    """Explain brackets and marks: over what an interval reaches, and with one seed what it does not include."""
+    """Explain brackets and marks: what an interval covers, and what it does not cover with one seed."""
     score = study.score
     if score is None:
         return "± is one standard deviation over seeds." if seeds > 1 else ""
@@ -29,9 +29,9 @@ def star(score: Score) -> str:
 
 
 def frontiers(study: Study) -> str:
-    """Return which frontier leads, which is the paper's, and how each errs; nothing where it is published."""
+    """Return which frontier is the paper's and how each is biased; empty for a published frontier."""
     score = study.score
-    edge = next((each for each in study.frontiers if score is not None and each.name == score.frontier), None)
+    edge = next((edge for edge in study.frontiers if score is not None and edge.name == score.frontier), None)
     if edge is None or edge.published:
         return ""
     return (
@@ -42,26 +42,27 @@ def frontiers(study: Study) -> str:
 
 
 def misfits(study: Study) -> tuple[str, ...]:
-    """Return why the published frontier of the score is not one of the arms; of older runs, that it is a mean."""
+    """Return why the published frontier of the score does not match the arms."""
     score = study.score
-    curves = next((each.published for each in study.frontiers if score and each.name == score.frontier), ())
+    curves = next((edge.published for edge in study.frontiers if score and edge.name == score.frontier), ())
     if score is None or score.misfits or not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
         return score.misfits if score is not None else ()
-    asked = dict.fromkeys(each.name for arm in study.arms for each in arm.suite.benchmarks)
+    benchmarks = dict.fromkeys(benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks)
     return (
-        f"{score.frontier} is a mean over benchmarks that it does not name, beside each arm's mean over {', '.join(asked)}",
+        f"{score.frontier} is a mean over benchmarks that it does not name, beside each arm's mean over "
+        + ", ".join(benchmarks),
     )
 
 
 def approximate(study: Study) -> str:
-    """Return the sentence that says why REG is approximate; nothing where it is what it says."""
+    """Return the sentence that says why REG is approximate; empty if it is exact."""
     reasons = "; ".join(misfits(study))
-    return f"REG is approximate ({formats.NEARLY}): {reasons}." if reasons else ""
+    return f"REG is approximate ({formats.APPROXIMATE_MARK}): {reasons}." if reasons else ""
 
 
 def nearly(study: Study) -> str:
-    """Return the mark before the name of REG where it is approximate."""
-    return formats.NEARLY if misfits(study) else ""
+    """Return the mark before the name of an approximate REG."""
+    return formats.APPROXIMATE_MARK if misfits(study) else ""
 
 
 def bars(study: Study, seeds: int) -> str:

@@ -30,8 +30,8 @@ from reodsl.report import (
     main_table,
     notes,
     provenance,
+    ranking,
     schedules,
-    standing,
     study_tables,
     tables,
     theme,
@@ -41,7 +41,7 @@ from reodsl.report import (
 from reodsl.report.curve_chart import is_logarithmic
 from reodsl.report.markup import Child, Markup, json_block, tag
 from reodsl.report.material import MEAN, Material, reading
-from reodsl.report.standing import leading, note_left_out, only
+from reodsl.report.ranking import choose_highlighted, keep_arms, note_left_out
 from reodsl.report.study_tables import Subset, balanced_table
 
 _HERE = Path(__file__).parent
@@ -50,41 +50,45 @@ _HERE = Path(__file__).parent
 def page(
     material: Material, gallery: figures.Gallery, installed: Mapping[str, str], live: str | None = None
 ) -> str:
-    """Return the whole report. Charts are registered in `gallery`, so that they can be written as files too.
+    """Return the report as HTML.
 
-    `live` is the address, relative to the page, that says how far the run is, where a server shows the page.
+    Args:
+        material: results of the run.
+        gallery: collection that the charts are added to, so that they can be written as files too.
+        installed: versions of packages here.
+        live: address of the run's state, relative to the page, if a server shows the page.
     """
     study = material.study
     table = tables.main(material)
-    material = replace(material, foremost=leading(material, table))
-    charts, few = material, note_left_out(material, material.foremost)
+    material = replace(material, highlighted_arms=choose_highlighted(material, table))
+    charts, few = material, note_left_out(material, material.highlighted_arms)
     if few is not None:
-        charts = only(material, material.foremost)
-    chosen = table.filter(pl.col("arm").is_in(list(charts.drawn)))
-    top = _top(material, table, _first(gallery, charts, standing.standing(material, table)))
+        charts = keep_arms(material, material.highlighted_arms)
+    chosen = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
+    top = _header(material, table, _first_chart(gallery, charts, ranking.ranking(material, table)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
-        ("curves", "Accuracy at every budget", _after(few, _curves(gallery, charts))),
-        ("tradeoff", "Accuracy, length and REG", _after(few, _tradeoff(gallery, charts, chosen))),
-        ("gap", "Where the gap comes from", _after(few, _gap(gallery, charts))),
-        ("training", "Training", _after(few, training_section(gallery, charts))),
+        ("curves", "Accuracy at every budget", _below_note(few, _curves(gallery, charts))),
+        ("tradeoff", "Accuracy, length and REG", _below_note(few, _tradeoff(gallery, charts, chosen))),
+        ("gap", "Where the gap comes from", _below_note(few, _gap(gallery, charts))),
+        ("training", "Training", _below_note(few, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(gallery, material)),
         ("examples", "Responses", examples.section(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
-    kept = [(key, name, body) for key, name, body in sections if body]
+    present = [(key, name, body) for key, name, body in sections if body]
     body = [
         top,
-        navigation([(key, name) for key, name, _ in kept], live),
+        navigation([(key, name) for key, name, _ in present], live),
         _note_unfinished(material),
-        tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
+        tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in present]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
     return document(study.name, body, gallery, live)
 
 
-def _after(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
-    """Return the parts of a section below a note, where there are both."""
+def _below_note(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
+    """Return the elements of a section below a note, if there are both."""
     return [note, *parts] if note is not None and parts else list(parts)
 
 
@@ -98,13 +102,13 @@ def navigation(sections: Sequence[tuple[str, str]], live: str | None = None) -> 
 
 
 def document(name: str, body: Child, gallery: figures.Gallery, live: str | None = None) -> str:
-    """Return body, charts and scripts as a document that runs its own scripts, by their hashes, and nothing else.
+    """Return body, charts and scripts as a document that runs only its own scripts, known by their hashes.
 
-    It asks nobody for anything, but where `live` names an address of its own server.
+    It sends no request, except to the address of its own server that `live` names.
     """
     charts, rows = gallery.blocks()
     # In a scope of their own: Vega's names are those of the whole page.
-    script = "{" + "".join((_HERE / each).read_text("utf-8") for each in ("elements.js", "page.js")) + "}"
+    script = "{" + "".join((_HERE / f).read_text("utf-8") for f in ("elements.js", "page.js")) + "}"
     scripts = (drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -132,10 +136,10 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _first(gallery: figures.Gallery, material: Material, line: Markup | None) -> Child:
-    """Return the mean curves of the study's first chart, beside `line`, whose arms switch them; else the line alone."""
-    wanted = _curve_charts(material)
-    if not wanted:
+def _first_chart(gallery: figures.Gallery, material: Material, line: Markup | None) -> Child:
+    """Return the mean curves of the study's first chart beside `line`, whose arms switch them."""
+    charts = _curve_charts(material)
+    if not charts:
         return line
     score = material.study.score
     about = "Responses are cut to a budget and made to answer at once. "
@@ -147,27 +151,28 @@ def _first(gallery: figures.Gallery, material: Material, line: Markup | None) ->
             if is_logarithmic(material.curves["budget"])
             else "The filled area is REG against the plain frontier, in tokens."
         )
-    drawn = figures.curve_group(gallery, material, wanted[0][0], [MEAN], keys=line)
-    return [tag("div", drawn, class_="first"), tag("p", about.strip(), class_="note")]
+    group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=line)
+    return [tag("div", group, class_="first"), tag("p", about.strip(), class_="note")]
 
 
 def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
-    """Return the charts of accuracy over budgets by name with their lines: the spec's, or one of all arms."""
+    """Return the charts of accuracy over budgets by name, with their arms: those of the spec, or one of all arms."""
     if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
         return []
     declared = [c for c in material.study.charts if c.x == "budget" and c.y == "accuracy"]
     return [(chart.name, chart.lines) for chart in declared] or [("curves", ())]
 
 
-def _top(material: Material, table: pl.DataFrame, first: Child) -> Markup:
+def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
+    """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart."""
     study = material.study
     questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
-    asked = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
+    question_count = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
     facts = [
         (len(material.arms), "arm"),
         (max(1, len(material.seeds)), "seed"),
         (len(material.benchmarks), "benchmark"),
-        (int(asked or 0), "question"),
+        (int(question_count or 0), "question"),
     ]
     items = [tag("li", tag("b", f"{n:,}"), f" {noun}{'' if n == 1 else 's'}") for n, noun in facts if n]
     return tag(
@@ -186,9 +191,9 @@ def _top(material: Material, table: pl.DataFrame, first: Child) -> Markup:
     )
 
 
-def verdict(said: StudyVerdict | None) -> Markup | None:
-    """Return a verdict as the first lines of a page: the headline large, then what it rests on; nothing without one."""
-    lines = verdict_words.sentences(said)
+def verdict(study_verdict: StudyVerdict | None) -> Markup | None:
+    """Return a verdict as the first lines of a page, the headline large; None without a verdict."""
+    lines = verdict_words.sentences(study_verdict)
     if not lines:
         return None
     return tag("div", tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), class_="verdict")
@@ -203,6 +208,7 @@ def _note_unfinished(material: Material) -> Markup | None:
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
+    """Return the section of results: notes, the study's tables, and how to read them."""
     study, score = material.study, material.study.score
     sampled = note_samples(material)
     if not table.height:
@@ -215,19 +221,19 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         *_list_inexact(material),
     ]
     if study.tables:
-        for wanted in study.tables:
+        for layout in study.tables:
             if len(study.tables) > 1:
-                parts.append(tag("h3", wanted.name))
-            parts += _table(material, table, wanted)
+                parts.append(tag("h3", layout.name))
+            parts += _table(material, table, layout)
     else:
         parts.append(main_table.main_table(material, table))
         parts.append(main_table.buttons("main", material, table))
-    lines = [tag("p", line) for line in _reading(material) if line]
+    lines = [tag("p", line) for line in _explain_table(material) if line]
     how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    return [*parts, standing.matrix(material.verdict), how, *_list_accepted(material)]
+    return [*parts, ranking.matrix(material.verdict), how, *_list_accepted(material)]
 
 
-def _reading(material: Material) -> list[str]:
+def _explain_table(material: Material) -> list[str]:
     """Explain the table's numbers, how they were made and how they err, a paragraph for each."""
     study, score = material.study, material.study.score
     base = score.relative_to if score is not None else None
@@ -249,7 +255,7 @@ def _reading(material: Material) -> list[str]:
         if base is not None
         else "",
         notes.frontiers(study),
-        "Shaded rows are not part of the frontier." if material.framed else "",
+        "Shaded rows are not part of the frontier." if material.frontier_arms else "",
     ]
 
 
@@ -263,63 +269,65 @@ def _list_inexact(material: Material) -> list[Child]:
 
 
 def _list_accepted(material: Material) -> list[Child]:
-    """List the results that were accepted although they would be made otherwise now, with the reasons."""
-    if not material.accepted:
+    """List the results that a person accepted after a change, with the reasons."""
+    if not material.acceptances:
         return []
     lines = [
         tag("li", tag("code", item["task"]), f" ({'; '.join(item['changes'])}): {item['because']}")
-        for item in material.accepted
+        for item in material.acceptances
     ]
     words = "These were not made anew after a change, for the reasons given:"
     return [tag("h3", "Results accepted as they were"), tag("p", words, class_="about"), tag("ul", lines)]
 
 
-def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child]:
-    """One table of the study, on the questions that it is about, and beside what is published."""
+def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child]:
+    """Return a table of the study, on its questions, with published numbers if any."""
     parts: list[Child] = []
-    if wanted.subset == "balanced":
-        subset = balanced_table(material, wanted.rows)
+    if layout.subset == "balanced":
+        subset = balanced_table(material, layout.rows)
         parts.append(tag("p", _subset_words(subset), class_="about"))
         if not any(subset.questions):
             return parts
         table = subset.table
-    parts.append(main_table.main_table(material, table, wanted.rows, wanted.shown))
-    name = figures.safe_name(f"table-{wanted.name}", ())
-    parts.append(main_table.buttons(name, material, table, wanted.rows, wanted.shown))
-    return [*parts, study_tables.beside(wanted, study_tables.compare_numbers(wanted, table))]
+    parts.append(main_table.main_table(material, table, layout.rows, layout.shown))
+    name = figures.safe_name(f"table-{layout.name}", ())
+    parts.append(main_table.buttons(name, material, table, layout.rows, layout.shown))
+    return [*parts, study_tables.published_comparison(layout, study_tables.compare_numbers(layout, table))]
 
 
 def _subset_words(subset: Subset) -> str:
+    """Return which questions the balanced subset has."""
     sizes = dict.fromkeys(subset.questions)
     count = " or ".join(str(size) for size in sizes) or "no"
     by_seed = " (by seed)" if len(sizes) > 1 else ""
     return (
-        f"On the balanced subset: the {count} of {subset.asked} questions{by_seed} that every arm of this table solves "
-        "in more than half of its samples. Lengths are those of right responses, averaged question by question."
+        f"On the balanced subset: the {count} of {subset.num_questions} questions{by_seed} that every arm of this table "
+        "solves in more than half of its samples. Lengths are those of right responses, averaged question by question."
     )
 
 
 def spread_note(material: Material) -> str:
-    """Explain the small numbers: over several seeds, or within one."""
+    """Return what the small numbers mean, over several seeds or within one."""
     seeds = max(1, len(material.seeds))
     means = f"Means over {plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
     return (means + notes.intervals(material.study, seeds)).strip()
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the curves of each benchmark, and further charts that the spec declares: the mean of the first is on top."""
+    """Return the curves of each benchmark, and the spec's further charts; the mean of the first chart is in the header."""
     several = material.benchmarks if len(material.benchmarks) > 1 else ()
     parts = []
-    for place, (name, lines) in enumerate(_curve_charts(material)):
-        benchmarks = [*((MEAN,) if place else ()), *several]
+    for chart_index, (name, lines) in enumerate(_curve_charts(material)):
+        benchmarks = [*((MEAN,) if chart_index else ()), *several]
         if benchmarks:
-            parts.append(tag("h3", name) if place else None)
+            parts.append(tag("h3", name) if chart_index else None)
             parts.append(figures.curve_group(gallery, material, name, benchmarks, lines))
     about = "Shorter responses than a budget are graded as they are. Names switch arms on and off."
     return [tag("p", about, class_="about"), *filter(None, parts)] if parts else []
 
 
 def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:
+    """Return accuracy, length and REG as points, the charts that the spec declares, and the distribution of responses."""
     if not table.height:
         return []
     about = "Up and to the left is better: more right answers, in fewer tokens."
@@ -328,12 +336,13 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     about += f" Bars are {notes.bars(material.study, len(material.seeds))}."
     declared = figures.declared_group(gallery, material)
     extra = [tag("h3", "Declared in the spec"), declared] if declared else []
-    shown = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
+    content = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
     spread = figures.spread_group(gallery, material)
-    return [*shown, spread] if spread is not None else shown
+    return [*content, spread] if spread is not None else content
 
 
 def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    """Return the section on tokens lost by cause; empty without a score."""
     rows = gap.gap_rows(material)
     if not rows.height:
         return []
@@ -350,29 +359,30 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
     """Return the curves of all trainings, and what they trained on."""
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
-    shown: list[Child] = (
+    content: list[Child] = (
         [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     )
-    shown += trained_amounts.section(material)
-    return shown + trained_amounts.data_section(material)
+    content += trained_amounts.section(material)
+    return content + trained_amounts.data_section(material)
 
 
 def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    """Return the budgets of each arm, and the charts of rules and frontiers."""
     section, charts = schedules.section(material), schedules.draw_lines(gallery, material)
     about = (
         "Where responses are split for dense rewards. The error is that of the weighted sum as an estimate of the area "
         "under the frontier, relative and signed."
     )
-    shown = [] if section is None else [tag("p", about, class_="about"), section]
-    return shown if charts is None else [*shown, charts]
+    content = [] if section is None else [tag("p", about, class_="about"), section]
+    return content if charts is None else [*content, charts]
 
 
-SHOWN = 5
+MOST_REASONS = 5
 """Reasons that are shown, the commonest first."""
 
 
 def note_evaluations(material: Material) -> Markup | None:
-    """Return how many answers of evaluations count as wrong because they were never judged, or None where none are."""
+    """Return how many answers of evaluations count as wrong because the verifier gave no verdict; None without any."""
     means = material.summary.filter(pl.col("benchmark") == MEAN)
     words = say_failed(_sum_counts(means))
     if not words:
@@ -384,13 +394,14 @@ def note_evaluations(material: Material) -> Markup | None:
 
 
 def note_trainings(material: Material) -> Markup | None:
-    """Return the same of trainings, and how many responses made the reward's Python fail."""
+    """Return how many answers of trainings had no verdict, and how many responses failed in the reward's Python."""
     # Metrics have no responses to a monitor set.
     monitored = [folder / "monitor.parquet" for folder in material.trainings.values()]
-    known = _sum_counts(material.metrics)
+    metric_counts = _sum_counts(material.metrics)
     with reading(monitored[0].parent if monitored else Path()):
         counts = {
-            name: known.get(name, 0) + more for name, more in count_kinds(count_reasons(monitored)).items()
+            name: metric_counts.get(name, 0) + more
+            for name, more in count_kinds(count_reasons(monitored)).items()
         }
     words = say_failed(counts)
     files = [table for folder in material.trainings.values() for table in list_tables(folder)]
@@ -398,14 +409,12 @@ def note_trainings(material: Material) -> Markup | None:
 
 
 def note_samples(material: Material) -> Markup | None:
-    """Return the same of responses that are sampled once and then read: pools of selections and reference samples."""
-    files = {name: list_tables(folder) for name, folder in material.sampled.items()}
-    with reading(next(iter(material.sampled.values()), Path())):
+    """Return how many answers had no verdict in responses that are sampled once: pools and reference samples."""
+    files = {name: list_tables(folder) for name, folder in material.sample_folders.items()}
+    with reading(next(iter(material.sample_folders.values()), Path())):
         failed = [name for name, tables in files.items() if count_reasons(tables)]
         reasons = count_reasons(table for tables in files.values() for table in tables)
-    words = (
-        f"{say_failed(count_kinds(reasons))} in the samples of {listed(failed, SHOWN)}; they count as wrong."
-    )
+    words = f"{say_failed(count_kinds(reasons))} in the samples of {listed(failed, MOST_REASONS)}; they count as wrong."
     return _draw_reasons(words, reasons) if failed else None
 
 
@@ -420,5 +429,5 @@ def _draw_note(words: str, files: Iterable[Path]) -> Markup:
 
 
 def _draw_reasons(words: str, reasons: Sequence[tuple[str, int]]) -> Markup:
-    lines = [tag("li", line) for line in say_reasons(reasons, SHOWN)]
+    lines = [tag("li", line) for line in say_reasons(reasons, MOST_REASONS)]
     return tag("div", tag("p", words), tag("ul", lines) if lines else None, class_="about warn")

@@ -31,7 +31,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, the platform, and the packages that matter, as far as they are installed here."""
+    """Return the versions of Python, the platform, and the installed packages of `PACKAGES`."""
     by_package = {
         "Python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -45,15 +45,15 @@ def versions() -> dict[str, str]:
 
 
 def rerun(spec: Spec) -> str:
-    """Return the command that gives these results again, with every change from the command line."""
+    """Return the command that computes these results again, with every change from the command line."""
     return _command("run", spec)
 
 
 def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
-    """Command, changes, seeds, versions, the text of every source, and the digests of all artifacts."""
+    """Return command, changes, seeds, versions, the text of every source, and the digests of all artifacts."""
     spec = material.spec
     artifacts = material.artifacts.values()
-    commits = sorted({each for artifact in artifacts for each in artifact.hub.items()})
+    commits = sorted({revision for artifact in artifacts for revision in artifact.hub.items()})
     unconfined = "; ".join(sorted({artifact.unconfined for artifact in artifacts} - {""}))
     facts = {
         "Run again": tag("code", rerun(spec)),
@@ -66,8 +66,8 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         "Answers": "; ".join(answers_read(spec)),
         "Sandbox": unconfined and f"answers were checked without one: {unconfined}",
     }
-    known = [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
-    parts = [tag("dl", known, class_="pair")]
+    definitions = [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
+    parts = [tag("dl", definitions, class_="pair")]
     if spec.changes:
         lines = [tag("li", tag("code", f"{c.option} {c.target}={c.value}")) for c in spec.changes]
         parts.append(tag("h3", "Changed on the command line, not saved in a spec"))
@@ -79,9 +79,9 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
                 "details",
                 tag("summary", path, class_="mono"),
                 tag("pre", spec.sources[path], tabindex="0", role="region", aria_label=path),
-                open=place == 0,
+                open=i == 0,
             )
-            for place, path in enumerate(sorted(spec.sources, key=lambda path: (path != spec.path, path)))
+            for i, path in enumerate(sorted(spec.sources, key=lambda path: (path != spec.path, path)))
         ]
     return [*parts, *([list_artifacts(material)] if material.artifacts else [])]
 
@@ -92,7 +92,7 @@ def seeds(study: Study) -> str:
 
 
 def answers_read(spec: Spec) -> list[str]:
-    """Return where the answers of each benchmark were read and how they were compared: benchmarks that agree in one text."""
+    """Return how the answers of each benchmark are read and compared; benchmarks that agree share a text."""
     benchmarks: dict[str, list[str]] = {}
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
@@ -107,32 +107,32 @@ def answers_read(spec: Spec) -> list[str]:
 
 
 def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
-    """Versions that made the artifacts, several where they differ; those installed here for what none of them names."""
+    """Return the versions that made the artifacts, and the installed ones of packages that no artifact names."""
     recorded: dict[str, list[str]] = {}
     for artifact in material.artifacts.values():
         for name, version in artifact.versions.items():
             if version not in recorded.setdefault(name, []):
                 recorded[name].append(version)
-    here = {
+    unrecorded = {
         name: version
         for name, version in installed.items()
         if name.lower() not in {n.lower() for n in recorded}
     }
-    return {name: " and ".join(several) for name, several in recorded.items()} | here
+    return {name: " and ".join(several) for name, several in recorded.items()} | unrecorded
 
 
-def anchor(place: int) -> str:
-    """Return the id of a result's row in the page: its place among the artifacts of a run."""
-    return f"made-{place}"
+def anchor(index: int) -> str:
+    """Return the id of a result's row on the page, from its index among the artifacts of a run."""
+    return f"made-{index}"
 
 
 def why(spec: Spec, task: str) -> str:
-    """Return the command that tells all of a task."""
+    """Return the command that explains a task."""
     return _command("why", spec, task)
 
 
 def _command(name: str, spec: Spec, *arguments: str) -> str:
-    changes = (word for each in spec.changes for word in (each.option, f"{each.target}={each.value}"))
+    changes = (word for change in spec.changes for word in (change.option, f"{change.target}={change.value}"))
     return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *changes])
 
 
@@ -142,10 +142,10 @@ def lines_of(spec: Spec) -> dict[str, str]:
 
 
 def list_artifacts(material: Material) -> Markup:
-    """Return the results behind a report, one a row, folded."""
+    """Return the results behind a report as a folded table, a row for each."""
     tasks = lower(material.spec)["report"].inputs
     rows, lines = [], lines_of(material.spec)
-    for place, (role, artifact) in enumerate(material.artifacts.items()):
+    for i, (role, artifact) in enumerate(material.artifacts.items()):
         task = tasks.get(role, role)
         rows.append(
             tag(
@@ -156,13 +156,11 @@ def list_artifacts(material: Material) -> Markup:
                 tag("td", artifact.key[:16], class_="text mono", title=artifact.key),
                 tag("td", artifact.device, class_="text"),
                 tag("td", formats.number(artifact.seconds)),
-                id=anchor(place),
+                id=anchor(i),
             )
         )
     names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
     return tag(
-        "details",
-        tag("summary", f"{plural(len(rows), 'result')} behind this report"),
-        data_table(head, rows),
+        "details", tag("summary", f"{plural(len(rows), 'result')} behind this report"), data_table(head, rows)
     )

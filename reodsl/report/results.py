@@ -19,10 +19,10 @@ from rich.text import Text
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.report import formats, notes, verdict_words
-from reodsl.report.material import MEAN, framed, title
+from reodsl.report.material import MEAN, frontier_arms, title
 
 ALL = ("accuracy", "length", "reg")
-KNOWN = frozenset({"difference", *ALL, "reg_plain"})
+BUILTIN_COLUMNS = frozenset({"difference", *ALL, "reg_plain"})
 """Columns that every table knows; others are measures, by their names."""
 CHANGE = "change of REG"
 """The head of differences where each method is compared with itself, and not with a baseline."""
@@ -32,20 +32,24 @@ _CHANGES = {"accuracy": "accuracy_change", "reg": "difference", "difference": "d
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number: its `text`, the `change` beside it, the interval `around` it, and all of these in words (`about`).
+    """A number of the table, with its texts."""
 
-    `tone` is `good` or `bad` where the difference from the baseline has a star, else empty. `roomy` cells have room for
-    their interval.
-    """
-
-    place: str
+    benchmark: str
+    """Benchmark of the column group, or `mean`."""
     column: str
+    """Name of the column."""
     text: str
+    """The value."""
     change: str = ""
-    around: str = ""
+    """Difference from the baseline, shown beside the value."""
+    interval_text: str = ""
+    """Interval of the value, or its spread over seeds."""
     about: str = ""
+    """Interval and difference, in words."""
     tone: str = ""
+    """`good` or `bad` if the difference is significant, else empty."""
     roomy: bool = True
+    """True if there is room for the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,23 @@ class Results:
     rows: Mapping[str, tuple[Cell, ...]]
 
 
-def results(table: pl.DataFrame, arms: Sequence[str] | None = None, wanted: Sequence[str] = ALL) -> Results:
-    """Return the cells of `tables.main`: of the wanted columns, and of these arms in their order, or of all."""
-    average, *benchmarks = reversed(places(table))
+def results(table: pl.DataFrame, arms: Sequence[str] | None = None, fields: Sequence[str] = ALL) -> Results:
+    """Return the cells of `tables.main`.
+
+    Args:
+        table: frame of `tables.main`.
+        arms: arms in order; None for all.
+        fields: columns by name.
+    """
+    average, *benchmarks = reversed(column_groups(table))
     # The average comes first, which stays while the benchmarks are scrolled.
-    columns = {place: columns_of(table, place, wanted) for place in (average, *reversed(benchmarks))}
+    columns = {group: columns_of(table, group, fields) for group in (average, *reversed(benchmarks))}
     values = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     evaluated = table["arm"].unique(maintain_order=True).to_list()
     rows = {
         arm: tuple(
-            cell(values.get((arm, place), {}), place, column, roomy=place == MEAN or len(columns) < 3)
-            for place, names in columns.items()
+            cell(values.get((arm, group), {}), group, column, roomy=group == MEAN or len(columns) < 3)
+            for group, names in columns.items()
             for column in names
         )
         for arm in (evaluated if arms is None else arms)
@@ -75,68 +85,70 @@ def results(table: pl.DataFrame, arms: Sequence[str] | None = None, wanted: Sequ
     return Results(columns, rows)
 
 
-def places(table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the column groups: each benchmark and the average, or the average alone where there is one benchmark."""
+def column_groups(table: pl.DataFrame) -> tuple[str, ...]:
+    """Return the column groups: each benchmark and the average, or the average alone with one benchmark."""
     names = table["benchmark"].unique(maintain_order=True).to_list()
     benchmarks = [name for name in names if name != MEAN]
     return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
 
 
-def known_columns(table: pl.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return those columns that have any value."""
+def filled_columns(table: pl.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that have any value."""
     return tuple(name for name in columns if name in table.columns and table[name].drop_nulls().len())
 
 
-def columns_of(table: pl.DataFrame, place: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return a group's columns. On average the difference of REG comes first, and REG is against both frontiers."""
-    if place != MEAN or "reg" not in wanted:
-        return known_columns(table, wanted)
-    return known_columns(table, ("difference", *wanted, "reg_plain"))
+def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a benchmark; the average has the difference of REG first, and REG against both frontiers."""
+    if benchmark != MEAN or "reg" not in fields:
+        return filled_columns(table, fields)
+    return filled_columns(table, ("difference", *fields, "reg_plain"))
 
 
-def cell(row: Mapping[str, Any], place: str, column: str, *, roomy: bool) -> Cell:
-    """Return one number of a row of `tables.main`, with its difference from the baseline.
+def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) -> Cell:
+    """Return a number of a row of `tables.main`, with its difference from the baseline.
 
-    On average, REG's difference has a column of its own, and is not repeated beside REG. That column has the change in
-    percent beside it, where it means something.
+    On average, REG's difference has a column of its own, and is not repeated beside REG. That column has the change
+    in percent beside it, if the baseline's REG is significantly different from 0.
     """
-    if column not in KNOWN:
-        return _measured(row, place, column, roomy)
+    if column not in BUILTIN_COLUMNS:
+        return _measure_cell(row, benchmark, column, roomy)
     scale = 100.0 if column == "accuracy" else 1.0
     stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
     change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
     star = formats.has_star(row, stem)
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
-    around = about = _spread(row, column, scale)
+    interval_text = about = _spread(row, column, scale)
     value = row.get(column)
     if column == "difference":
-        text, beside = formats.difference(row), formats.format_change(row.get("change_pct"), unit="%")
+        text, change_text = formats.difference(row), formats.format_change(row.get("change_pct"), unit="%")
     else:
         text = formats.percent(value) if column == "accuracy" else formats.number(value)
-        beside = formats.format_change(None if change is None else scale * change) + (
+        change_text = formats.format_change(None if change is None else scale * change) + (
             formats.STAR if star else ""
         )
         if change is not None:
             ends = f"{formats.format_signed(scale * change)} {_interval(low, high, scale)}"
-            about = f"{around}; {ends}".strip("; ")
+            about = f"{interval_text}; {ends}".strip("; ")
     tone = ("good" if better else "bad") if star else ""
-    return Cell(place, column, text, beside, around, about, tone, roomy)
+    return Cell(benchmark, column, text, change_text, interval_text, about, tone, roomy)
 
 
-def _measured(row: Mapping[str, Any], place: str, column: str, roomy: bool) -> Cell:
+def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bool) -> Cell:
     """Return a measure with its interval, and its difference from the baseline in words."""
     value, change = row.get(column), row.get(f"{column}_change")
     digits = 1 if value is not None and abs(value) >= 10 else 3
-    around = formats.interval(row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
-    about = around
+    interval_text = formats.interval(row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
+    about = interval_text
     if change is not None:
         ends = formats.interval(row.get(f"{column}_change_low"), row.get(f"{column}_change_high"), digits)
         about += f"; {formats.format_signed(change, digits)} {ends}"
-    return Cell(place, column, formats.number(value, digits), "", around, about.strip("; "), "", roomy)
+    return Cell(
+        benchmark, column, formats.number(value, digits), "", interval_text, about.strip("; "), "", roomy
+    )
 
 
 def _spread(row: Mapping[str, Any], column: str, scale: float) -> str:
-    """Return the interval, or `±0.6` over seeds where nothing is scored."""
+    """Return the interval, or `±0.6` over seeds without a score."""
     low, high, sd = (row.get(f"{column}_{end}") for end in ("low", "high", "sd"))
     if low is not None and high is not None:
         return _interval(low, high, scale)
@@ -150,10 +162,10 @@ def _interval(low: float | None, high: float | None, scale: float) -> str:
 
 
 def name_columns(study: Study, heads: Mapping[str, str], after: str = "") -> dict[str, str]:
-    """Return the heads of columns: those that are given, marked if REG is approximate, and that of its difference."""
+    """Return the heads of columns, marked if REG is approximate, and the head of REG's difference with `after` behind it."""
     baseline = study.score.relative_to if study.score is not None else None
-    near = notes.nearly(study)
-    named = {name: near * name.startswith("reg") + head for name, head in heads.items()}
+    mark = notes.nearly(study)
+    named = {name: mark * name.startswith("reg") + head for name, head in heads.items()}
     return named | {"difference": (CHANGE if baseline is None else f"REG vs. {baseline}") + after}
 
 
@@ -165,7 +177,10 @@ COLOURS = {"good": "green", "bad": "red", "": ""}
 def report_summary(folder: Path, *, average_only: bool = False, width: int | None = None) -> Table:
     """Return the table of a report's folder (`tables/main.parquet`, `spec.reo.json`, the verdict), for rich to print.
 
-    With a `width` in characters, intervals and then the last measures are left to the report until the rest fits.
+    Args:
+        folder: folder of the report.
+        average_only: whether to leave out the benchmarks.
+        width: width in characters into which the table has to fit; intervals, then the last measures, are left out.
     """
     study = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8")).study
     table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
@@ -178,7 +193,7 @@ def report_summary(folder: Path, *, average_only: bool = False, width: int | Non
             average_only=average_only,
             intervals=intervals,
             measures=number,
-            verdict=verdict_words.said(folder),
+            verdict=verdict_words.read_sentences(folder),
         )
         if width is None or Console(width=10_000).measure(out).maximum <= width:
             break
@@ -194,28 +209,35 @@ def summary_table(
     measures: int | None = None,
     verdict: Sequence[str] = (),
 ) -> Table:
-    """Return the `verdict`, then REG's difference from the baseline, REG against both frontiers, accuracy and length.
+    """Return a table for the terminal: the verdict, REG's difference from the baseline, REG, accuracy and length.
 
-    `table` is `tables.main`. The arms that the frontier judges are bold. With one group of columns, each number has its
-    interval beside it, or its spread over seeds where nothing is scored, unless `intervals` is false. Of the study's own
-    measures the first `measures` are columns.
+    Arms outside the frontier are bold. With one group of columns, each number has its interval beside it, or its
+    spread over seeds without a score.
+
+    Args:
+        study: the study.
+        table: frame of `tables.main`.
+        average_only: whether to leave out the benchmarks.
+        intervals: whether intervals are shown.
+        measures: number of the study's own measures that are columns; None for all.
+        verdict: sentences above the table.
     """
     baseline = study.score.relative_to if study.score is not None else None
-    shown = known_columns(table, (*MEASURES, *(each.name for each in study.measures[:measures])))
-    compared = "reg" in shown and baseline is not None and "difference" in table.columns
-    columns = ("difference", *shown) if compared else shown
-    groups = places(table)[-1:] if average_only else places(table)
-    around = intervals and len(groups) == 1
+    filled = filled_columns(table, (*MEASURES, *(measure.name for measure in study.measures[:measures])))
+    compared = "reg" in filled and baseline is not None and "difference" in table.columns
+    columns = ("difference", *filled) if compared else filled
+    groups = column_groups(table)[-1:] if average_only else column_groups(table)
+    with_intervals = intervals and len(groups) == 1
     seeds = int(table["seeds"].max() or 1) if table.height else 1  # type: ignore[arg-type]
     star = notes.star(study.score) if compared and study.score is not None else ""
-    left = ", ".join(each.name for each in study.measures[measures:]) if measures is not None else ""
-    said = (
-        notes.intervals(study, seeds) if around else star,
+    omitted = ", ".join(measure.name for measure in study.measures[measures:]) if measures is not None else ""
+    captions = (
+        notes.intervals(study, seeds) if with_intervals else star,
         "REG is against the cross-fitted frontier; plain: against the paper's, which is biased upward."
-        if "reg_plain" in shown and notes.frontiers(study)
+        if "reg_plain" in filled and notes.frontiers(study)
         else "",
         notes.approximate(study),
-        f"The report has {left} too." if left else "",
+        f"The report has {omitted} too." if omitted else "",
     )
     heads = name_columns(study, HEADS)
     out = Table(
@@ -226,28 +248,32 @@ def summary_table(
         title=Text("\n".join(verdict)) if verdict else None,
         title_style="",
         title_justify="left",
-        caption=" ".join(line for line in said if line) or None,
+        caption=" ".join(line for line in captions if line) or None,
         caption_justify="left",
     )
     out.add_column("arm", no_wrap=True)
-    for place in groups:
+    for group in groups:
         for i, column in enumerate(columns):
-            above = "" if len(groups) == 1 else f"{escape(title(place)) if i == 0 else ''}\n"
+            above = "" if len(groups) == 1 else f"{escape(title(group)) if i == 0 else ''}\n"
             out.add_column(above + escape(heads.get(column, column)), justify="right", no_wrap=True)
 
-    def text(one: Cell) -> Text:
-        if one.column == "difference" and one.text == formats.NONE:
+    def text(cell: Cell) -> Text:
+        if cell.column == "difference" and cell.text == formats.NONE:
             return Text("")
-        style = COLOURS[one.tone] if one.column == "difference" else ""
-        beside = f" {one.around}" if around and one.around and one.column != "length" else ""
-        return Text.assemble((one.text, style), (beside, "dim"))
+        style = COLOURS[cell.tone] if cell.column == "difference" else ""
+        suffix = (
+            f" {cell.interval_text}"
+            if with_intervals and cell.interval_text and cell.column != "length"
+            else ""
+        )
+        return Text.assemble((cell.text, style), (suffix, "dim"))
 
-    judged = framed(study)
+    judged = frontier_arms(study)
     rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
         cells = [
-            cell(rows.get((arm, place), {}), place, column, roomy=True)
-            for place in groups
+            cell(rows.get((arm, group), {}), group, column, roomy=True)
+            for group in groups
             for column in columns
         ]
         out.add_row(Text(arm, style="bold" if judged and arm not in judged else ""), *map(text, cells))

@@ -48,53 +48,60 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
         export.write_charts(out / "charts", gallery, len(material.arms))
 
 
-_NAMED = 5
+_MOST_NAMED = 5
 _UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
 """Errors that a damaged artifact raises when it is read, or one of another version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Redrawn:
-    """The page, and what it leaves out."""
+class RedrawnReport:
+    """The page of a report, and findings on what it leaves out."""
 
     page: Path
     findings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Gathered:
-    """The results at hand by their roles, the tasks whose results are not there, and trainings under way by their step.
-
-    `failed` has the tasks of the run that failed for a reason.
-    """
+class _RunResults:
+    """The results of a run so far."""
 
     inputs: dict[str, Path]
+    """Folders of results, by role."""
     missing: tuple[str, ...]
+    """Tasks without a result."""
     under_way: dict[str, int]
+    """Steps of trainings under way, by task."""
     failed: dict[str, list[str]]
+    """Tasks of the run that failed, by reason."""
 
     def say_failed(self) -> list[str]:
-        """Return a line for each reason of tasks that failed, with their names."""
-        return [f"failed: {listed(names, _NAMED)}: {why}" for why, names in self.failed.items()]
+        """Return a line for each reason of failed tasks, with their names."""
+        return [f"failed: {listed(names, _MOST_NAMED)}: {why}" for why, names in self.failed.items()]
 
 
-def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> Redrawn:
-    """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
+def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> RedrawnReport:
+    """Draw the report of a run into `out` from the results so far, and replace each file as a whole.
 
-    What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
-    Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0967 where the run's
-    spec was not kept.
+    Missing or unreadable results are left out with a warning (W0805), and trainings under way are drawn as far as
+    they are.
+
+    Raises:
+        Problem: E0957 without any result, E0967 if the run's spec was not kept.
     """
     material, findings = material_of(store, record)
     with tempfile.TemporaryDirectory() as scratch:
-        drawn = Path(scratch)
-        write_report(material, drawn, pictures)
-        put_report(store, drawn, out)
-    return Redrawn(out / "report.html", findings)
+        folder = Path(scratch)
+        write_report(material, folder, pictures)
+        put_report(store, folder, out)
+    return RedrawnReport(out / "report.html", findings)
 
 
 def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagnostic, ...]]:
-    """Return a run's material as far as it exists, and findings on the rest. Raises as `redraw` does."""
+    """Return a run's material as far as it exists, and findings on the rest.
+
+    Raises:
+        Problem: E0957 without any result, E0967 if the run's spec was not kept.
+    """
     graph = lower(require_spec(store, record))
     task = graph["report"]
     gathered = _gather(store, record, task.inputs)
@@ -107,20 +114,22 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
             help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
             f"reodsl run {record.path}",
         )
-    done = {name: manifest for name, key in record.tasks.items() if (manifest := store.get(key)) is not None}
-    payload = add_acceptances(task, done).payload
+    manifests = {
+        name: manifest for name, key in record.tasks.items() if (manifest := store.get(key)) is not None
+    }
+    payload = add_acceptances(task, manifests).payload
     spec = Spec.model_validate(payload["spec"])
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
-    wanted = len(dict.fromkeys(task.inputs.values()))
+    total = len(dict.fromkeys(task.inputs.values()))
     named = {task.inputs[role]: why for role, why in unread.items()}
-    findings = _findings(record, gathered, named, wanted, alive(store, record))
-    lines = [line for each in findings for line in (each.message, *each.notes)]
+    findings = _findings(record, gathered, named, total, alive(store, record))
+    lines = [line for finding in findings for line in (finding.message, *finding.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
     return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
 
 
 def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
-    """W0616: the run's frontier is not one of its arms, which its spec allows."""
+    """Yield W0616 if the frontier of the run is not made of its arms, which its spec allows."""
     reasons = misfits(spec.study)
     if reasons:
         yield warning(
@@ -132,12 +141,13 @@ def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
         )
 
 
-def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathered:
+def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunResults:
+    """Return the results of a run so far, with trainings under way from their working folders."""
     started = begun(store, record)
     failed: dict[str, list[str]] = {}
-    for each in events(store, record):
-        if each["kind"] == "failed" and each["task"] not in record.tasks:
-            failed.setdefault(str(each.get("said", "")), []).append(each["task"])
+    for event in events(store, record):
+        if event["kind"] == "failed" and event["task"] not in record.tasks:
+            failed.setdefault(str(event.get("said", "")), []).append(event["task"])
     inputs: dict[str, Path] = {}
     missing: dict[str, None] = {}
     under_way: dict[str, int] = {}
@@ -154,13 +164,13 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _Gathe
             if steps:
                 inputs[role] = work
                 under_way[name] = int(steps[-1]["step"])
-    return _Gathered(inputs, tuple(missing), under_way, failed)
+    return _RunResults(inputs, tuple(missing), under_way, failed)
 
 
 def _read(
     spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
 ) -> tuple[Material, dict[str, str]]:
-    """Return the material of what can be read, and by role why the rest cannot."""
+    """Return the material of readable results, and by role why the others cannot be read."""
     try:
         return read(spec, inputs, accepted), {}
     except _UNREADABLE:
@@ -178,17 +188,18 @@ def _read(
 
 
 def _findings(
-    record: RunRecord, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
+    record: RunRecord, gathered: _RunResults, unread: Mapping[str, str], total: int, going: bool
 ) -> tuple[Diagnostic, ...]:
+    """Return the warnings on missing and unreadable results."""
     steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
     notes = [
-        f"left out: {listed(gathered.missing, _NAMED)}",
-        *(f"failed: {listed(names, _NAMED)}: {why}" for why, names in gathered.failed.items()),
-        *([f"drawn as far as it is trained: {listed(steps, _NAMED)}"] if steps else []),
+        f"left out: {listed(gathered.missing, _MOST_NAMED)}",
+        *(f"failed: {listed(names, _MOST_NAMED)}: {why}" for why, names in gathered.failed.items()),
+        *([f"drawn as far as it is trained: {listed(steps, _MOST_NAMED)}"] if steps else []),
     ]
     left_out = warning(
         "W0805",
-        f"the report leaves out {len(gathered.missing)} of {wanted} results, "
+        f"the report leaves out {len(gathered.missing)} of {total} results, "
         + ("not there yet" if going else "missing or damaged"),
         where=record.name,
         notes=notes,

@@ -27,34 +27,48 @@ HEIGHT = 280
 
 @dataclass(frozen=True, slots=True)
 class ArmSplits:
-    """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the rule of the reward's weights if any.
-
-    `questions` holds the budgets of all questions if each has its own; `budgets` is empty then. Beside them `unsolved`
-    questions were dropped, and `unmet` ones have no rollouts.
-    """
+    """An arm's budgets, at which its responses are split."""
 
     arm: str
+    """Name of the arm."""
     seed: int | None
+    """Seed of the training; None if all seeds have the same budgets."""
     source: str
+    """Source of the budgets: `given`, `greedy` or `one a question`."""
     l_max: int
+    """Length of the longest response, in tokens."""
     rule: Rule | None
+    """Rule of the reward's weights, if any."""
     budgets: tuple[int, ...] = ()
+    """Budgets in tokens; empty if each question has its own."""
     questions: tuple[int, ...] = ()
+    """Budgets of the questions in ascending order, in tokens, if each has its own."""
     unsolved: int = 0
+    """Questions that were dropped because no response is right."""
     unmet: int = 0
+    """Questions without rollouts."""
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Return the weight of each budget and of the longest response; none if the reward uses none."""
+        """Return the weight of each budget and of the longest response.
+
+        Returns:
+            As many numbers as budgets and one more; empty if the reward uses no weights.
+        """
         return coefficients(self.rule, self.budgets, self.l_max) if self.rule and self.budgets else ()
 
     def measure_error(self, material: Material) -> float | None:
-        """Return (f - S)/S on the frontier of that seed."""
+        """Return the relative error (f - S)/S of the weighted sum on the frontier of that seed.
+
+        Returns:
+            Share, positive if the sum is larger than the area; None without budgets or if the frontier ends before
+            `l_max`.
+        """
         return _error(material, self.seed, self.budgets, self.l_max) if self.budgets else None
 
 
 def list_schedules(material: Material) -> list[ArmSplits]:
-    """Return a row for each arm trained on splits of its responses, and each seed where seeds differ."""
+    """Return the budgets of each arm that trained on splits, and of each seed if seeds differ."""
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)
@@ -63,10 +77,10 @@ def list_schedules(material: Material) -> list[ArmSplits]:
         if isinstance(split, Budgets):
             rows.append(ArmSplits(arm.name, None, "given", split.l_max, rule, split.budgets))
         elif isinstance(split, OracleBudgets | QuestionBudgets):
-            seeds = {seed: facts for (name, seed), facts in material.selected.items() if name == arm.name}
+            seeds = {seed: facts for (name, seed), facts in material.budgets.items() if name == arm.name}
             rows += [
                 _selected(arm.name, seed, rule, seeds[seed])
-                for seed in sorted(seeds, key=lambda each: each or 0)
+                for seed in sorted(seeds, key=lambda seed: seed or 0)
             ]
     return rows
 
@@ -75,20 +89,20 @@ def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str,
     """Return what a run selected: budgets on a frontier, or a budget for each question."""
     if "budgets" in facts:
         return ArmSplits(arm, seed, "greedy", facts["l_max"], rule, tuple(facts["budgets"]))
-    asked = facts["questions"].values()
-    known = tuple(sorted(each for each in asked if each is not None))
+    values = facts["questions"].values()
+    solved = tuple(sorted(budget for budget in values if budget is not None))
     # Budgets that an earlier version found have one for each question that was asked.
     unmet = facts.get("unmet", 0)
     return ArmSplits(
-        arm, seed, "one a question", facts["l_max"], rule, (), known, len(asked) - len(known), unmet
+        arm, seed, "one a question", facts["l_max"], rule, (), solved, len(values) - len(solved), unmet
     )
 
 
 def table(material: Material) -> pl.DataFrame:
-    """Return a tidy frame, a row a split: arm, seed, source, budget, weight and approximation_error."""
+    """Return a row for each split: arm, seed, source, budget (tokens), weight and approximation_error (share)."""
     rows = [
         (row.arm, row.seed, row.source, budget, weight, error)
-        for row, error in ((each, each.measure_error(material)) for each in list_schedules(material))
+        for row, error in ((splits, splits.measure_error(material)) for splits in list_schedules(material))
         for budget, weight in zip_longest(
             (*row.budgets, row.l_max) if row.budgets else row.questions, row.weights
         )
@@ -104,14 +118,14 @@ def table(material: Material) -> pl.DataFrame:
 
 
 def section(material: Material) -> Markup | None:
-    """Return the budgets as a table: a line of budgets and one of weights for each arm; None if no arm splits responses."""
+    """Return a table of each arm's budgets and weights; None if no arm splits responses."""
     rows = list_schedules(material)
     if not rows:
         return None
     body = []
     for row in rows:
         note = None if row.seed is None else f"seed {row.seed}"
-        name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED), note)
+        name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED_COLOUR), note)
         error = row.measure_error(material)
         body.append(
             tag(
@@ -136,32 +150,32 @@ def section(material: Material) -> Markup | None:
 
 
 def _splits(row: ArmSplits) -> Markup:
-    """Budgets with their weights below, the longest response last; quartiles where each question has its own."""
+    """Return budgets with their weights below, the longest response last, or quartiles if each question has its own."""
     if row.budgets:
         weights = [f"{w:,.6g}" for w in row.weights] or [""] * (len(row.budgets) + 1)
         pairs = zip([*row.budgets, row.l_max], weights, strict=True)
-        places = [(f"{budget:,}", weight) for budget, weight in pairs]
+        items = [(f"{budget:,}", weight) for budget, weight in pairs]
     else:
-        at = (0.0, 0.25, 0.5, 0.75, 1.0) if row.questions else ()
-        quartiles = [row.questions[round(q * (len(row.questions) - 1))] for q in at]
+        fractions = (0.0, 0.25, 0.5, 0.75, 1.0) if row.questions else ()
+        quartiles = [row.questions[round(q * (len(row.questions) - 1))] for q in fractions]
         names = ("smallest", "quarter", "median", "three quarters", "largest")
-        places = [(f"{budget:,}", name) for budget, name in zip(quartiles, names, strict=False)]
+        items = [(f"{budget:,}", name) for budget, name in zip(quartiles, names, strict=False)]
         dropped = f", {row.unsolved:,} dropped" if row.unsolved else ""
         unmet = f", {row.unmet:,} without rollouts" if row.unmet else ""
-        places.append((f"{row.l_max:,}", f"{plural(len(row.questions), 'question')}{dropped}{unmet}"))
-    last = len(places) - 1
+        items.append((f"{row.l_max:,}", f"{plural(len(row.questions), 'question')}{dropped}{unmet}"))
+    last = len(items) - 1
     return tag(
         "ul",
         [
             tag("li", top, tag("small", below) if below else None, class_="last" if i == last else None)
-            for i, (top, below) in enumerate(places)
+            for i, (top, below) in enumerate(items)
         ],
         class_="splits",
     )
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:
-    """Return the approximation error on the frontier's mean; None where the frontier does not reach `l_max`."""
+    """Return the approximation error on the frontier's mean; None if the frontier does not reach `l_max`."""
     edge = material.frontier().filter(pl.col("benchmark") == MEAN)
     if seed is not None and edge["seed"].drop_nulls().len():
         edge = edge.filter(pl.col("seed") == seed)
@@ -176,8 +190,8 @@ def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max
 
 
 def draw_lines(gallery: Gallery, material: Material) -> Markup | None:
-    """Return the spec's charts whose lines are no arms: rules for budgets, and frontiers; None without any."""
-    frontiers = {each.name for each in material.study.frontiers}
+    """Return the spec's charts of rules for budgets and of frontiers; None without any."""
+    frontiers = {frontier.name for frontier in material.study.frontiers}
     figures = []
     for declared in material.study.charts:
         if not (declared.rules or frontiers.issuperset(declared.lines)):
@@ -189,11 +203,11 @@ def draw_lines(gallery: Gallery, material: Material) -> Markup | None:
 
 
 def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
-    """Return arm (a rule), count, and the chart's `budget` in tokens or `error` as a share."""
+    """Return the curve of each rule: arm (its name), count, and the chart's `budget` in tokens or `error` as a share."""
     rows: list[tuple[str, int, float]] = []
     for rule in declared.rules:
         if declared.y == "budget":
-            rows += [(rule.name, n, float(each)) for n, each in enumerate(rule.schedules[-1], 1)]
+            rows += [(rule.name, n, float(budget)) for n, budget in enumerate(rule.schedules[-1], 1)]
             continue
         for budgets in rule.schedules:
             error = _error(material, None, budgets, rule.l_max)
@@ -210,7 +224,7 @@ def _frontier_rows(material: Material, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
-    """Return a line for each name in the column `arm` of `rows`, which has the chart's two axes as columns besides."""
+    """Return a chart with a line for each name in the column `arm` of `rows`, which has both axes as columns."""
     titles = {
         "budget": "token budget",
         "accuracy": "accuracy of the best arm",
@@ -234,10 +248,10 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
         channel(y, format=".2%" if percent else ","),
     ]
     point = {"size": 30} if x == "count" else False
-    drawn = vega.layer(data, "line", {"point": point}, switched=False, **look, tooltip=tooltip)
+    line = vega.layer(data, "line", {"point": point}, switched=False, **look, tooltip=tooltip)
     about = f"{titles[y]} by {titles[x]}: {vega.ends(rows, x, y, '.3g')}."
     title = declared.name.replace("_", " ")
-    return vega.chart(datasets, [drawn], title=title, about=about, height=HEIGHT, switches=False)
+    return vega.chart(datasets, [line], title=title, about=about, height=HEIGHT, switches=False)
 
 
 def _reward(arm: Arm) -> Reward | None:

@@ -23,26 +23,33 @@ _COLUMNS = ("benchmark", "question", "sample", "tokens", "correct")
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """A balanced subset of the questions.
-
-    `table` has a row for each arm: arm, benchmark (`mean`), seeds, accuracy (share), length (tokens), and over several
-    seeds `accuracy_sd` and `length_sd`. `questions` counts the subset's questions by seed, `asked` all of them.
-    """
+    """A balanced subset of the questions."""
 
     table: pl.DataFrame
+    """A row for each arm: arm, benchmark (`mean`), seeds, accuracy (share), length (tokens), and over several seeds
+    `accuracy_sd` and `length_sd`."""
     questions: tuple[int, ...]
-    asked: int
+    """Number of the subset's questions in each seed."""
+    num_questions: int
+    """Number of all questions."""
 
 
 def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
-    """Return the comparison of the paper's tab:frontier between arms, once a seed, and its means over seeds.
+    """Return the paper's comparison of arms on questions that all solve, once a seed, and its means over seeds.
 
-    Raises E0431 where arms were asked different questions.
+    Args:
+        material: results of the run.
+        arms: names of the compared arms.
+
+    Raises:
+        Problem: E0431 if the arms were evaluated on different questions.
+
+    Source: tab:frontier of the paper.
     """
     evaluated = [arm for arm in arms if arm in material.arms]
     rows: list[dict[str, object]] = []
     counts: list[int] = []
-    asked = 0
+    num_questions = 0
     for seed in material.seeds or (None,):
         folders = {
             arm: folder
@@ -65,7 +72,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             {arm: tokens for arm, (_, _, tokens) in samples.items()},
         )
         counts.append(len(subset.questions))
-        asked = max(asked, len(names))
+        num_questions = max(num_questions, len(names))
         rows += [
             {"arm": arm, "seed": seed, "accuracy": subset.accuracy[arm], "length": subset.length[arm]}
             for arm in samples
@@ -82,7 +89,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             *[pl.when(several).then(pl.col(m).std()).alias(f"{m}_sd") for m in ("accuracy", "length")],
         )
     )
-    return Subset(table, tuple(counts), asked)
+    return Subset(table, tuple(counts), num_questions)
 
 
 Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
@@ -90,6 +97,7 @@ Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
 
 
 def _samples(arm: str, folder: Path) -> Samples:
+    """Return an arm's questions with the verdicts and tokens of their samples."""
     with reading(folder / "samples.parquet"):
         frame = (
             pl.scan_parquet(folder / "samples.parquet", glob=False)
@@ -124,112 +132,120 @@ SCHEMA = {
     "published": pl.Float64,
     "difference": pl.Float64,
 }
-PRINTED = (("accuracy", "accuracy"), ("length", "length"), ("reg", "reg"), ("change_pct", "reg_change"))
+FIELDS = (("accuracy", "accuracy"), ("length", "length"), ("reg", "reg"), ("change_pct", "reg_change"))
 """Measures as the main table names them, and as a published row does."""
 HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "change_pct": "REG change (%)"}
 
 
-def compare_numbers(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each number that is measured, published or both: `SCHEMA`; what is missing is null.
+def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each number that is measured, published or both, with the columns of `SCHEMA`.
 
-    Accuracies are shares, lengths and REG in tokens, changes of REG in percent; `difference` is measured less
-    published. `table` is `tables.main`, or that of a balanced subset. Measures that a table does not show are left out.
+    Accuracies are shares, lengths and REG tokens, changes of REG percent; `difference` is measured minus published. A
+    missing number is null.
+
+    Args:
+        layout: the study's table. Measures that it does not show are left out.
+        table: frame of `tables.main`, or of a balanced subset.
     """
-    printed = wanted.published
+    printed = layout.published
     if printed is None:
         return pl.DataFrame(schema=SCHEMA)
-    shown = set(wanted.shown) | ({"change_pct"} if "reg" in wanted.shown else set())
-    cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in wanted.rows}
+    measures = set(layout.shown) | ({"change_pct"} if "reg" in layout.shown else set())
+    cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in layout.rows}
     titles = {row.name: row.title for row in printed.rows}
-    measured = [name for name in wanted.rows if any(arm == name for arm, _ in cells)]
-    arms = [*titles, *(name for name in measured if name not in titles)]
-    places = list(dict.fromkeys([*printed.benchmarks, *(place for _, place in cells)]))
+    evaluated = [name for name in layout.rows if any(arm == name for arm, _ in cells)]
+    arms = [*titles, *(name for name in evaluated if name not in titles)]
+    benchmarks = list(dict.fromkeys([*printed.benchmarks, *(benchmark for _, benchmark in cells)]))
     rows = []
     for arm in arms:
-        for place in places:
-            for measure, name in PRINTED:
-                here = _find_measured(cells, arm, place, measure, printed.relative_to)
-                there = _find_published(printed, arm, place, name)
-                if measure not in shown or (here is None and there is None):
+        for benchmark in benchmarks:
+            for measure, name in FIELDS:
+                measured = _find_measured(cells, arm, benchmark, measure, printed.relative_to)
+                published = _find_published(printed, arm, benchmark, name)
+                if measure not in measures or (measured is None and published is None):
                     continue
-                difference = None if here is None or there is None else here - there
-                rows.append((wanted.name, arm, titles.get(arm, ""), place, measure, here, there, difference))
+                difference = None if measured is None or published is None else measured - published
+                values = (measure, measured, published, difference)
+                rows.append((layout.name, arm, titles.get(arm, ""), benchmark, *values))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _find_measured(
-    cells: Mapping[tuple[str, str], Mapping[str, Any]], arm: str, place: str, measure: str, base: str | None
-) -> float | None:
-    """Return a number as the paper defines it: REG, and its change, are against the plain frontier."""
-    row = cells.get((arm, place), {})
+Cells = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Rows of `tables.main` by arm and benchmark."""
+
+
+def _find_measured(cells: Cells, arm: str, benchmark: str, measure: str, base: str | None) -> float | None:
+    """Return a number as the paper defines it, with REG and its change against the plain frontier."""
+    row = cells.get((arm, benchmark), {})
     if measure not in ("reg", "change_pct"):
         return row.get(measure)
     plain = row.get("reg_plain", row.get("reg"))
     if measure == "reg" or plain is None or arm == base:
         return plain if measure == "reg" else None
-    there = cells.get((base or "", place), {}) if base is not None else {}
-    against = there.get("reg_plain", there.get("reg"))
-    return None if against is None else change_pct(plain, against)
+    base_row = cells.get((base or "", benchmark), {}) if base is not None else {}
+    base_value = base_row.get("reg_plain", base_row.get("reg"))
+    return None if base_value is None else change_pct(plain, base_value)
 
 
-def _find_published(printed: PublishedTable, arm: str, place: str, name: str) -> float | None:
+def _find_published(printed: PublishedTable, arm: str, benchmark: str, name: str) -> float | None:
+    """Return a published number in the unit of the measured one; None if it is not printed."""
     row = next((row for row in printed.rows if row.name == arm), None)
     values: Sequence[float] = getattr(row, name) if row is not None else ()
-    if not values or place not in printed.benchmarks:
+    if not values or benchmark not in printed.benchmarks:
         return None
-    value = values[printed.benchmarks.index(place)]
+    value = values[printed.benchmarks.index(benchmark)]
     return 100 * value if name == "reg_change" else value
 
 
-def beside(wanted: Table, frame: pl.DataFrame) -> Markup | None:
-    """Return `compare_numbers` as HTML: the mean in the open, each benchmark to unfold, and in words the missing numbers."""
-    printed = wanted.published
+def published_comparison(layout: Table, frame: pl.DataFrame) -> Markup | None:
+    """Return `compare_numbers` as HTML: the mean open, each benchmark folded, and a sentence on unmatched numbers."""
+    printed = layout.published
     if printed is None or not frame.height:
         return None
     both = frame.filter(pl.col("measured").is_not_null() & pl.col("published").is_not_null())
-    places = frame["benchmark"].unique(maintain_order=True).to_list()
-    first = MEAN if MEAN in printed.benchmarks else (both["benchmark"].to_list() or places)[0]
-    folded = [place for place in places if place != first and place in printed.benchmarks]
+    benchmarks = frame["benchmark"].unique(maintain_order=True).to_list()
+    first = MEAN if MEAN in printed.benchmarks else (both["benchmark"].to_list() or benchmarks)[0]
+    folded = [name for name in benchmarks if name != first and name in printed.benchmarks]
     return tag(
         "div",
         tag("h4", "Beside the published numbers"),
         tag("p", printed.doc, class_="about") if printed.doc else None,
-        _place(frame, first),
-        [tag("details", tag("summary", title(place)), _place(frame, place)) for place in folded],
-        [tag("p", line, class_="about") for line in missing(wanted, frame)],
+        _table(frame, first),
+        [tag("details", tag("summary", title(name)), _table(frame, name)) for name in folded],
+        [tag("p", line, class_="about") for line in list_unmatched(layout, frame)],
         class_="published",
     )
 
 
-def missing(wanted: Table, frame: pl.DataFrame) -> list[str]:
-    """List in sentences the numbers that are printed and not measured, and the other way round."""
-    printed = wanted.published
+def list_unmatched(layout: Table, frame: pl.DataFrame) -> list[str]:
+    """Return sentences on the numbers that are published and not measured, and the reverse."""
+    printed = layout.published
     assert printed is not None
     measured = set(frame.filter(pl.col("measured").is_not_null())["arm"])
-    there = {row.name: row.title for row in printed.rows}
+    titles = {row.name: row.title for row in printed.rows}
     evaluated = set(frame.filter(pl.col("measured").is_not_null())["benchmark"])
     lists = (
-        ("Published and not measured here", [name for arm, name in there.items() if arm not in measured]),
-        ("Measured and not published", [arm for arm in wanted.rows if arm in measured and arm not in there]),
+        ("Published and not measured here", [name for arm, name in titles.items() if arm not in measured]),
+        ("Measured and not published", [arm for arm in layout.rows if arm in measured and arm not in titles]),
         (
             "Benchmarks in print that were not evaluated here",
-            [title(place) for place in printed.benchmarks if evaluated and place not in evaluated],
+            [title(name) for name in printed.benchmarks if evaluated and name not in evaluated],
         ),
     )
-    return [f"{what}: {', '.join(names)}." for what, names in lists if names]
+    return [f"{heading}: {', '.join(names)}." for heading, names in lists if names]
 
 
-def _place(frame: pl.DataFrame, place: str) -> Markup:
-    """One benchmark: for each measure what is measured, what is published, and the difference."""
-    rows = frame.filter(pl.col("benchmark") == place)
+def _table(frame: pl.DataFrame, name: str) -> Markup:
+    """Return the table of a benchmark: measured and published value of each measure, and their difference."""
+    rows = frame.filter(pl.col("benchmark") == name)
     measures = [
         m
-        for m, _ in PRINTED
+        for m, _ in FIELDS
         if rows.filter((pl.col("measure") == m) & pl.col("published").is_not_null()).height
     ]
     cells = {(row["arm"], row["measure"]): row for row in rows.to_dicts()}
     titles = dict(rows.select("arm", "title").unique(maintain_order=True).iter_rows())
-    top = tag("tr", tag("th", title(place), class_="name"), [
+    top = tag("tr", tag("th", title(name), class_="name"), [
         tag("th", HEADS[m], colspan=3, class_="edge", scope="colgroup") for m in measures
     ])  # fmt: skip
     heads = [
@@ -249,6 +265,7 @@ def _place(frame: pl.DataFrame, place: str) -> Markup:
 
 
 def _cells(row: dict[str, Any], measure: str) -> list[Markup]:
+    """Return the measured number, the published number and their difference, as cells."""
     scale = 100.0 if measure == "accuracy" else 1.0
     values = [row.get(name) for name in ("measured", "published", "difference")]
     numbers = [None if value is None else scale * value for value in values]

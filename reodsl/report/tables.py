@@ -11,9 +11,11 @@ CHANGES = ("difference", "accuracy_change", "length_change")
 
 
 def per_seed(material: Material) -> pl.DataFrame:
-    """Return a row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens).
+    """Return the results of each seed, in the order of the study's arms.
 
-    Where there is a score it has the differences from the baseline. Arms stand in the order of the study.
+    Returns:
+        A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens),
+        and with a score the differences from the baseline.
     """
     values = ("arm", "seed", "benchmark", *MEASURES, *CHANGES, "change_pct")
     scores = material.scores
@@ -21,8 +23,8 @@ def per_seed(material: Material) -> pl.DataFrame:
         several = scores.filter(pl.col("seed").is_not_null())
         frame = several if several.height else scores.with_columns(_only_seed(material))
         frame = frame.select(name for name in values if name in frame.columns)
-        known = frame.select("arm").unique()
-        rest = material.summary.join(known, on="arm", how="anti")
+        scored_arms = frame.select("arm").unique()
+        rest = material.summary.join(scored_arms, on="arm", how="anti")
         frame = pl.concat(
             [frame, rest.select("arm", "seed", "benchmark", "accuracy", "length")], how="diagonal_relaxed"
         )
@@ -41,19 +43,20 @@ def per_seed(material: Material) -> pl.DataFrame:
 
 
 def _only_seed(material: Material) -> pl.Expr:
-    """Return the seed of a study that has one."""
+    """Return the seed of a study with a single seed, as a column."""
     seeds = material.summary["seed"].drop_nulls().unique()
     return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
 
 
 def main(material: Material) -> pl.DataFrame:
-    """Return the paper's table, long: a row for each arm and benchmark, means over seeds.
+    """Return the paper's table in long form: a row for each arm and benchmark, means over seeds.
 
-    `seeds` counts them, and `<measure>_sd` is the standard deviation over them (n - 1), null with one. `difference` (of REG,
-    in tokens), `accuracy_change` (of shares) and `length_change` (tokens) are from the arm `relative_to`, paired by seed
-    and question, and null for that arm itself. `<name>_low` and `_high` are the interval over seeds and questions.
-    `change_pct` is `difference` in percent of that arm's REG, where it is apart from 0; `length_pct` is that of lengths.
-    Measures have columns of their names.
+    Returns:
+        `seeds` is their number, and `<measure>_sd` the standard deviation over them (n - 1), null with one seed.
+        `difference` (REG, tokens), `accuracy_change` (shares) and `length_change` (tokens) are from the arm
+        `relative_to`, paired by seed and question, and null for that arm itself. `<name>_low` and `_high` are
+        intervals over seeds and questions. `change_pct` is `difference` in percent of that arm's REG if its interval
+        excludes 0, and `length_pct` the same of lengths. Measures have columns of their names.
     """
     frame = per_seed(material)
     measures = [m for m in MEASURES if m in frame.columns]
@@ -82,6 +85,7 @@ def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
+    """Return the table with the differences of accuracy and length from the baseline."""
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     if baseline is None or baseline not in set(table["arm"]):
@@ -122,15 +126,15 @@ def _percent(measure: str) -> pl.Expr:
 
 
 def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFrame:
-    """Rows by arm as in the study, benchmark as evaluated with `mean` last, then by the columns in `more`."""
+    """Return rows sorted by arm as in the study, by benchmark with `mean` last, then by the columns in `more`."""
     arms = {name: i for i, name in enumerate(material.arms)}
-    places = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}
+    benchmarks = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}
     return (
         frame.filter(pl.col("arm").is_in(list(arms)))
         .with_columns(
             pl.col("arm").replace_strict(arms, return_dtype=pl.Int64).alias("_arm"),
             pl.col("benchmark")
-            .replace_strict(places, default=len(places), return_dtype=pl.Int64)
+            .replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
             .alias("_place"),
         )
         .sort("_arm", "_place", *more)
@@ -139,7 +143,7 @@ def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFr
 
 
 def frontier(material: Material) -> pl.DataFrame:
-    """Return the scored frontier with its arms: seed, benchmark, budget, accuracy, and `arms` (joined names)."""
+    """Return the scored frontier: seed, benchmark, budget (tokens), accuracy (share), and the joined names of its `arms`."""
     edge = material.frontier()
     if not material.winners.height or not edge.height:
         return edge.drop("name")
@@ -155,7 +159,7 @@ def frontier(material: Material) -> pl.DataFrame:
 
 
 def winning_shares(material: Material) -> pl.DataFrame:
-    """Return how often each arm makes the frontier: arm, benchmark, share of its budgets (mean over seeds)."""
+    """Return the share of a frontier's budgets that each arm holds: arm, benchmark, share (mean over seeds)."""
     table = frontier(material)
     if "arms" not in table.columns:
         return pl.DataFrame(schema={"arm": pl.String, "benchmark": pl.String, "share": pl.Float64})

@@ -12,7 +12,7 @@ FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif
 COLOURS = ("#0f99d3", "#8d9b04", "#a24496", "#de7569", "#047a24", "#7164e5", "#c71262", "#b584a1")
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 """Dashes of lines, the first whole: each colour with each of them is 32 arms."""
-UNTRAINED = "#8d96a3"
+UNTRAINED_COLOUR = "#8d96a3"
 
 _LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ffffff"}
 _DARK = {"ink": "#eceff4", "muted": "#a3adbb", "grid": "#2d333c", "paper": "#171a1f"}
@@ -23,12 +23,12 @@ FRONTIER_KEY = _LIGHT["ink"]
 
 
 def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str]:
-    """Return a colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be."""
+    """Return a colour for each arm, in order: grey for an untrained arm, then the palette, repeated if needed."""
     chosen: dict[str, str] = {}
     used = 0
     for arm in arms:
-        if arm in untrained and UNTRAINED not in chosen.values():
-            chosen[arm] = UNTRAINED
+        if arm in untrained and UNTRAINED_COLOUR not in chosen.values():
+            chosen[arm] = UNTRAINED_COLOUR
         else:
             chosen[arm] = COLOURS[used % len(COLOURS)]
             used += 1
@@ -36,17 +36,21 @@ def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str
 
 
 def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
-    """Return each arm's dashes, by the arms' colours: the first of `DASHES` until a colour is taken, then the next."""
-    taken: dict[str, int] = {}
+    """Return the index in `DASHES` of each arm, which grows each time its colour is used again.
+
+    Args:
+        chosen: colour of each arm.
+    """
+    uses: dict[str, int] = {}
     kinds = {}
     for arm, colour in chosen.items():
-        kinds[arm] = taken.get(colour, 0) % len(DASHES)
-        taken[colour] = taken.get(colour, 0) + 1
+        kinds[arm] = uses.get(colour, 0) % len(DASHES)
+        uses[colour] = uses.get(colour, 0) + 1
     return kinds
 
 
 def config(dark: bool = False) -> dict[str, Any]:
-    """Return a Vega-Lite `config`: axes, grid, titles, and the `frontier` and `ink` mark styles, on a clear background."""
+    """Return a Vega-Lite `config` with a clear background: axes, grid, titles, and and mark styles."""
     c = _DARK if dark else _LIGHT
     return {
         "background": "transparent",

@@ -21,13 +21,20 @@ def scatter(
     measure: str = "accuracy",
     lines: Sequence[str] | None = None,
 ) -> Json:
-    """Return accuracy, `reg` or a measure over response length: a point for each arm, green where its REG is small.
+    """Return accuracy, `reg` or a measure over response length as a chart, a point for each arm, green if its REG is small.
 
-    `table` is `tables.main`. Bars are the intervals of the score, and one standard deviation over seeds without a score.
+    Bars are the intervals of the score, or one standard deviation over seeds without a score.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+        benchmark: name of a benchmark, or `mean`.
+        measure: `accuracy`, `reg` or a measure of the study.
+        lines: arms that are drawn; None for all.
     """
     arms = [name for name in material.arms if lines is None or name in lines]
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))
-    called = {"accuracy": "accuracy", "reg": "REG (tokens)"}.get(measure, measure)
+    label = {"accuracy": "accuracy", "reg": "REG (tokens)"}.get(measure, measure)
     if measure not in ("accuracy", "reg"):
         # Vega reads points and brackets in a field's name.
         own = {f"{measure}{end}": f"measure{end}" for end in ("", "_low", "_high")}
@@ -40,9 +47,9 @@ def scatter(
     # Room for names may reach past 100%, which no accuracy does.
     share = {"format": "%", "labelExpr": "datum.value > 1 || datum.value < 0 ? '' : datum.label"}
     y = (
-        channel(measure, title=called, axis=share, scale=room)
+        channel(measure, title=label, axis=share, scale=room)
         if measure == "accuracy"
-        else channel(measure, title=called, axis={"format": "~s"}, scale=room)
+        else channel(measure, title=label, axis={"format": "~s"}, scale=room)
     )
     dots = layer(
         data,
@@ -56,7 +63,7 @@ def scatter(
     )
     names = [
         layer(
-            datasets.add(part),
+            datasets.add(points),
             "text",
             {"dx": dx, "dy": dy, "align": align, "fontWeight": 600, "style": "ink"},
             switched=False,
@@ -64,26 +71,26 @@ def scatter(
             y=y,
             text=channel("arm", "nominal"),
         )
-        for (dx, dy, align), part in sides(rows, "length", measure, HEIGHT)
+        for (dx, dy, align), points in sides(rows, "length", measure, HEIGHT)
     ]
     across = {"x": channel("length_low"), "x2": {"field": "length_high"}, "y": y}
     along = {"x": x, "y": channel(f"{measure}_low"), "y2": {"field": f"{measure}_high"}}
     bars = [
-        layer(data, "rule", {"opacity": 0.6, "style": "rule"}, switched=False, **each)
-        for each in (across, along)
+        layer(data, "rule", {"opacity": 0.6, "style": "rule"}, switched=False, **encoding)
+        for encoding in (across, along)
     ]
     return vega.chart(
         datasets,
         [*bars, dots, *names],
         title=title(benchmark),
-        about=f"{called} over mean response length, {title(benchmark)}: {_describe(rows, measure)}.",
+        about=f"{label} over mean response length, {title(benchmark)}: {_describe(rows, measure)}.",
         height=HEIGHT,
         switches=False,
     )
 
 
 def gaps(material: Material, table: pl.DataFrame) -> Json:
-    """Return REG of each arm on the mean over benchmarks: a dot with its interval, smallest first; 0 is the frontier."""
+    """Return the mean REG of each arm as a chart: a dot with its interval, smallest first; 0 is the frontier."""
     rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
     datasets = Rows()
     data = datasets.add(_add_ends(rows, ["reg"]))
@@ -95,12 +102,12 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
     interval = {"x": channel("reg_low"), "x2": {"field": "reg_high"}, "y": y, "color": tint}
     dot = {"x": x, "y": y, "color": tint, "tooltip": _tooltip(rows.columns)}
     # Beside the rule at 0, not across it.
-    beside = {"dx": 5, "dy": -13, "align": "left", "style": "ink"}
+    offset = {"dx": 5, "dy": -13, "align": "left", "style": "ink"}
     layers = [
         layer(zero, "rule", {"style": "frontier", "strokeDash": [6, 3]}, switched=False, x=channel("at")),
         layer(data, "rule", {"strokeWidth": 3, "opacity": 0.45}, switched=False, **interval),
         layer(data, "circle", {"size": 130, "opacity": 1}, switched=False, **dot),
-        layer(data, "text", beside, switched=False, x=x, y=y, text=channel("reg", format=",.1f")),
+        layer(data, "text", offset, switched=False, x=x, y=y, text=channel("reg", format=",.1f")),
     ]
     ordered = rows.sort("reg")
     listed = ", ".join(f"{arm} {reg:.1f}" for arm, reg in zip(ordered["arm"], ordered["reg"], strict=True))
@@ -115,42 +122,43 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
 
 
 def _fill() -> Json:
+    """Return the colour of points by REG, with its legend."""
     legend = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "titleOrient": "left"}
     shade = {"range": list(GOOD_TO_BAD), "interpolate": "lab"}
     return channel("reg", title="REG (tokens)", scale=shade, legend=legend)
 
 
 def _tooltip(columns: Sequence[str]) -> list[Json]:
-    """Return an arm's name, accuracy, length and, where a score has it, REG."""
-    shown = [channel("arm", "nominal"), channel("accuracy", format=".1%"), channel("length", format=",.1f")]
-    return [*shown, channel("reg", title="REG", format=",.1f")] if "reg" in columns else shown
+    """Return an arm's name, accuracy, length and, with a score, REG."""
+    first = [channel("arm", "nominal"), channel("accuracy", format=".1%"), channel("length", format=",.1f")]
+    return [*first, channel("reg", title="REG", format=",.1f")] if "reg" in columns else first
 
 
 def _describe(rows: pl.DataFrame, measure: str) -> str:
-    """Describe each arm's point in words."""
+    """Return each arm's point in words."""
     form = {"accuracy": ".1%", "measure": ".3g"}.get(measure, ".1f")
-    known = rows.filter(pl.col(measure).is_not_null() & pl.col("length").is_not_null())
+    points = rows.filter(pl.col(measure).is_not_null() & pl.col("length").is_not_null())
     return ", ".join(
-        f"{row['arm']} {row[measure]:{form}} at {row['length']:.1f} tokens" for row in known.to_dicts()
+        f"{row['arm']} {row[measure]:{form}} at {row['length']:.1f} tokens" for row in points.to_dicts()
     )
 
 
 def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
-    """Add the ends of bars: the interval where there is one, else one standard deviation, else the value itself."""
+    """Return the rows with the ends of bars: the interval, else one standard deviation, else the value itself."""
     columns = []
     for measure in measures:
         sd = pl.col(f"{measure}_sd") if f"{measure}_sd" in rows.columns else pl.lit(0.0)
         for end, sign in (("low", -1), ("high", 1)):
             name = f"{measure}_{end}"
-            known = pl.col(name) if name in rows.columns else pl.lit(None, pl.Float64)
-            columns.append(pl.coalesce(known, pl.col(measure) + sign * sd.fill_null(0.0)).alias(name))
+            interval_end = pl.col(name) if name in rows.columns else pl.lit(None, pl.Float64)
+            columns.append(pl.coalesce(interval_end, pl.col(measure) + sign * sd.fill_null(0.0)).alias(name))
     return rows.with_columns(columns)
 
 
 EDGE = 44
 """Pixels kept free around the points, so that names stay inside."""
 
-NARROW = 400
+NARROW_PIXELS = 400
 """The width in pixels for which names are placed: a wider chart only has more room."""
 
 Side = tuple[int, int, str]
@@ -161,38 +169,46 @@ _Box = tuple[float, float, float, float]
 
 
 def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, pl.DataFrame]]:
-    """Return the rows (with column `arm`) by the side where their names go; sides without a name are left out.
+    """Return the rows (with column `arm`) by the side of the point where the name goes, without unused sides.
 
     From left to right, each name takes the first side where it overlaps least with points and the names before it.
+
+    Args:
+        rows: points, with the columns `arm`, `x` and `y`.
+        x: column of the horizontal axis.
+        y: column of the vertical axis.
+        height: height of the chart in pixels.
     """
     points = rows.filter(pl.col(x).is_not_null() & pl.col(y).is_not_null())
     if not points.height:
         return []
-    across, up = _pixels(points[x], NARROW), _pixels(points[y], height)
-    at = {arm: (a, height - u) for arm, a, u in zip(points["arm"], across, up, strict=True)}
-    taken = [(px - 8, py - 8, px + 8, py + 8) for px, py in at.values()]
+    across, up = _pixels(points[x], NARROW_PIXELS), _pixels(points[y], height)
+    positions = {arm: (a, height - u) for arm, a, u in zip(points["arm"], across, up, strict=True)}
+    occupied = [(px - 8, py - 8, px + 8, py + 8) for px, py in positions.values()]
     chosen: dict[str, Side] = {}
-    for arm, place in sorted(at.items(), key=lambda item: item[1]):
-        boxes = [(side, _box(place, side, 3.3 * len(arm))) for side in _SIDES]
-        side, box = min(boxes, key=lambda item: sum(_overlap(item[1], other) for other in taken))
+    for arm, position in sorted(positions.items(), key=lambda item: item[1]):
+        boxes = [(side, _box(position, side, 3.3 * len(arm))) for side in _SIDES]
+        side, box = min(boxes, key=lambda item: sum(_overlap(item[1], other) for other in occupied))
         chosen[arm] = side
-        taken.append(box)
+        occupied.append(box)
     parts = ((side, [arm for arm, at_side in chosen.items() if at_side == side]) for side in _SIDES)
     return [(side, points.filter(pl.col("arm").is_in(arms))) for side, arms in parts if arms]
 
 
-def _box(place: tuple[float, float], side: Side, half: float) -> _Box:
-    """Return where a name of width `2 half` stands: left, top, right, bottom."""
+def _box(position: tuple[float, float], side: Side, half: float) -> _Box:
+    """Return the box of a name with width `2 half`: left, top, right and bottom, in pixels."""
     dx, dy, align = side
-    middle = place[0] + dx + {"center": 0.0, "left": half, "right": -half}[align]
-    return (middle - half, place[1] + dy - 7, middle + half, place[1] + dy + 7)
+    middle = position[0] + dx + {"center": 0.0, "left": half, "right": -half}[align]
+    return (middle - half, position[1] + dy - 7, middle + half, position[1] + dy + 7)
 
 
 def _pixels(values: pl.Series, size: float) -> list[float]:
+    """Return the positions of values on an axis of `size` pixels."""
     numbers = [float(value) for value in values]
     low, high = min(numbers), max(numbers)
     return [EDGE + (size - 2 * EDGE) * ((n - low) / (high - low) if high > low else 0.5) for n in numbers]
 
 
 def _overlap(a: _Box, b: _Box) -> float:
+    """Return the area that two boxes share."""
     return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -11,7 +11,7 @@ from reodsl.report import formats, theme
 from reodsl.report.markup import Child, data_table, name_cell, tag
 from reodsl.report.material import Material
 
-CLOSE = 0.05
+CLOSE_SHARE = 0.05
 """The relative difference up to which two amounts count as equal, as at `reodsl check`."""
 COLUMNS = {"steps": 0, "summed rate": 4, "questions": 0, "tokens generated": 0}
 """The amounts shown, each with its digits. Tokens differ with the methods, and no arm is unequal by these."""
@@ -19,11 +19,15 @@ DATA = ("questions", "lost", "picked", "dropped")
 
 
 def trained_amounts(material: Material) -> pl.DataFrame:
-    """Return what the RL of each arm took as measured, means over seeds; empty where no training measured tokens."""
+    """Return how much RL each arm had as measured, means over seeds; no rows if no training measured tokens.
+
+    Returns:
+        Columns `arm`, `steps`, `summed rate` (of learning), `questions` and `tokens generated`.
+    """
     metrics = material.metrics
     if not {"tokens", "lr"} <= set(metrics.columns):
         return pl.DataFrame(schema={"arm": pl.String} | dict.fromkeys(COLUMNS, pl.Float64))
-    asked = pl.DataFrame(
+    questions = pl.DataFrame(
         [
             (arm.name, i, _count_asked(stage))
             for arm in material.study.arms
@@ -34,7 +38,7 @@ def trained_amounts(material: Material) -> pl.DataFrame:
     )
     return (
         metrics.filter(pl.col("method") == "ppo")
-        .join(asked, on=["arm", "index"], how="left")
+        .join(questions, on=["arm", "index"], how="left")
         .group_by("arm", "seed", maintain_order=True)
         .agg(
             pl.len().cast(pl.Float64).alias("steps"),
@@ -48,10 +52,10 @@ def trained_amounts(material: Material) -> pl.DataFrame:
 
 
 def unequal_arms(material: Material) -> list[str]:
-    """Return the arms whose steps, summed rate or questions are not those of the baseline that begins where they do.
+    """Return the arms whose steps, summed rate or questions differ from the baseline's with the same start.
 
-    The baseline is the arm that differences are from, else the first. Arms that SFT or preferences train too are not
-    compared.
+    The baseline is the arm that differences are relative to, else the first. Arms that SFT or preferences train too
+    are not compared.
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score
@@ -70,7 +74,7 @@ def unequal_arms(material: Material) -> list[str]:
             row["arm"]
             for row in members
             if any(
-                abs(row[name] - first[name]) > CLOSE * max(row[name], first[name])
+                abs(row[name] - first[name]) > CLOSE_SHARE * max(row[name], first[name])
                 for name in list(COLUMNS)[:3]
             )
         ]
@@ -78,7 +82,7 @@ def unequal_arms(material: Material) -> list[str]:
 
 
 def section(material: Material) -> list[Child]:
-    """Return a table of what each arm's RL took, with a warning where arms differ; nothing where none was trained so."""
+    """Return a table of how much RL each arm had, with a warning if arms differ; empty without RL."""
     rows = trained_amounts(material)
     if not rows.height:
         return []
@@ -93,7 +97,7 @@ def section(material: Material) -> list[Child]:
     body = [
         tag(
             "tr",
-            name_cell(row["arm"], material.colours.get(row["arm"], theme.UNTRAINED)),
+            name_cell(row["arm"], material.colours.get(row["arm"], theme.UNTRAINED_COLOUR)),
             [tag("td", formats.number(row[name], digits)) for name, digits in COLUMNS.items()],
         )
         for row in rows.to_dicts()
@@ -104,7 +108,7 @@ def section(material: Material) -> list[Child]:
 
 
 def data_section(material: Material) -> list[Child]:
-    """Return a table of how much of its data each training had, means over seeds; nothing where each had all of it."""
+    """Return a table of how much of its data each training had, means over seeds; empty if each had all."""
     if not material.selections.height:
         return []
     rows = (
@@ -125,7 +129,7 @@ def data_section(material: Material) -> list[Child]:
             "tr",
             name_cell(
                 row["arm"],
-                material.colours.get(row["arm"], theme.UNTRAINED),
+                material.colours.get(row["arm"], theme.UNTRAINED_COLOUR),
                 row["stage"] if row["arm"] in several else None,
             ),
             tag("td", row["by"]),

@@ -1,4 +1,4 @@
-"""Parts of Vega-Lite charts: rows by name, channels, layers, a line for each arm, and the whole chart."""
+"""Build Vega-Lite charts: rows by name, channels, layers, a line for each arm, and the complete chart."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ Json = dict[str, Any]
 
 WIDTH = 460
 Width = int | Literal["container"]
-ON = "indexof(off, datum.arm) < 0"
+SWITCHED_ON = "indexof(off, datum.arm) < 0"
 """The condition that the arm of a row is switched on."""
-FOCUSED = "datum.arm === focus"
+IN_FOCUS = "datum.arm === focus"
 """The condition that a mark belongs to the arm in focus."""
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_NAMED = 12
+_MOST_DESCRIBED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Cross:
-    """The columns that a page's crosshair reads: `x` and `y` of `data`, which has a row for each arm and `x`.
-
-    `percent` means that `y` is a share, and `share` that `x` is. `edge` names the frontier's rows, and `stages` those of
-    changes of a stage, by the same `x`.
-    """
+    """The columns that a page's crosshair reads."""
 
     x: str
+    """Column of the horizontal axis."""
     y: str
+    """Column of the vertical axis."""
     data: str
+    """Name of the rows, with a row for each arm and `x`."""
     percent: bool = False
+    """True if `y` is a share."""
     share: bool = False
+    """True if `x` is a share."""
     edge: str | None = None
+    """Name of the frontier's rows, with the same `x`."""
     stages: str | None = None
+    """Name of the rows at which a stage changes, with the same `x`."""
 
 
 class Rows:
-    """The data of one chart by name. Equal frames have equal names, in any chart."""
+    """The data of a chart by name; equal frames have equal names in all charts."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, list[Json]] = {}
 
     def add(self, frame: pl.DataFrame) -> str:
-        """Keep a frame's rows and return their name. Numbers have six digits, which is more than a screen shows."""
+        """Keep a frame's rows, rounded to six digits, and return their name."""
         rows = [{key: _round(value) for key, value in row.items()} for row in frame.to_dicts()]
         name = "rows-" + hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
         self.by_name[name] = rows
@@ -58,14 +61,14 @@ class Rows:
 
 
 def channel(field: str, kind: str = "quantitative", **options: Any) -> Json:
-    """Return the encoding of a column, a number unless another `kind` is given; `title=None` shows no title."""
+    """Return the encoding of a column, a number unless `kind` says otherwise; `title=None` shows no title."""
     return {"field": field, "type": kind, **options}
 
 
 def layer(data: str, mark: str, style: Json, *, switched: bool = True, **encoding: Any) -> Json:
-    """Return marks of one kind for the rows of that name; arms can be switched off unless `switched` is false."""
-    part = {"data": {"name": data}, "mark": {"type": mark, **style}, "encoding": encoding}
-    return part | {"transform": [{"filter": ON}]} if switched else part
+    """Return marks for the rows called `data`; arms can be switched off unless `switched` is false."""
+    marks = {"data": {"name": data}, "mark": {"type": mark, **style}, "encoding": encoding}
+    return marks | {"transform": [{"filter": SWITCHED_ON}]} if switched else marks
 
 
 def lines(
@@ -75,14 +78,26 @@ def lines(
     material: Material,
     arms: Sequence[str],
     *,
-    shown: Sequence[str] | None = None,
+    visible: Sequence[str] | None = None,
     fade: float = 0.12,
     tooltip: list[Json] | None = None,
     **style: Any,
 ) -> Json:
-    """Return a line for each arm, in its colour and dashes; while another arm is in focus its opacity is `fade`."""
+    """Return a line for each arm, in its colour and dashes.
+
+    Args:
+        data: name of the rows.
+        x: encoding of the horizontal axis.
+        y: encoding of the vertical axis.
+        material: results of the run.
+        arms: arms of the chart.
+        visible: arms in the legend; None for all.
+        fade: opacity while another arm is in focus.
+        tooltip: encodings that are shown on hover.
+        style: further properties of the mark.
+    """
     more: Json = {} if tooltip is None else {"tooltip": tooltip}
-    look: Json = {"color": colour(material, arms, shown), "opacity": faded(fade), **dash(material, arms)}
+    look: Json = {"color": colour(material, arms, visible), "opacity": faded(fade), **dash(material, arms)}
     return layer(data, "line", {"strokeWidth": 2, **style}, x=x, y=y, **look, **more)
 
 
@@ -98,10 +113,21 @@ def chart(
     off: Sequence[str] = (),
     cross: Cross | None = None,
 ) -> Json:
-    """Return a chart with its data in it, so that it can be drawn by itself.
+    """Return a chart that contains its data.
 
-    With `switches` it has two parameters: `focus`, the arm that is pointed at (empty for all), and `off`, the arms that
-    are switched off. `about` describes it to those who hear it, and `cross` is for the page's crosshair.
+    With `switches` it has two parameters: `focus`, the arm that is pointed at (empty for all), and `off`, the arms
+    that are switched off.
+
+    Args:
+        rows: data of the layers.
+        layers: layers from the lowest up.
+        title: title of the chart.
+        about: description for screen readers.
+        height: height in pixels.
+        width: width in pixels, or `container`.
+        switches: whether the chart has the two parameters.
+        off: arms that are switched off at first.
+        cross: columns of the page's crosshair.
     """
     signals: list[Json] = [{"name": "focus", "value": ""}, {"name": "off", "value": list(off)}]
     return {
@@ -117,18 +143,18 @@ def chart(
     }
 
 
-def colour(material: Material, arms: Sequence[str], shown: Sequence[str] | None = None) -> Json:
-    """Return each arm's colour, the same in every chart; the legend names those of `shown`, or all."""
+def colour(material: Material, arms: Sequence[str], visible: Sequence[str] | None = None) -> Json:
+    """Return each arm's colour, the same in every chart; the legend names the `visible` arms, or all."""
     chosen = material.colours
     legend: Json = {"title": None, "orient": "bottom", "columns": 4, "symbolOpacity": 1}
-    if shown is not None:
-        legend["values"] = list(shown)
+    if visible is not None:
+        legend["values"] = list(visible)
     scale = {"domain": list(arms), "range": [chosen[arm] for arm in arms]}
     return channel("arm", "nominal", scale=scale, legend=legend)
 
 
 def dash(material: Material, arms: Sequence[str]) -> Json:
-    """Return the dashes of arms as an encoding, empty where each arm has a colour of its own."""
+    """Return the dashes of arms as an encoding, empty if each arm has a colour of its own."""
     chosen = theme.dashes(material.colours)
     if not any(chosen.values()):
         return {}
@@ -137,22 +163,26 @@ def dash(material: Material, arms: Sequence[str]) -> Json:
 
 
 def faded(to: float) -> Json:
-    """Return an opacity: full for the arm in focus or where there is none, else `to`."""
-    return {"condition": {"test": f"focus === '' || {FOCUSED}", "value": 1}, "value": to}
+    """Return an opacity: full for the arm in focus, or for all arms without a focus, else `to`.
+
+    Args:
+        to: opacity of the other arms, from 0 to 1.
+    """
+    return {"condition": {"test": f"focus === '' || {IN_FOCUS}", "value": 1}, "value": to}
 
 
 def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
-    """Describe how each arm's line begins and ends, for those who hear a chart."""
+    """Return how each arm's line begins and ends in words, for screen readers."""
     parts = []
-    for part in rows.sort(x).partition_by("arm", maintain_order=True):
-        known = part.filter(pl.col(y).is_not_null())
-        if known.height:
-            first, last = known.row(0, named=True), known.row(-1, named=True)
+    for line_rows in rows.sort(x).partition_by("arm", maintain_order=True):
+        points = line_rows.filter(pl.col(y).is_not_null())
+        if points.height:
+            first, last = points.row(0, named=True), points.row(-1, named=True)
             parts.append(
                 f"{first['arm']} from {first[y]:{form}} at {first[x]:,} to {last[y]:{form}} at {last[x]:,}"
             )
-    more = f", and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-    return ", ".join(sorted(parts)[:_NAMED]) + more
+    more = f", and {len(parts) - _MOST_DESCRIBED} more" if len(parts) > _MOST_DESCRIBED else ""
+    return ", ".join(sorted(parts)[:_MOST_DESCRIBED]) + more
 
 
 def _round(value: Any) -> Any:
@@ -160,7 +190,7 @@ def _round(value: Any) -> Any:
 
 
 def map_parts(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a chart each of whose parts was changed, the innermost first."""
+    """Return a chart with `change` applied to each of its values, the innermost first."""
     if isinstance(value, list):
         return change([map_parts(item, change) for item in value])
     if isinstance(value, dict):

@@ -15,34 +15,34 @@ from reodsl.store.files import LARGEST_RECORD, read_plain
 
 MOST_NAMED = 4
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-ALIKE = 0.5
+ALIKE_SHARE = 0.5
 """The share of equal responses from which two arms that lead are said to have them in common."""
 
 
 def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
-    """Return the verdict in sentences, the headline first; nothing of fewer than two arms."""
+    """Return the verdict in sentences, the headline first; empty for fewer than two arms."""
     if verdict is None or len(verdict.arms) < 2:
         return ()
     if verdict.pairs[0].low is None:
         lead = f"The arms cannot be ranked: {_questions(verdict)} shows no spread."
-        return (lead, *_common(verdict))
-    return (_lead(verdict), *_widest(verdict), *_same(verdict), *_common(verdict), _rests(verdict))
+        return (lead, *_overlap(verdict))
+    return (_lead(verdict), *_largest(verdict), *_equivalent(verdict), *_overlap(verdict), _evidence(verdict))
 
 
 def outcome(verdict: StudyVerdict | None) -> dict[str, Any] | None:
-    """Return a verdict with its sentences as JSON data; None without one."""
+    """Return a verdict with its sentences as JSON data; None without a verdict."""
     return None if verdict is None else {"sentences": list(sentences(verdict)), **to_json(verdict)}
 
 
 def read_verdict(folder: Path) -> Any:
-    """Return the verdict in a report's folder as JSON data; None where there is none that can be read."""
+    """Return the verdict in a report's folder as JSON data; None without a readable file."""
     try:
         return json.loads(read_plain(folder / VERDICT, LARGEST_RECORD))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def said(folder: Path) -> tuple[str, ...]:
+def read_sentences(folder: Path) -> tuple[str, ...]:
     """Return the sentences of the verdict in a report's folder."""
     match read_verdict(folder):
         case {"sentences": [*lines]}:
@@ -51,9 +51,9 @@ def said(folder: Path) -> tuple[str, ...]:
 
 
 def _lead(verdict: StudyVerdict) -> str:
-    """Return who leads, by how much REG is below the baseline's, and whether those who lead can be ranked.
+    """Return who leads, by how much REG is below the baseline's, and whether several leaders can be ranked.
 
-    Only a difference that has a star is said to be one.
+    Only a significant difference is called a difference.
     """
     base, leaders = verdict.baseline, verdict.leaders
     against = {pair.one: pair for pair in verdict.against_baseline}
@@ -63,26 +63,26 @@ def _lead(verdict: StudyVerdict) -> str:
             higher = f"every other arm has a significantly higher REG, by {_sizes(against.values())} tokens"
             sure = all(pair.significant for pair in against.values())
             return f"{base}, the baseline, leads{f': {higher}' if sure else ''}."
-        return f"No arm has a significantly lower REG than {base}, the baseline; {_ranked(verdict)}."
+        return f"No arm has a significantly lower REG than {base}, the baseline; {_ranking(verdict)}."
     if base is None:
         if len(leaders) > 1:
-            return _sentence(_ranked(verdict, named=True))
+            return _sentence(_ranking(verdict, named=True))
         return f"{leaders[0]} leads."
-    ahead = [arm for arm in leaders if arm in lower]
-    if len(leaders) == 1 and ahead:
+    certain = [arm for arm in leaders if arm in lower]
+    if len(leaders) == 1 and certain:
         return f"{leaders[0]} leads: its REG is lower than {base}'s by {_gain(against[leaders[0]], verdict)}."
-    below = "a significantly lower" if len(ahead) == len(leaders) else "a lower"
+    below = "a significantly lower" if len(certain) == len(leaders) else "a lower"
     gains = _sizes([against[arm] for arm in leaders])
     verb = "has" if len(leaders) == 1 else "have"
     lead = f"{join_arms(leaders)} {verb} {below} REG than {base}, by {gains} tokens"
-    if len(ahead) == len(leaders):
-        return f"{lead}; {_ranked(verdict)}."
-    lead = f"{lead}; for {join_arms(ahead or lower)} the difference is significant."
-    return f"{lead} {_sentence(_ranked(verdict))}" if len(leaders) > 1 else lead
+    if len(certain) == len(leaders):
+        return f"{lead}; {_ranking(verdict)}."
+    lead = f"{lead}; for {join_arms(certain or lower)} the difference is significant."
+    return f"{lead} {_sentence(_ranking(verdict))}" if len(leaders) > 1 else lead
 
 
 def _sizes(pairs: Iterable[PairDifference]) -> str:
-    """Return the sizes of differences, the least and the largest: `13.6 to 21.1`."""
+    """Return the smallest and largest size of differences in tokens: `13.6 to 21.1`."""
     sizes = sorted(abs(pair.value) for pair in pairs)
     return " to ".join(dict.fromkeys(formats.number(size) for size in (sizes[0], sizes[-1])))
 
@@ -91,8 +91,8 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _ranked(verdict: StudyVerdict, *, named: bool = False) -> str:
-    """Return that the leaders, of whom there are several, tie or cannot be ranked."""
+def _ranking(verdict: StudyVerdict, *, named: bool = False) -> str:
+    """Return that several leaders are tied or cannot be ranked."""
     leaders = verdict.leaders
     named = named or verdict.baseline in leaders
     if len(leaders) > 2:
@@ -101,10 +101,10 @@ def _ranked(verdict: StudyVerdict, *, named: bool = False) -> str:
     (pair,) = verdict.tied
     whom = join_arms(leaders) if named else "they"
     distance = f"{formats.number(0.0 - pair.value)} tokens apart"
-    around = _interval(pair, verdict)
+    interval_text = _interval(pair, verdict)
     if is_tie(verdict):
-        return f"{whom} are tied ({', '.join(filter(None, (distance, around)))})"
-    return f"{whom} cannot be ranked ({distance}, {around}, {_not_significant(verdict)})"
+        return f"{whom} are tied ({', '.join(filter(None, (distance, interval_text)))})"
+    return f"{whom} cannot be ranked ({distance}, {interval_text}, {_not_significant(verdict)})"
 
 
 def _not_significant(verdict: StudyVerdict) -> str:
@@ -112,15 +112,15 @@ def _not_significant(verdict: StudyVerdict) -> str:
 
 
 def is_tie(verdict: StudyVerdict) -> bool:
-    """Return whether those who lead tie: each difference between them may be chance by itself.
+    """Return whether the leaders are tied: the interval of each difference between them contains 0.
 
-    A pair whose own interval excludes 0, and that is not significant after correction, is no tie.
+    If an interval excludes 0 and the difference is not significant after correction, the leaders are not tied.
     """
     return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
 
 
-def _widest(verdict: StudyVerdict) -> list[str]:
-    """Return which two of three leaders or more differ most."""
+def _largest(verdict: StudyVerdict) -> list[str]:
+    """Return which two of three or more leaders differ most."""
     if len(verdict.leaders) < 3:
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
@@ -129,10 +129,10 @@ def _widest(verdict: StudyVerdict) -> list[str]:
     return [f"{pair.one} and {pair.two} differ most, by {_gain(pair, verdict)}{end}."]
 
 
-def _same(verdict: StudyVerdict) -> list[str]:
-    """Return which leaders are the same within a margin that is worth naming."""
+def _equivalent(verdict: StudyVerdict) -> list[str]:
+    """Return which leaders are equivalent within a margin."""
     pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
-    said = [
+    clauses = [
         f"{pair.one} and {pair.two} are the same within {format_margin(pair)}" for pair in pairs[:MOST_NAMED]
     ]
     more = (
@@ -140,15 +140,15 @@ def _same(verdict: StudyVerdict) -> list[str]:
         if len(pairs) > MOST_NAMED
         else ""
     )
-    return [f"{'; '.join(said)}{more}."] if said else []
+    return [f"{'; '.join(clauses)}{more}."] if clauses else []
 
 
-def _common(verdict: StudyVerdict) -> list[str]:
-    """Return how many responses of leaders are the same text, where it is most of them."""
+def _overlap(verdict: StudyVerdict) -> list[str]:
+    """Return how many responses of leaders are the same text, if they are most."""
     shares = sorted(
         pair.common.same / pair.common.compared
         for pair in verdict.tied
-        if pair.common is not None and pair.common.same >= ALIKE * pair.common.compared > 0
+        if pair.common is not None and pair.common.same >= ALIKE_SHARE * pair.common.compared > 0
     )
     if not shares:
         return []
@@ -162,34 +162,36 @@ def _common(verdict: StudyVerdict) -> list[str]:
     ]
 
 
-def _rests(verdict: StudyVerdict) -> str:
+def _evidence(verdict: StudyVerdict) -> str:
+    """Return on how many seeds and questions the verdict rests."""
     if verdict.trained_once:
         return f"This rests on one seed and {_questions(verdict)}: a new training may differ."
     return f"This rests on {verdict.seeds} seeds and {_questions(verdict)}."
 
 
 def _questions(verdict: StudyVerdict) -> str:
+    """Return the number of questions with its noun."""
     return plural(verdict.questions, "question")
 
 
 def format_margin(pair: PairDifference) -> str:
-    """Return the margin within which a pair is the same, rounded up to what is shown."""
+    """Return the margin within which a pair is equivalent, rounded up to the digits that are shown."""
     return f"{formats.number(math.ceil(10 * (pair.same_within or 0.0)) / 10)} tokens"
 
 
 def equal(pair: PairDifference) -> str:
-    """Return how many of a pair's responses are the same: `545 of 576 responses`; nothing where none was compared."""
+    """Return how many of a pair's responses are equal, `545 of 576 responses`; empty if none was compared."""
     return "" if pair.common is None else f"{pair.common.same:,} of {pair.common.compared:,} responses"
 
 
 def _gain(pair: PairDifference, verdict: StudyVerdict) -> str:
-    """Return by how much a pair's first arm is ahead of its second: `19.8 tokens (95% CI 17.5 to 22.2)`."""
-    around = _interval(pair, verdict)
-    return f"{formats.number(0.0 - pair.value)} tokens{f' ({around})' if around else ''}"
+    """Return how far a pair's first arm is ahead of its second: `19.8 tokens (95% CI 17.5 to 22.2)`."""
+    interval_text = _interval(pair, verdict)
+    return f"{formats.number(0.0 - pair.value)} tokens{f' ({interval_text})' if interval_text else ''}"
 
 
 def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
-    """Return the interval of by how much the first arm is ahead: `95% CI −0.3 to 2.0`."""
+    """Return the interval of how far the first arm is ahead: `95% CI −0.3 to 2.0`."""
     if pair.low is None or pair.high is None:
         return ""
     low, high = (formats.number(0.0 - end) for end in (pair.high, pair.low))
@@ -198,6 +200,6 @@ def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
 
 def join_arms(arms: Sequence[str]) -> str:
     """Return arms in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
-    shown = list(arms[:MOST_NAMED])
-    last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
+    names = list(arms[:MOST_NAMED])
+    last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else names.pop()
+    return f"{', '.join(names)} and {last}" if names else last

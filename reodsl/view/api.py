@@ -19,7 +19,7 @@ from reodsl.report.material import MEAN, bases
 from reodsl.report.page import document, navigation, page
 from reodsl.report.provenance import versions
 from reodsl.report.run import material_of
-from reodsl.report.verdict_words import said
+from reodsl.report.verdict_words import read_sentences
 from reodsl.store.external import Fingerprints
 from reodsl.store.runs import RunRecord, records
 from reodsl.store.store import WEIGHTS, Store
@@ -84,7 +84,7 @@ class Api:
         """Return the headline of a run's report, and REG by arm (None where there is no score), as far as they are whole."""
         key = record.tasks.get("report", "")
         folder = self.store.path(key)
-        lines = said(folder) if key and self._whole(key, (VERDICT,)) else ()
+        lines = read_sentences(folder) if key and self._whole(key, (VERDICT,)) else ()
         arms: list[tuple[str, float | None]] = []
         if key and self._whole(key, (_TABLE,)):
             table = pl.read_parquet(folder / _TABLE, glob=False).filter(pl.col("benchmark") == MEAN)

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from polars.selectors import by_name
 
-from reodsl.report.examples import LONGEST, shorten
+from reodsl.report.examples import MOST_CHARACTERS, shorten
 from reodsl.store.store import Store
 
 _SHOWN = [
@@ -105,4 +105,4 @@ def _texts(data: Path | None, questions: set[str]) -> dict[str, str]:
     if data is None:
         return {}
     known = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))
-    return dict(known.select("id", pl.col("question").str.slice(0, LONGEST)).collect().iter_rows())
+    return dict(known.select("id", pl.col("question").str.slice(0, MOST_CHARACTERS)).collect().iter_rows())

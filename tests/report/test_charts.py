@@ -14,13 +14,13 @@ import pytest
 
 from reodsl.ir.study import Chart
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import HEIGHT, LINE, curve_rows, curves, frontier_rows, name_rows
+from reodsl.report.curve_chart import HEIGHT, NAME_GAP_PIXELS, curve_rows, curves, frontier_rows, name_rows
 from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.theme import COLOURS, UNTRAINED, colours
+from reodsl.report.theme import COLOURS, UNTRAINED_COLOUR, colours
 from reodsl.report.tradeoff_charts import scatter, sides
 from reodsl.report.vega import Rows
 
@@ -88,7 +88,7 @@ def test_names_at_the_ends_of_lines_keep_their_distance() -> None:
     named = name_rows(rows, ["high", "low", "near"])
     assert named.rows() == [
         ("high", 128, 0.9),
-        ("near", 96, pytest.approx(0.9 - LINE / HEIGHT)),
+        ("near", 96, pytest.approx(0.9 - NAME_GAP_PIXELS / HEIGHT)),
         ("low", 128, 0.2),
     ]
     assert name_rows(rows, ["low"]).rows() == [("low", 128, 0.2)]
@@ -96,7 +96,7 @@ def test_names_at_the_ends_of_lines_keep_their_distance() -> None:
 
 def test_the_baselines_gap_is_filled_until_an_arm_is_pointed_at(material: Material) -> None:
     def tests(named: bool) -> list[str]:
-        layers = curves(material, named=named)["layer"]
+        layers = curves(material, with_names=named)["layer"]
         return [
             part["encoding"]["opacity"]["condition"]["test"]
             for part in layers
@@ -181,7 +181,7 @@ def test_equal_rows_have_one_name() -> None:
 def test_every_arm_has_a_colour_of_its_own() -> None:
     names = [f"arm{i}" for i in range(len(COLOURS) + 1)]
     chosen = colours(names, ["arm3"])
-    assert chosen["arm3"] == UNTRAINED
+    assert chosen["arm3"] == UNTRAINED_COLOUR
     assert len(set(chosen.values())) == len(names)
 
 
@@ -229,7 +229,7 @@ def test_charts_for_a_paper_are_as_wide_as_a_column_with_their_legends_below(
         assert b"/MediaBox [0 0 240 " in pdf
         assert b"/FontFile" in pdf
     entries = [text for text in texts((tmp_path / "curves.svg").read_text()) if text in material.arms]
-    assert sorted(entries) == sorted(material.drawn)
+    assert sorted(entries) == sorted(material.chart_arms)
 
 
 def test_without_a_frontier_no_legend_speaks_of_one(material: Material) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.report.examples import LONGEST, MOST, section
+from reodsl.report.examples import MOST_CHARACTERS, MOST_RESPONSES, section
 from reodsl.report.material import Material
 
 
@@ -25,9 +25,9 @@ def folds(material: Material) -> list[list[str]]:
 
 def test_a_dozen_responses_are_those_that_were_evaluated(material: Material) -> None:
     found = folds(material)
-    assert len(found) == MOST // len(material.arms) * len(material.arms)
+    assert len(found) == MOST_RESPONSES // len(material.arms) * len(material.arms)
     assert {line.split(" · ")[0] for line, *_ in found} == set(material.arms)
-    assert len({line.split(" · ")[1] for line, *_ in found}) == min(3, MOST // len(material.arms))
+    assert len({line.split(" · ")[1] for line, *_ in found}) == min(3, MOST_RESPONSES // len(material.arms))
     for line, question, text, answer in found:
         arm, benchmark, name, tokens, verdict = line.split(" · ")
         samples = pl.read_parquet(material.evaluations[arm, 1] / "samples.parquet")
@@ -48,12 +48,12 @@ def test_there_is_no_section_without_responses(material: Material) -> None:
 
 def test_a_long_response_loses_its_middle_and_no_text_is_markup(tmp_path: Path, material: Material) -> None:
     frame = pl.read_parquet(material.evaluations["base", 1] / "samples.parquet")
-    long = "</details>" + "a" * LONGEST + "b" * LONGEST
+    long = "</details>" + "a" * MOST_CHARACTERS + "b" * MOST_CHARACTERS
     frame.with_columns(response=pl.lit(long)).write_parquet(tmp_path / "samples.parquet")
     changed = replace(material, evaluations={("base", 1): tmp_path})
     assert "</details>a" not in str(section(changed))
     _, _, text, _ = folds(changed)[0]
-    assert len(text) < LONGEST + 10
+    assert len(text) < MOST_CHARACTERS + 10
     assert text.startswith("</details>aaa")
     assert text.endswith("bbb")
 

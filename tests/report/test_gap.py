@@ -47,7 +47,7 @@ def test_the_losses_of_a_few_questions_at_a_time_are_those_of_all(
     of_seeds: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = gap_rows(of_seeds)
-    monkeypatch.setattr(gap, "AT_ONCE", 3)
+    monkeypatch.setattr(gap, "BATCH_RESPONSES", 3)
     assert_frame_equal(gap_rows(of_seeds), rows)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.report.figures import FOREMOST, Gallery
+from reodsl.report.figures import FIRST_METRICS, Gallery
 from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material
 from reodsl.report.page import page
@@ -35,7 +35,7 @@ GOLDENS = Path(__file__).parents[1] / "goldens" / "report"
 def drawn(tmp_path_factory: pytest.TempPathFactory, material: Material) -> Path:
     """A report with a few of the measurements of trainings: a chart more says nothing more."""
     folder = tmp_path_factory.mktemp("pages")
-    spare = [name for name in LABELS if name in material.metrics.columns and name not in FOREMOST["ppo"]]
+    spare = [name for name in LABELS if name in material.metrics.columns and name not in FIRST_METRICS["ppo"]]
     material = replace(material, metrics=material.metrics.drop(each for each in spare if each != "loss"))
     # One arm begins another stage after its twelfth step.
     late = (pl.col("arm") == "vanilla") & (pl.col("at") > 12)

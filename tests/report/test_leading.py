@@ -7,12 +7,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from reodsl.report import standing as module
+from reodsl.report import ranking as module
 from reodsl.report import tables
 from reodsl.report.figures import Gallery
 from reodsl.report.material import MEAN, Material
 from reodsl.report.page import page
-from reodsl.report.standing import best, leading, only
+from reodsl.report.ranking import choose_highlighted, keep_arms, rank_arms
 
 FEW = 3
 
@@ -37,24 +37,24 @@ def chart_arms(gallery: Gallery) -> set[str]:
 
 def test_few_arms_are_all_shown_and_nothing_is_said(plain: Material) -> None:
     table = tables.main(plain)
-    assert leading(plain, table) == ()
+    assert choose_highlighted(plain, table) == ()
     gallery = Gallery()
     html = page(plain, gallery, {})
     assert "Charts show" not in html
-    assert chart_arms(gallery) == set(plain.drawn)
+    assert chart_arms(gallery) == set(plain.chart_arms)
 
 
 def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, few: int) -> None:
     table = tables.main(material)
-    shown = leading(material, table)
-    assert len(shown) == few < len(material.drawn)
+    shown = choose_highlighted(material, table)
+    assert len(shown) == few < len(material.chart_arms)
     means = table.filter(pl.col("benchmark") == MEAN).sort("reg")
     score = material.study.score
     assert score is not None
     assert score.relative_to in shown
     rest = [arm for arm in means["arm"] if arm != score.relative_to]
     assert set(shown) == {score.relative_to, *rest[: few - 1]}
-    assert list(shown) == [arm for arm in material.drawn if arm in shown]
+    assert list(shown) == [arm for arm in material.chart_arms if arm in shown]
 
 
 def test_a_quarter_of_what_is_shown_is_where_others_start(
@@ -63,8 +63,8 @@ def test_a_quarter_of_what_is_shown_is_where_others_start(
     """The model that others start from has by far the most REG."""
     monkeypatch.setattr(module, "MOST", 4)
     table = tables.main(material)
-    assert best(table)[-1] == material.bases[0] == "base"
-    assert set(leading(material, table)) == {"vanilla", "base", *best(table)[:2]}
+    assert rank_arms(table)[-1] == material.bases[0] == "base"
+    assert set(choose_highlighted(material, table)) == {"vanilla", "base", *rank_arms(table)[:2]}
 
 
 def test_the_best_have_the_least_reg_or_else_the_highest_accuracy() -> None:
@@ -77,26 +77,26 @@ def test_the_best_have_the_least_reg_or_else_the_highest_accuracy() -> None:
             "reg": [1.0, 3.0, None, -2.0, -9.0],
         }
     )
-    assert best(table) == ["d", "a", "b", "c"]
-    assert best(table.drop("reg")) == ["b", "d", "c", "a"]
-    assert best(table.with_columns(reg=pl.lit(None, pl.Float64))) == ["b", "d", "c", "a"]
+    assert rank_arms(table) == ["d", "a", "b", "c"]
+    assert rank_arms(table.drop("reg")) == ["b", "d", "c", "a"]
+    assert rank_arms(table.with_columns(reg=pl.lit(None, pl.Float64))) == ["b", "d", "c", "a"]
 
 
 def test_the_page_says_what_charts_leave_out_and_tables_have_all(plain: Material, few: int) -> None:
     gallery = Gallery()
     html = page(plain, gallery, {})
-    shown = leading(plain, tables.main(plain))
-    assert f"Charts show {few} of {len(plain.drawn)} arms" in html
+    shown = choose_highlighted(plain, tables.main(plain))
+    assert f"Charts show {few} of {len(plain.chart_arms)} arms" in html
     assert chart_arms(gallery) == set(shown)
     results = html.split('id="results"')[1].split("</section>")[0]
     assert all(f">{arm}<" in results for arm in plain.arms)
 
 
 def test_an_arm_has_one_colour_in_all_of_a_report(material: Material) -> None:
-    last = tuple(arm for arm in material.drawn if any(arm == key[0] for key in material.trainings))[-2:]
-    whole = replace(material, foremost=last)
-    part = only(whole, last)
-    assert part.drawn == whole.drawn[:2] == last
+    last = tuple(arm for arm in material.chart_arms if any(arm == key[0] for key in material.trainings))[-2:]
+    whole = replace(material, highlighted_arms=last)
+    part = keep_arms(whole, last)
+    assert part.chart_arms == whole.chart_arms[:2] == last
     assert {key[0] for key in part.evaluations} == set(last)
     assert {key[0] for key in part.trainings} == {key[0] for key in whole.trainings} & set(last)
     every = whole.colours

@@ -42,7 +42,7 @@ def test_arms_seeds_and_bases_are_found(of_seeds: Material) -> None:
     assert of_seeds.seeds == (1, 2, 3)
     assert of_seeds.benchmarks == ("easy", "hard")
     assert of_seeds.bases == ("base",), "the checkpoint that all training starts from"
-    assert of_seeds.framed == ("base", "vanilla", "group_norm", "shrink")
+    assert of_seeds.frontier_arms == ("base", "vanilla", "group_norm", "shrink")
 
 
 def test_a_damaged_artifact_is_one_clear_error(
@@ -105,13 +105,13 @@ def test_budgets_of_questions_say_how_many_have_none(of_seeds: Material) -> None
     arms = (arm.model_copy(update={"checkpoint": FromTraining(experiment=experiment, stage=0)}),)
     spec = of_seeds.spec.model_copy(update={"study": of_seeds.study.model_copy(update={"arms": arms})})
     facts = {"l_max": 128, "questions": {"a": 9, "b": None, "c": 3}, "unsolved": 1, "unmet": 1200}
-    material = replace(of_seeds, spec=spec, selected={("reo_oracle", 1): facts})
+    material = replace(of_seeds, spec=spec, budgets={("reo_oracle", 1): facts})
     (row,) = schedules.list_schedules(material)
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 1200)
     assert "2 questions, 1 dropped, 1,200 without rollouts" in render(schedules.section(material))
     # As an earlier version wrote them, whose reports can be drawn anew.
     before = {name: facts[name] for name in ("l_max", "questions")}
-    (row,) = schedules.list_schedules(replace(material, selected={("reo_oracle", 1): before}))
+    (row,) = schedules.list_schedules(replace(material, budgets={("reo_oracle", 1): before}))
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 0)
 
 

@@ -11,7 +11,7 @@ from reodsl.ir.study import Arm, Score
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.standing import MOST, MOST_LISTED, only
+from reodsl.report.ranking import MOST, MOST_LISTED, keep_arms
 
 
 def change(
@@ -59,7 +59,7 @@ def test_two_hundred_arms(material: Material) -> None:
 
 def test_one_arm(material: Material) -> None:
     (arm,) = (arm for arm in material.study.arms if arm.name == "vanilla")
-    alone = only(material, ("vanilla",))
+    alone = keep_arms(material, ("vanilla",))
     html = page(change(alone, (arm,), material.study.score), Gallery(), {})
     assert "<b>1</b> arm<" in html
     assert 'data-arm="vanilla"' in html

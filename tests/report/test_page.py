@@ -198,7 +198,7 @@ def test_accepted_results_are_told_with_change_and_reason(material: Material, pa
         "changes": ["optim.lr 0.0005 -> 0.0004"],
         "at": "",
     }
-    told = Page(page_of(replace(material, accepted=(kept,)), Gallery(), {}))
+    told = Page(page_of(replace(material, acceptances=(kept,)), Gallery(), {}))
     text = " ".join(told.words)
     for words in (
         "Results accepted as they were",
@@ -274,7 +274,11 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         metrics=metrics,
         evaluations={("vanilla", 1): tmp_path},
         trainings={("vanilla", 1, 0): new, ("vanilla", 1, 1): old},
-        sampled={"vanilla.pool": pool, "few.reference.s1": tmp_path / "gone", "vanilla.reference": pool},
+        sample_folders={
+            "vanilla.pool": pool,
+            "few.reference.s1": tmp_path / "gone",
+            "vanilla.reference": pool,
+        },
     )
     results, training, pools = note_evaluations(changed), note_trainings(changed), note_samples(changed)
     assert results is not None

@@ -1,4 +1,4 @@
-"""Published numbers beside measured ones: the difference, what is missing, and the balanced subset by hand."""
+"""Published numbers beside measured ones: the difference, what is list_unmatched, and the balanced subset by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reodsl.report import tables
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.study_tables import balanced_table, compare_numbers, missing
+from reodsl.report.study_tables import balanced_table, compare_numbers, list_unmatched
 
 PRINTED = PublishedTable(
     name="printed",
@@ -69,7 +69,7 @@ def test_only_the_columns_of_the_table_are_compared(material: Material) -> None:
 
 def test_what_is_missing_is_said(material: Material) -> None:
     table = wanted(published=PRINTED)
-    lines = missing(table, compare_numbers(table, tables.main(material)))
+    lines = list_unmatched(table, compare_numbers(table, tables.main(material)))
     assert lines == [
         "Published and not measured here: A model of others.",
         "Measured and not published: group_norm.",
@@ -139,7 +139,7 @@ def test_the_balanced_subset_question_by_question(material: Material, tmp_path: 
     size, expected = slowly(models)
     assert 0 < size < 10
     subset = balanced_table(replace(material, evaluations=folders), tuple(models))
-    assert (subset.questions, subset.asked) == ((size,), 10)
+    assert (subset.questions, subset.num_questions) == ((size,), 10)
     for row in subset.table.to_dicts():
         assert (row["accuracy"], row["length"]) == pytest.approx(expected[row["arm"]])
         assert row["seeds"] == 1

@@ -11,7 +11,14 @@ import pytest
 
 from reodsl.numbers.verdict import Common, PairDifference, StudyVerdict
 from reodsl.report.export import write_verdict
-from reodsl.report.verdict_words import format_margin, join_arms, outcome, read_verdict, said, sentences
+from reodsl.report.verdict_words import (
+    format_margin,
+    join_arms,
+    outcome,
+    read_sentences,
+    read_verdict,
+    sentences,
+)
 
 REACH = 2.0
 
@@ -222,21 +229,21 @@ def test_many_arms_are_counted() -> None:
 def test_a_report_without_a_verdict_says_nothing(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "verdict.json").write_text(text)
-    assert said(tmp_path) == ()
+    assert read_sentences(tmp_path) == ()
 
 
 def test_a_report_keeps_the_sentences_and_all_numbers(tmp_path: Path) -> None:
     one = verdict({"reo": -1.0, "vanilla": 18.0})
     (tmp_path / "verdict.json").write_text(json.dumps(outcome(one)))
-    assert said(tmp_path) == sentences(one)
+    assert read_sentences(tmp_path) == sentences(one)
     assert read_verdict(tmp_path)["pairs"][0]["low"] == -21.0
 
 
 def test_a_report_without_a_verdict_takes_away_the_one_that_was_there(tmp_path: Path) -> None:
     file = tmp_path / "verdict.json"
     write_verdict(file, verdict({"a": 1.0, "b": 9.0}, None))
-    (headline, *_) = said(tmp_path)
+    (headline, *_) = read_sentences(tmp_path)
     write_verdict(file, verdict({"a": 1.0, "b": 9.0}, None), "~")
-    assert said(tmp_path)[0] == f"~{headline}"
+    assert read_sentences(tmp_path)[0] == f"~{headline}"
     write_verdict(file, None)
-    assert (said(tmp_path), read_verdict(tmp_path)) == ((), None)
+    assert (read_sentences(tmp_path), read_verdict(tmp_path)) == ((), None)

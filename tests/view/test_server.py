@@ -18,7 +18,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.report.run import material_of
-from reodsl.report.theme import UNTRAINED
+from reodsl.report.theme import UNTRAINED_COLOUR
 from reodsl.report.verdict_words import VERDICT
 from reodsl.store.runs import records
 from reodsl.store.store import Store
@@ -127,7 +127,7 @@ def test_runs_and_responses_are_given(viewer: Viewer, hostile_store: Store) -> N
     assert run["status"] == "finished"
     assert [each["name"] for each in run["evaluations"]] == ["base@1", "tiny@1"]
     assert run["budgets"] == [0, 8, 16]
-    assert run["colours"]["base"] == UNTRAINED
+    assert run["colours"]["base"] == UNTRAINED_COLOUR
     _, found = api(viewer, "responses", run=record.name, limit=2)
     assert found["total"] == 8
     assert len(found["responses"]) == 2

@@ -1,4 +1,4 @@
-"""Order the arms: the ones that charts show, all of them in a line, and every two of them in a matrix."""
+"""Rank arms: choose the arms that charts show, list all by REG, and compare all pairs in a matrix."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ MOST = len(theme.COLOURS) * len(theme.DASHES)
 """Arms in a chart: as many as have a look of their own."""
 
 
-def leading(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the arms that charts show, in the study's order; none where they show all. `table` is `tables.main`.
+def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
+    """Return the arms that charts show, in the study's order; empty if they show all.
 
-    First the lines that the spec's charts name and the arm that scores are relative to, then some where others start, then
-    those of the least REG, or of the highest accuracy where nothing is scored.
+    Arms named by the spec's charts and the baseline come first, then some that others start from, then those with the
+    lowest REG, or with the highest accuracy without a score. `table` is `tables.main`.
     """
-    arms = material.drawn
+    arms = material.chart_arms
     if len(arms) <= MOST:
         return ()
     study = material.study
-    asked = [name for chart in study.charts if len(chart.lines) <= MOST for name in chart.lines]
-    asked += [study.score.relative_to or ""] if study.score is not None else []
-    wanted = dict.fromkeys((*asked, *material.bases[: MOST // 4], *best(table), *arms))
-    chosen = [name for name in wanted if name in arms][: max(MOST, len({*asked} & {*arms}))]
+    declared_arms = [name for chart in study.charts if len(chart.lines) <= MOST for name in chart.lines]
+    declared_arms += [study.score.relative_to or ""] if study.score is not None else []
+    candidates = dict.fromkeys((*declared_arms, *material.bases[: MOST // 4], *rank_arms(table), *arms))
+    chosen = [name for name in candidates if name in arms][: max(MOST, len({*declared_arms} & {*arms}))]
     return tuple(name for name in arms if name in chosen)
 
 
-def best(table: pl.DataFrame) -> list[str]:
-    """Return the arms of `tables.main`, those of the least REG first, or of the highest accuracy where nothing is scored."""
+def rank_arms(table: pl.DataFrame) -> list[str]:
+    """Return the arms of `tables.main` from the lowest REG up, or from the highest accuracy down without a score."""
     means = table.filter(pl.col("benchmark") == MEAN)
     scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
     by = "reg" if scored else "accuracy"
     return means.sort(by, descending=not scored, nulls_last=True, maintain_order=True)["arm"].to_list()
 
 
-def only(material: Material, arms: Sequence[str]) -> Material:
-    """Return a report's material with these arms alone; the frontiers are still those of all."""
-    kept = set(arms)
+def keep_arms(material: Material, arms: Sequence[str]) -> Material:
+    """Return a report's material for these arms alone; the frontiers are still made by all."""
+    names = set(arms)
 
     def of(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:
         return frame.filter(pl.col(column).is_in(list(arms))) if column in frame.columns else frame
@@ -57,19 +57,19 @@ def only(material: Material, arms: Sequence[str]) -> Material:
         scores=of(material.scores),
         metrics=of(material.metrics),
         selections=of(material.selections),
-        evaluations={key: folder for key, folder in material.evaluations.items() if key[0] in kept},
-        trainings={key: folder for key, folder in material.trainings.items() if key[0] in kept},
+        evaluations={key: folder for key, folder in material.evaluations.items() if key[0] in names},
+        trainings={key: folder for key, folder in material.trainings.items() if key[0] in names},
     )
 
 
-def note_left_out(material: Material, shown: Sequence[str]) -> Markup | None:
-    """Return a note on the arms that charts do not show, and how to see them; nothing if they show all."""
-    if not shown:
+def note_left_out(material: Material, highlighted: Sequence[str]) -> Markup | None:
+    """Return a note on the arms that charts do not show, and how to see them; None if they show all."""
+    if not highlighted:
         return None
     best = "least REG" if material.study.score is not None else "highest accuracy"
     words = (
-        f"Charts show {len(shown)} of {len(material.drawn)} arms: those that the spec's charts name, some where others "
-        f"start, and those of the {best}. Tables have all. To draw others, name up to {MOST} in the spec: "
+        f"Charts show {len(highlighted)} of {len(material.chart_arms)} arms: those that the spec's charts name, some where "
+        f"others start, and those of the {best}. Tables have all. To draw others, name up to {MOST} in the spec: "
     )
     return tag("p", words, tag("code", "report { chart some { lines = [a, b] } }"), ".", class_="about")
 
@@ -78,7 +78,7 @@ MOST_LISTED = 24
 """Arms in a line; a table has all."""
 
 
-def standing(material: Material, table: pl.DataFrame) -> Markup | None:
+def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     """Return all arms, best first, each with REG's difference from the baseline or REG itself; None without a score."""
     score = material.study.score
     if score is None or "reg" not in table.columns:
@@ -90,30 +90,30 @@ def standing(material: Material, table: pl.DataFrame) -> Markup | None:
     leaders = verdict.leaders if verdict is not None else ()
     tied = verdict is not None and is_tie(verdict)
     state = "leads" if len(leaders) == 1 else "tied" if tied else "not ranked"
-    base, near = score.relative_to, notes.nearly(material.study)
+    base, mark = score.relative_to, notes.nearly(material.study)
     items = []
-    shown = best(table)[:MOST_LISTED]
-    shown += [base] if base is not None and base in rows and base not in shown else []
-    for arm in shown:
+    arms = rank_arms(table)[:MOST_LISTED]
+    arms += [base] if base is not None and base in rows and base not in arms else []
+    for arm in arms:
         compared = rows[arm].get("difference") is not None
         lead = cell(rows[arm], MEAN, "difference" if compared else "reg", roomy=True)
-        tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.framed}
+        tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.frontier_arms}
         parts = (
             dot(colours[arm], kinds[arm]),
             tag("span", arm, class_="name"),
             [tag("span", word, class_="tag") for word, fits in tags.items() if fits],
-            tag("b", "" if compared else near, lead.text, class_=lead.tone or None),
-            tag("small", lead.around if compared else "REG"),
+            tag("b", "" if compared else mark, lead.text, class_=lead.tone or None),
+            tag("small", lead.interval_text if compared else "REG"),
         )
         items.append(tag("li", tag("button", parts, type="button", data_arm=arm, aria_pressed="true")))
-    if len(shown) < len(rows):
-        items.append(tag("li", f"and {len(rows) - len(shown)} more, in the table"))
+    if len(arms) < len(rows):
+        items.append(tag("li", f"and {len(rows) - len(arms)} more, in the table"))
     head = "REG in tokens" if base is None else f"REG vs. {base}, in tokens"
     return tag("div", tag("p", head), tag("ol", items), class_="standing")
 
 
 def matrix(verdict: StudyVerdict | None) -> Markup | None:
-    """Return every two arms' difference as a folded table: REG of the row's arm minus that of the column's."""
+    """Return the difference of every pair as a folded table: REG of the row's arm minus that of the column's."""
     if verdict is None or len(verdict.arms) < 2:
         return None
     pairs = {(pair.two, pair.one): pair.turned() for pair in verdict.pairs}
@@ -145,6 +145,7 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
 
 
 def _cell(pair: PairDifference, same: bool) -> Markup:
+    """Return a pair's difference with its star, its interval, and how many responses are equal."""
     mark = formats.STAR if pair.significant else ""
     common = equal(pair)
     return tag(

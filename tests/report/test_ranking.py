@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from reodsl.report import standing as module
+from reodsl.report import ranking as module
 from reodsl.report import tables
 from reodsl.report.formats import format_signed, interval
 from reodsl.report.material import Material
-from reodsl.report.standing import best, matrix, standing
+from reodsl.report.ranking import matrix, rank_arms, ranking
 from reodsl.report.verdict_words import is_tie
 
 
@@ -23,10 +23,10 @@ def items(html: object) -> dict[str, str]:
 
 def test_all_arms_stand_in_line_members_of_the_frontier_too(material: Material) -> None:
     table = tables.main(material)
-    shown = items(standing(material, table))
-    assert list(shown) == best(table)
+    shown = items(ranking(material, table))
+    assert list(shown) == rank_arms(table)
     assert set(shown) == set(material.arms)
-    assert {arm for arm, html in shown.items() if ">frontier<" in html} == set(material.framed)
+    assert {arm for arm, html in shown.items() if ">frontier<" in html} == set(material.frontier_arms)
     assert [arm for arm, html in shown.items() if ">baseline<" in html] == ["vanilla"]
     assert material.verdict is not None
     several = "tied" if is_tie(material.verdict) else "not ranked"
@@ -52,14 +52,14 @@ def test_one_arm_leads_and_several_are_tied(
     assert material.verdict is not None
     pair = replace(material.verdict.pairs[0], value=1.0, low=low, high=3.0)
     led = replace(material, verdict=replace(material.verdict, leaders=leaders, tied=(pair,)))
-    shown = items(standing(led, tables.main(led)))
+    shown = items(ranking(led, tables.main(led)))
     tags = {arm: set(re.findall(r">(leads|tied|not ranked)<", html)) for arm, html in shown.items()}
     assert tags == {arm: {word} if arm in leaders else set() for arm in material.arms}
 
 
 def test_what_differs_is_good_below_the_baseline_and_bad_above(material: Material) -> None:
     table = tables.main(material)
-    shown = items(standing(material, table))
+    shown = items(ranking(material, table))
     rows = {row["arm"]: row for row in table.filter(benchmark="mean").to_dicts()}
     for arm, html in shown.items():
         tone = re.search(r'<b(?: class="(\w+)")?>', html)
@@ -75,15 +75,15 @@ def test_of_many_arms_the_first_and_the_baseline_stand_there(
 ) -> None:
     monkeypatch.setattr(module, "MOST_LISTED", 2)
     table = tables.main(material)
-    html = standing(material, table)
-    assert list(items(html)) == [*best(table)[:2], "vanilla"]
+    html = ranking(material, table)
+    assert list(items(html)) == [*rank_arms(table)[:2], "vanilla"]
     assert "and 3 more, in the table" in str(html)
 
 
 def test_without_a_score_there_is_no_line(material: Material) -> None:
     study = material.study.model_copy(update={"score": None})
     bare = replace(material, spec=material.spec.model_copy(update={"study": study}))
-    assert standing(bare, tables.main(material)) is None
+    assert ranking(bare, tables.main(material)) is None
 
 
 def test_the_matrix_has_every_two_arms_once(material: Material) -> None:
