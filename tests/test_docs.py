@@ -91,7 +91,9 @@ def anchors(page: Path) -> set[str]:
     return set(MOVES["slugs"](BLOCK.sub("", page.read_text())))
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "benchmarks").glob("*.md")], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in LINK.findall(BLOCK.sub("", page.read_text())):
         if "://" not in target:
