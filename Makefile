@@ -48,7 +48,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # Hundreds of processes of a run and of the tests import the checkout, which is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect gym lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site clean
+.PHONY: run ready uv study smollm2 sglang test slow older trackers inspect gym lint heavy bench gpu gpu-packages scale intervals mutants golden sbom audit lock vscode site dist clean
 
 # In the store of the checkout, which specs of its other folders use as well.
 run: $(READY)
@@ -187,6 +187,10 @@ vscode: $(DEV)
 # The documents as a site that needs no network: build/site/html/index.html. Fails on a link that leads nowhere.
 site: $(SITE)
 	$(BIN)/python docs/site/build.py
+
+# The wheel and the source archive, by the build backend of the list.
+dist: $(DEV)
+	$(BIN)/python -P -m build --no-isolation
 
 clean:
 	rm -rf $(VENV) $(MODEL) build dist
