@@ -55,7 +55,7 @@ class GroupResponse(BaseModel, extra="forbid"):
 
 
 class GroupFile(BaseModel, extra="forbid"):
-    """A group file. `reference` are the starting model's responses, and `splits` those of responses without their own."""
+    """A group file. `reference` are the reference model's responses, and `splits` those of responses without their own."""
 
     responses: list[GroupResponse] = Field(min_length=1)
     reference: list[GroupResponse] = []
@@ -167,7 +167,7 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
     }
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.reference:
-        lacks["`ref`, the starting model's responses"] = '`"reference": […]` in a group file'
+        lacks["`ref`, the reference model's responses"] = '`"reference": […]` in a group file'
     elif list_sampled(looks) and not all(each.given for each in group.reference):
         lacks["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
     if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(asked.splits):

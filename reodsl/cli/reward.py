@@ -33,7 +33,7 @@ Examples:
 A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced" and "bare", verdicts
 by cut, as in {"8": false}, on the answer that is forced there and on the first so many tokens alone, "splits", where it
 is split, its longest last, and "thinking", how many tokens it thinks. Beside "responses" are "splits" for all, and
-"reference", the starting model's, for `ref`.
+"reference", the reference model's, for `ref`.
 """,
 )
 @click.argument("spec", metavar="FILE", shell_complete=complete_files)

@@ -287,7 +287,7 @@ class _Lowering:
         return inputs
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
-        """Fill the role `reference` where a reward reads the starting model's frozen samples."""
+        """Fill the role `reference` where a reward reads the reference model's frozen samples."""
         stage = experiment.stages[index]
         method = stage.method
         if not isinstance(method, Ppo) or not method.reference_samples:

@@ -111,7 +111,7 @@ class Reading:
     """A word that reads a number of a response: what it means, its range, and the kinds of body that know it.
 
     `call` is for readers, `NAME(y)` where it is empty. A `condition` is 1 or 0, and a number in `tokens` has that unit. One
-    with `votes` takes a whole number beside the response, and a `sampled` one is kept of the starting model's responses too.
+    with `votes` takes a whole number beside the response, and a `sampled` one is kept of the reference model's too.
     A `graded` one is not known before the answer was read.
     """
 
@@ -349,7 +349,7 @@ class If(Node):
 class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
 
-    `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `history` those of the
+    `group` is the question's responses of this step, `ref` the reference model's samples of it, `history` those of the
     stage's steps before, at most the last `MEMORY` of them. `splits` are the places of the response's splits: there `var` is
     a name, a number of tokens.
     `std` is the population's; `count` counts.
@@ -501,7 +501,7 @@ def walk(value: Node) -> Iterator[Node]:
 
 
 def list_sampled(value: IR | Node) -> list[Given]:
-    """Return what statistics over the starting model's responses read of these beside lengths and verdicts."""
+    """Return what statistics over the reference model's responses read of these beside lengths and verdicts."""
     over = [each for each in walk_all(value) if isinstance(each, Aggregate) and each.over == "ref"]
     inside = [(each.var, node) for each in over for node in walk(each)]
     return [node for var, node in inside if isinstance(node, Given) and node.of == var]

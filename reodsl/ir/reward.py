@@ -319,7 +319,7 @@ class RewardedResponse:
 
 @dataclass(frozen=True, slots=True)
 class ResponseGroup:
-    """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name.
+    """A question's responses in one step, the reference model's frozen samples of it, and the values of tracks by name.
 
     `history` are its own responses in the steps before, the last one last.
     Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done. `batch` are the groups

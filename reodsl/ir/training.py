@@ -589,7 +589,7 @@ class Ppo(IR):
 
     @property
     def frozen(self) -> bool:
-        """Return whether a teacher, or the model that the stage began with, reads the policy's responses."""
+        """Return whether a teacher, or the reference model, reads the policy's responses."""
         return self.kl > 0 or any("teacher" in node.asked for node in self.reward.tokens)
 
     @property
@@ -654,7 +654,7 @@ class Sft(Sequences):
 class Pairs(Sequences):
     """Training on preferred and rejected responses.
 
-    `frozen` methods compare with the model that the stage began with, `per_token` ones take the mean of a response's
+    `frozen` methods compare with the reference model, `per_token` ones take the mean of a response's
     log-probabilities and not their sum, and `gamma` is subtracted from the margin.
     """
 

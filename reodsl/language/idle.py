@@ -67,7 +67,7 @@ class Surroundings:
 
     @property
     def asks_by_start(self) -> bool:
-        """Return whether a condition of a wording reads samples of the starting model, or of a suite's reference."""
+        """Return whether a condition of a wording reads samples of the reference model, or of a suite's reference."""
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
         return any("ref" in each.reads for each in conditions if isinstance(each, TypedCondition))
@@ -285,7 +285,7 @@ STAGE = (
         "reward",
         lambda around: around.uses("ref") or around.asks_by_start or not around.is_set("reference_samples"),
         "let usual = mean(len(z) for z in ref)",
-        "draws responses of the starting model, and neither the reward nor a wording runs over `ref`",
+        "draws responses of the reference model, and neither the reward nor a wording runs over `ref`",
     ),
     Need(
         "monitor",

@@ -57,7 +57,7 @@ REWARD_WORDS = (
     *((f"`{name}(t)`", means) for name, (means, _) in TOKENS.items()),
     (
         "`mean(logprob(t, under: teacher) for t in y)`",
-        "the same by the stage's `teacher`, or without one by the model that the stage began with",
+        "the same by the stage's `teacher`, or without one by the reference model",
     ),
     (
         "`mean(prob(t) for t in truth(y))`",
@@ -74,7 +74,7 @@ REWARD_WORDS = (
     ),
     (
         "`mean(len(z) for z in group if correct(z), empty: …)`",
-        "over the question's responses (`ref`: the starting model's)",
+        "over the question's responses (`ref`: the reference model's)",
     ),
     (
         "`std(correct(z) - mean(correct(w) for w in group) for z in batch)`",

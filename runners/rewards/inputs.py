@@ -203,7 +203,7 @@ def reference_missing(reward: str) -> Problem:
         "E0505",
         f"the reward `{reward}` uses the reference's responses, and there are none for this question",
         where=f"reward {reward}",
-        help="set `reference_samples` to at least 1, so that the starting model's responses are sampled first",
+        help="set `reference_samples` to at least 1, so that the reference model's responses are sampled first",
     )
 
 

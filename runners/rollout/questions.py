@@ -117,7 +117,7 @@ def shared_numbers(questions: Sequence[AskedQuestion]) -> dict[str, list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0), and those of thinking if counted."""
+    """The reference model's frozen samples of a question: tokens and verdicts (1 or 0), and those of thinking if counted."""
 
     lengths: tuple[float, ...]
     correct: tuple[float, ...]
@@ -152,7 +152,7 @@ def choose_wording(
     """Return the place of the first wording that is for a question; None where each is for all.
 
     Of the questions for which a `when` holds, `share` are asked in its wording: a draw of the task's `seed`, the question's
-    id and the place alone. `references` are the starting model's samples of each question.
+    id and the place alone. `references` are the reference model's samples of each question.
     """
     if not any(wording.selective for wording in wordings):
         return None

@@ -28,7 +28,7 @@ wording brief { prefix = "</think>" }
 
 def compiled(body: str, tmp: Path) -> Reward:
     """The reward that a body in braces means, in the quickstart's frame."""
-    # Few of the bodies read responses of the starting model: these are drawn by an experiment that others are made from.
+    # Few of the bodies read responses of the reference model: these are drawn by an experiment that others are made from.
     frame = f"recipe frame = small {{ reference_samples = 2, {ASKED} }}"
     text = f"{HEAD}\nreward mine {{\n{body}\n}}\n{frame}\nexperiment it = frame {{ reward = mine }}\n"
     path = tmp / "spec.reo"

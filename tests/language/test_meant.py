@@ -78,7 +78,7 @@ def help_of(result: Compiled, code: str) -> str:
         (
             "reward b { sum(correct(y[:L]) for L in budget) }",
             "E0301",
-            "`group` is the question's responses, `batch` the step's, `ref` the starting model's",
+            "`group` is the question's responses, `batch` the step's, `ref` the reference model's",
         ),
         (
             "study x { arm a = overthinker.stages[clean] }",

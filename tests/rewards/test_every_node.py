@@ -396,7 +396,7 @@ def test_of_a_response(what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", CASES | DENSE)
 @pytest.mark.parametrize("place", ["group", "ref"])
 def test_of_others(what: str, place: Literal["group", "ref"], tmp_path: Path) -> None:
-    """Summed over the group, and over the starting model's responses."""
+    """Summed over the group, and over the reference model's responses."""
     case, dense = (CASES | DENSE)[what], what in DENSE
     of = "f(z, L)" if dense else "f(z)"
     body = written(case, f"sum({of} for z in {place})", dense)

@@ -209,7 +209,7 @@ def test_a_stage_that_asks_goes_on_to_the_same_bytes(bench, changes):
     name = f"asks_{'_'.join(changes)}"
     whole = bench.train(asking(**changes), f"{name}_whole", start="base", data="questions")
     told = metrics(whole)
-    # Before anything is learnt the policy is the model that the stage began with.
+    # Before anything is learnt the policy is the reference model.
     assert abs(told["metric_drift"][0]) < 1e-6
     assert abs(told["metric_drift"][2]) > 1e-5
     assert (told["metric_surprise"] > 0).all()

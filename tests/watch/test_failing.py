@@ -99,7 +99,7 @@ REFERRED = (
         'wording free { question = "{question}" }\nsuite quick {',
     )
 )
-"""Verifiers and rewards fail at responses of the starting model, of a suite's reference and to a monitor set."""
+"""Verifiers and rewards fail at responses of the reference model, of a suite's reference and to a monitor set."""
 DRAWN = SPEC.replace("source = generated(chain_easy,", 'source = generated(python("own.py:draw"),', 1)
 
 

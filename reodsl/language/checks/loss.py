@@ -145,7 +145,7 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
         yield finding_at(
             error,
             "E0521",
-            "`teacher_follows` moves the model that the stage began with, and a `teacher` is read in its place",
+            "`teacher_follows` moves the reference model, and a `teacher` is read in its place",
             [follows.label("has no effect"), teacher.label("stays as it is")],
             "take `teacher` out, which leaves that model to teach, or `teacher_follows`",
         )

@@ -80,21 +80,21 @@ def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0505: samples of the starting model that a reward or a wording reads, and there are none."""
+    """Report E0505: samples of the reference model that a reward or a wording reads, and there are none."""
     samples, read = stage["reference_samples"], "ref" in stage.typed.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
     chooses = any("ref" in each.reads for each in conditions)
     if chooses and samples.number == 0:
         yield stage["rollout.wordings"].error(
             "E0505",
-            "wordings are chosen by the starting model's responses, and none are sampled",
+            "wordings are chosen by the reference model's responses, and none are sampled",
             "uses `ref`",
             help="add `reference_samples = 16`",
         )
     if read and samples.number == 0:
         yield stage["reward"].error(
             "E0505",
-            "the reward compares with the starting model's responses, and none are sampled",
+            "the reward compares with the reference model's responses, and none are sampled",
             "uses `ref`",
             help="add `reference_samples = 16`",
         )
@@ -336,7 +336,7 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         by, who, other = (
             (reward, "the reward", "the response: `len(y)`")
             if "given" in uses
-            else (stage["rollout.wordings"], "a `when`", "the starting model's: `mean(len(z) for z in ref)`")
+            else (stage["rollout.wordings"], "a `when`", "the reference model's: `mean(len(z) for z in ref)`")
         )
         yield by.error(
             "E0511",
@@ -469,7 +469,7 @@ def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Ite
     if lacking:
         yield suite["wordings"].error(
             "E0505",
-            "wordings are chosen by the starting model's responses, and an evaluation samples none",
+            "wordings are chosen by the reference model's responses, and an evaluation samples none",
             "",
             Label(reads.span, "uses `ref`"),
             help=f"add `{', and `'.join(lacking)}",

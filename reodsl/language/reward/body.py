@@ -69,7 +69,7 @@ TAKEN = {
     "y": "the response",
     "x": "the question",
     "group": "a question's responses",
-    "ref": "those of the starting model",
+    "ref": "those of the reference model",
     "monitor": "the responses to the monitor set",
     "batch": "all responses of the step",
 }

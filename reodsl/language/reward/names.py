@@ -156,7 +156,7 @@ class LocalFunction:
 class RewardNames:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
-    `sampled` are the variables that run over the starting model's responses, or over earlier ones, with `ref` or `history`.
+    `sampled` are the variables that run over the reference model's responses, or over earlier ones, with `ref` or `history`.
     `inside` are the functions whose bodies are being written out. Names that begin with `?` stand for responses of the place
     that calls one. `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
     `params` are the parameters that have no argument.

@@ -239,7 +239,7 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
         for each in nodes
     )
     if body.uses - {"ref", "given", "thinking"} or of_group or of_response:
-        helps = "run over the starting model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
+        helps = "run over the reference model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
         fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, helps)
     if not body.uses:
         helps = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"

@@ -651,7 +651,7 @@ def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
                 f"write `{name}(t, under: teacher)`",
             )
         if arg.value != tree.Name("teacher", arg.value.span):
-            helps = "write `under: teacher`: the recipe's `teacher`, or without one the model that the stage began with"
+            helps = "write `under: teacher`: the recipe's `teacher`, or without one the reference model"
             fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, helps)
     low, high = TOKEN_NUMBERS[name][1]
     return Typed(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
@@ -786,7 +786,7 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
         fail(
             body,
             "E0301",
-            "a selection knows no starting model",
+            "a selection knows no reference model",
             over.over,
             "run over `group`, the pool's responses",
         )
@@ -1018,7 +1018,7 @@ def _refuse_history(body: Body, at: tree.Expr) -> None:
 def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
     """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
     _refuse_history(body, at)
-    helps = "`group` is the question's responses, `batch` the step's, `ref` the starting model's"
+    helps = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.measures else ""
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
