@@ -12,7 +12,7 @@ ROUNDING = 1e-9
 
 
 def divide(a: float, b: float) -> float:
-    """Return `a / b`; by zero an infinity, or NaN for 0 / 0."""
+    """Return `a / b`; division by zero gives an infinity, or NaN for 0 / 0."""
     if b != 0:
         return a / b
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
@@ -55,7 +55,7 @@ def cosine(x: float) -> float:
 
 
 def floor(x: float) -> float:
-    """Return the greatest whole number that is not above x; NaN and infinities stay."""
+    """Return the greatest integer that is at most x; NaN and infinities stay."""
     return float(math.floor(x)) if math.isfinite(x) else x
 
 
@@ -75,32 +75,35 @@ def greatest(values: Sequence[float]) -> float:
 
 
 def clip(x: float, low: float, high: float) -> float:
-    """Return `x` held inside low..high; `high` wins where they cross."""
+    """Return `x` clipped to low..high; `high` wins if low exceeds it."""
     return least((greatest((x, low)), high))
 
 
 def choose(n: float, k: float) -> float:
-    """Return C(n, k), how many ways there are to take k of n things, 0 below k of 0 and past n; fractions round down."""
+    """Return the binomial coefficient C(n, k) as a float, infinite if no float holds it.
+
+    Fractions round down; k below 0 or above n gives 0.
+    """
     if not (math.isfinite(n) and math.isfinite(k)):
         return math.nan
-    things, taken = math.floor(n), math.floor(k)
-    if not 0 <= taken <= things:
+    n_whole, k_whole = math.floor(n), math.floor(k)
+    if not 0 <= k_whole <= n_whole:
         return 0.0
-    taken = min(taken, things - taken)
+    k_whole = min(k_whole, n_whole - k_whole)
     try:
         # C(n, k) is at least 2^k where n is at least 2 k: past this no float holds it, and counting would take long.
-        return float(math.comb(things, taken)) if taken < 1024 else math.inf
+        return float(math.comb(n_whole, k_whole)) if k_whole < 1024 else math.inf
     except OverflowError:
         return math.inf
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean: the sum in order over the count, but no number that rounding puts outside of the values."""
+    """Return the mean in the order of the values, clipped to their range against rounding."""
     return clip(sum(values) / len(values), least(values), greatest(values))
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the population's standard deviation; 0 where values differ by rounding alone."""
+    """Return the population's standard deviation; 0 if values differ by rounding alone."""
     centre = mean(values)
     gaps, bound = [v - centre for v in values], ROUNDING * max(map(abs, values))
     if all(abs(gap) <= bound for gap in gaps):
@@ -116,11 +119,11 @@ def median(values: Sequence[float]) -> float:
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def quantile(values: Sequence[float], at: float) -> float:
-    """Return the least of some values that the share `at` of them do not exceed."""
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the least value that at least the share `share` (0 to 1) of the values does not exceed."""
     # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
-    place = math.ceil(at * len(values) - 1e-9)
-    return float(sorted(values)[min(max(place, 1), len(values)) - 1])
+    rank = math.ceil(share * len(values) - 1e-9)
+    return float(sorted(values)[min(max(rank, 1), len(values)) - 1])
 
 
 BINARY: dict[str, Callable[[float, float], float]] = {

@@ -40,38 +40,44 @@ from runners.rewards.inputs import given_missing
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Meanings of names at one place of an expression: responses, numbers, and the split at hand.
+    """The meaning of names in an expression."""
 
-    `at` says which split a variable over `splits` is at.
-    """
-
-    asker: str
-    group: ResponseGroup
-    responses: Mapping[str, RewardedResponse]
-    numbers: Mapping[str, float]
-    places: Sequence[int]
-    split: int
-    at: Mapping[str, int] = field(default_factory=dict)
+    asker: str  # owner of the expression, for messages
+    group: ResponseGroup  # responses to the question
+    responses: Mapping[str, RewardedResponse]  # by name
+    numbers: Mapping[str, float]  # by name
+    split_tokens: Sequence[int]  # ends of the response's splits, in tokens
+    split: int  # index of the current split
+    at: Mapping[str, int] = field(default_factory=dict)  # index of the split of each variable over `splits`
 
 
-def interpret(reward: Reward, group: ResponseGroup, index: int, places: Sequence[int] = ()) -> list[float]:
-    """Return the rewards of response `index`.
+def interpret(
+    reward: Reward, group: ResponseGroup, index: int, split_tokens: Sequence[int] = ()
+) -> list[float]:
+    """Return the rewards of a response.
 
-    There is one at each of `places` (its splits, in tokens), one in all for an outcome, or one for each of its parts, and
-    then for each of their weights that is no number.
+    Args:
+        reward: the reward.
+        group: the responses to the question.
+        index: the response's index in the group.
+        split_tokens: ends of the response's splits, in tokens.
+
+    Returns:
+        A reward at each split of a dense reward, or one for an outcome; of several parts, a reward for each part and then
+        for each weight that is no number.
     """
     tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     asker = f"the reward `{reward.name}`"
-    scope = _Scope(asker, group, {"y": group.rollouts[index]}, tracks, places, 0)
+    scope = _Scope(asker, group, {"y": group.rollouts[index]}, tracks, split_tokens, 0)
     for let in reward.lets:
         value = _value(let.value, scope)
-        scope = _Scope(asker, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
+        scope = _Scope(asker, group, scope.responses, {**scope.numbers, let.name: value}, split_tokens, 0)
     if reward.dense is None:
         return [_value(value, scope) for value in reward.values]
     rewards = []
-    for split, place in enumerate(places):
-        numbers = {**scope.numbers, reward.dense.var: float(place)}
-        at_split = _Scope(asker, group, scope.responses, numbers, places, split)
+    for split, tokens in enumerate(split_tokens):
+        numbers = {**scope.numbers, reward.dense.var: float(tokens)}
+        at_split = _Scope(asker, group, scope.responses, numbers, split_tokens, split)
         rewards.append(_value(reward.dense.value, at_split))
     return rewards
 
@@ -82,17 +88,23 @@ def measure(
     group: ResponseGroup,
     responses: Mapping[str, RewardedResponse],
     numbers: Mapping[str, float],
-    places: Sequence[int] = (),
+    split_tokens: Sequence[int] = (),
 ) -> float:
-    """Return the value of an expression over a question's group, where names mean these responses and numbers.
+    """Return the value of an expression over a question's group.
 
-    `places` are the splits of the response that is measured. `asker` is whose expression it is, for messages: "the reward
-    `paid`".
+    Args:
+        asker: the owner of the expression in messages, for example "the reward `paid`".
+        node: the expression.
+        group: the responses to the question.
+        responses: meanings of response names.
+        numbers: meanings of number names.
+        split_tokens: ends of the measured response's splits, in tokens.
     """
-    return _value(node, _Scope(asker, group, responses, numbers, places, 0))
+    return _value(node, _Scope(asker, group, responses, numbers, split_tokens, 0))
 
 
 def _value(node: Expression, scope: _Scope) -> float:
+    """Return the value of a node; verdicts are 1 or 0, and a number that does not exist is NaN."""
     match node:
         case Constant():
             return node.value
@@ -109,21 +121,21 @@ def _value(node: Expression, scope: _Scope) -> float:
             cut = _cut(node.cut, scope)
             return math.nan if cut is None else float(scope.responses[node.of].bare_at(cut))
         case Given():
-            given = scope.responses[node.of].given
-            if node.field not in given:
-                raise given_missing(scope.asker, node.field, sorted(given))
-            return float(given[node.field])
+            features = scope.responses[node.of].given
+            if node.field not in features:
+                raise given_missing(scope.asker, node.field, sorted(features))
+            return float(features[node.field])
         case Own():
-            given = scope.responses[node.of].given
-            if node.function not in given:
-                raise given_missing(scope.asker, node.function, sorted(given))
-            return float(given[node.function])
+            features = scope.responses[node.of].given
+            if node.function not in features:
+                raise given_missing(scope.asker, node.function, sorted(features))
+            return float(features[node.function])
         case Weight():
-            return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
+            return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.split]
         case WeightAt():
-            return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.at[node.of]]
+            return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.at[node.of]]
         case Previous():
-            return float(scope.places[scope.split - 1]) if scope.split else 0.0
+            return float(scope.split_tokens[scope.split - 1]) if scope.split else 0.0
         case Negation():
             value = _value(node.value, scope)
             return -value if node.fn == "neg" else float(value == 0)
@@ -136,7 +148,7 @@ def _value(node: Expression, scope: _Scope) -> float:
         case Aggregate():
             return _aggregate(node, scope)
         case TokenRun():
-            return _told_of_tokens(node, scope)
+            return _token_statistic(node, scope)
         case History(over="batch"):
             return _over_batch(node, scope)
         case History():
@@ -144,15 +156,15 @@ def _value(node: Expression, scope: _Scope) -> float:
 
 
 def _cut(node: Expression, scope: _Scope) -> int | None:
-    """Return a place in tokens: a fraction rounds down, a negative one is 0, NaN is not a place."""
-    place = _value(node, scope)
-    if math.isnan(place):
+    """Return a cut in tokens, rounded down and at least 0; None for NaN."""
+    tokens = _value(node, scope)
+    if math.isnan(tokens):
         return None
-    return max(0, math.floor(min(place, 2.0**62)) if place > 0 else 0)
+    return max(0, math.floor(min(tokens, 2.0**62)) if tokens > 0 else 0)
 
 
-def _told_of_tokens(node: TokenRun, scope: _Scope) -> float:
-    """Return what was found of a response's tokens, up to a cut or its end."""
+def _token_statistic(node: TokenRun, scope: _Scope) -> float:
+    """Return the statistic of a response's tokens up to a cut or its end."""
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)
     if key not in response.tokens:
@@ -161,32 +173,34 @@ def _told_of_tokens(node: TokenRun, scope: _Scope) -> float:
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """Return a statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
+    """Return a statistic over the responses or splits that meet `where`; over nothing `empty`, or 0 for a sum or a count."""
     if node.over == "splits":
         inners = [
             replace(
-                scope, numbers={**scope.numbers, node.var: float(each)}, at={**scope.at, node.var: number}
+                scope, numbers={**scope.numbers, node.var: float(member)}, at={**scope.at, node.var: number}
             )
-            for number, each in enumerate(scope.places)
+            for number, member in enumerate(scope.split_tokens)
         ]
     else:
         group = scope.group
         members = {"group": group.rollouts, "ref": group.reference, "history": group.history}[node.over]
-        inners = [replace(scope, responses={**scope.responses, node.var: each}) for each in members]
+        inners = [replace(scope, responses={**scope.responses, node.var: member}) for member in members]
     return _summarise(node, inners, scope)
 
 
 def _over_batch(node: History, scope: _Scope) -> float:
-    """Return a statistic over all responses of the step, each with its own question's group around it."""
+    """Return a statistic over all responses of the step, each evaluated within its question's group."""
     groups = scope.group.batch or (scope.group,)
     inners = [
-        replace(scope, group=group, responses={node.var: each}) for group in groups for each in group.rollouts
+        replace(scope, group=group, responses={node.var: rollout})
+        for group in groups
+        for rollout in group.rollouts
     ]
     return _summarise(node, inners, scope)
 
 
 def _summarise(node: Aggregate | History, inners: Sequence[_Scope], scope: _Scope) -> float:
-    """Return the statistic of what the scopes that meet `where` have; over none what `_aggregate` says."""
+    """Return the statistic of the values in the scopes that meet `where`; over nothing as `_aggregate`."""
     values = []
     for inner in inners:
         if node.where is None or _value(node.where, inner) != 0:

@@ -15,7 +15,7 @@ _BROKEN = "\ufffd"
 
 
 class Offsets:
-    """The text of some tokens, and how far each prefix of them reaches in it.
+    """The text of tokens, and the number of characters of each prefix.
 
     Decoding every prefix that a search looks at costs a whole response each time. A byte-level or word-level decoder
     goes on from a token as from the beginning, given the token before it, wherever no character is spread over the two.
@@ -24,7 +24,7 @@ class Offsets:
     """
 
     def __init__(self, tokens: Sequence[int], decode: Decode, text: str | None = None) -> None:
-        """`text` is that of all tokens, where it is known already."""
+        """Keep the tokens; `text` is the text of all tokens if it is known already."""
         self._tokens, self._decode = tokens, decode
         self.text = decode(tokens) if text is None else text
 
@@ -37,7 +37,7 @@ class Offsets:
         return self.text[: reaches[block]] + self._after(firsts[block], count)
 
     def reaching(self, characters: int) -> int:
-        """Return the fewest tokens whose text has at least so many characters; all of them where none has."""
+        """Return the fewest tokens whose text has at least `characters` characters, or the number of all tokens."""
         low, high = 0, len(self._tokens)
         if self._blocks is not None:
             firsts, reaches = self._blocks
@@ -47,27 +47,27 @@ class Offsets:
         return low + bisect_left(range(low, high), characters, key=lambda count: len(self.prefix(count)))
 
     def holding(self, characters: int) -> int:
-        """Return the fewest tokens whose text has so many characters whole: the last one may be spread over several."""
+        """Return the fewest tokens whose text completes `characters` characters, the last of which several may share."""
         last, counts = slice(characters - 1, characters), range(self.reaching(characters), len(self._tokens))
         parts = {"", _BROKEN} - {self.text[last]}
         return next((n for n in counts if self.prefix(n)[last] not in parts), len(self._tokens))
 
     @cached_property
     def _blocks(self) -> tuple[list[int], list[int]] | None:
-        """The first token of each block, and the characters before it; None where the decoder does not go on so."""
+        """Return each block's first token and the characters before it; None if the decoder does not go on from a token."""
         firsts, reaches = [0], [0]
         while firsts[-1] + BLOCK < len(self._tokens):
             first = self._clean(firsts[-1] + BLOCK)
             reaches.append(reaches[-1] + len(self._after(firsts[-1], first)))
             firsts.append(first)
-        whole = reaches[-1] + len(self._after(firsts[-1], len(self._tokens)))
-        return (firsts, reaches) if whole == len(self.text) else None
+        total = reaches[-1] + len(self._after(firsts[-1], len(self._tokens)))
+        return (firsts, reaches) if total == len(self.text) else None
 
     def _clean(self, first: int) -> int:
-        """Return the next place between two tokens that share no character."""
-        for place in range(first, min(first + _TRIES, len(self._tokens))):
-            if not any(_BROKEN in self._decode(self._tokens[at : at + 1]) for at in (place - 1, place)):
-                return place
+        """Return the next boundary between two tokens that share no character."""
+        for index in range(first, min(first + _TRIES, len(self._tokens))):
+            if not any(_BROKEN in self._decode(self._tokens[i : i + 1]) for i in (index - 1, index)):
+                return index
         return first
 
     def _after(self, first: int, last: int) -> str:

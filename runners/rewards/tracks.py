@@ -28,20 +28,27 @@ def track_values(
     step: int,
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
-    known: Mapping[str, float] = MappingProxyType({}),
+    overrides: Mapping[str, float] = MappingProxyType({}),
     before: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """Return the value of each track before step `step` (from 0), by name; of one that is `known`, that value.
+    """Return the value of each track before a step, by name.
 
-    `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
-    `before` are the values at the step before, and its metrics as `metric.NAME`. A track that reads itself or a metric has
-    its start at step 0, and where it has no value before; where a metric has none, it stays as it was.
+    A track that reads itself or a metric has its start value at step 0, and whenever it has no earlier value; if a metric
+    has no value, the track keeps its earlier value.
+
+    Args:
+        reward: the reward with its tracks.
+        step: the step, from 0.
+        recent: tables of responses of earlier steps, the latest last.
+        monitor: the table of the monitor set's latest responses, or None.
+        overrides: values that replace tracks.
+        before: values at the step before, and its metrics as `metric.NAME`.
     """
     values: dict[str, float] = {}
     asker = f"the reward `{reward.name}`"
     for track in reward.tracks:
-        if track.name in known:
-            values[track.name] = known[track.name]
+        if track.name in overrides:
+            values[track.name] = overrides[track.name]
             continue
         numbers = {f"{TRACK}{name}": value for name, value in values.items()}
 
@@ -53,7 +60,7 @@ def track_values(
                 continue
             numbers |= {name: value for name, value in before.items() if name.startswith(METRIC)}
             numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
-            read = {each.name for each in values_of(track.value, Variable)}
+            read = {variable.name for variable in values_of(track.value, Variable)}
             if any(name.startswith(METRIC) for name in read - numbers.keys()):
                 values[track.name] = before.get(track.name, start)
                 continue
@@ -68,18 +75,18 @@ def track_values(
 
 
 def inputs_of(table: pl.DataFrame) -> RewardInputs:
-    """Return the responses of a table as arrays, [questions, rollouts]."""
+    """Return the responses of a table as arrays [questions, rollouts]."""
     rollouts = int(table["rollout"].max()) + 1  # type: ignore[arg-type]
     shape = (table.height // rollouts, rollouts)
     length = table["tokens"].to_numpy().astype(float).reshape(shape)
-    given = {
+    features = {
         name: table[name].to_numpy().astype(float).reshape(shape)
         for name in ("mode", "budget")
         if not table[name].null_count()
     }
     correct = table["correct"].to_numpy().astype(float).reshape(shape)
     return RewardInputs(
-        ("",) * shape[0], length, correct, length[:, :, None], np.ones((*shape, 1), dtype=np.bool_), given
+        ("",) * shape[0], length, correct, length[:, :, None], np.ones((*shape, 1), dtype=np.bool_), features
     )
 
 
@@ -90,7 +97,7 @@ def _measured(
     numbers: Mapping[str, float],
     asker: str,
 ) -> float:
-    """Return one statistic over the responses that meet its condition; what it is of nothing otherwise."""
+    """Return a statistic over the responses that meet its condition, or its value over nothing."""
     nobody = ResponseGroup("", ())
     tables = (
         list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []
@@ -116,5 +123,5 @@ def _measured(
         if node.empty is not None:
             return measure(asker, node.empty, nobody, {}, numbers)
         return 0.0 if node.fn in ("sum", "count") else math.nan
-    at = measure(asker, node.at, nobody, {}, numbers) if node.at is not None else math.nan
-    return summarise(node.fn, values, at)
+    share = measure(asker, node.at, nobody, {}, numbers) if node.at is not None else math.nan
+    return summarise(node.fn, values, share)

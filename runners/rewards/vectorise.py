@@ -48,9 +48,9 @@ from reodsl.numbers.budgets import coefficients
 from runners.rewards.arithmetic import ROUNDING, choose, quantile
 from runners.rewards.inputs import (
     Bools,
-    Earlier,
     Floats,
     Ints,
+    PastResponses,
     RewardInputs,
     given_missing,
     not_finite,
@@ -59,15 +59,18 @@ from runners.rewards.inputs import (
 )
 
 
-def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> Floats:
-    """Return a statistic along an axis, which stays with size 1, over what is kept.
+def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> Floats:
+    """Return a statistic along an axis, which stays with size 1. Over nothing the result is meaningless.
 
-    `counted` says how many those are.
-
-    Over none of them it means nothing: the caller puts something else there.
+    Args:
+        fn: the statistic's name.
+        value: numbers.
+        keep: mask of the numbers that count, in the shape of `value`.
+        counts: how many numbers count, with size 1 along the axis.
+        axis: the axis.
     """
     if fn == "count":
-        return counted.astype(float)
+        return counts.astype(float)
     if fn == "sum":
         return _sum(value, keep, axis)
     if fn == "min":
@@ -78,30 +81,39 @@ def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> 
         # NaN marks what does not count, and a NaN that is kept has to show: it is put back afterwards.
         middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
         return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
-    ends = (statistic(end, value, keep, counted, axis) for end in ("min", "max"))
-    mean = FUNCTIONS["clip"](_sum(value, keep, axis) / counted, *ends)
+    ends = (statistic(end, value, keep, counts, axis) for end in ("min", "max"))
+    mean = FUNCTIONS["clip"](_sum(value, keep, axis) / counts, *ends)
     if fn == "mean":
         return mean
     gaps = np.where(keep, value - mean, 0.0)
-    variance = _sum(gaps * gaps, keep, axis) / counted
+    variance = _sum(gaps * gaps, keep, axis) / counts
     return np.where(are_equal(gaps, np.where(keep, value, 0.0), axis), 0.0, np.sqrt(variance))
 
 
 def are_equal(gaps: Floats, values: Floats, axis: int | None) -> Bools:
-    """Return whether values along an axis (None: all) differ by rounding alone. `gaps` are their distances from the mean.
+    """Return whether values along an axis differ by rounding alone; the axis stays with size 1.
 
-    What does not count is 0 in both. The axis stays with size 1.
+    Args:
+        gaps: distances from the mean, 0 for values that do not count.
+        values: the values, 0 for values that do not count.
+        axis: the axis, or None for all values.
     """
     largest = np.abs(values).max(axis=axis, keepdims=True)
     return np.asarray(np.abs(gaps).max(axis=axis, keepdims=True) <= ROUNDING * largest)
 
 
-def summarise(fn: str, values: Floats, at: float) -> float:
-    """Return a statistic over some values, one at least; `at` is the share of a quantile."""
+def summarise(fn: str, values: Floats, share: float) -> float:
+    """Return a statistic over at least one value.
+
+    Args:
+        fn: the statistic's name.
+        values: numbers [values].
+        share: the share of a quantile, 0 to 1.
+    """
     if fn == "quantile":
-        return quantile(values.tolist(), at)
-    kept, counted = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
-    return float(statistic(fn, values, kept, counted, 0)[0])
+        return quantile(values.tolist(), share)
+    keep, counts = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
+    return float(statistic(fn, values, keep, counts, 0)[0])
 
 
 BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
@@ -136,8 +148,8 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
     """Return the sum along an axis in order, so that it rounds as a loop does."""
-    kept = np.where(keep, value, 0.0)
-    return np.take(np.add.accumulate(kept, axis=axis), [-1], axis=axis)
+    terms = np.where(keep, value, 0.0)
+    return np.take(np.add.accumulate(terms, axis=axis), [-1], axis=axis)
 
 
 Verdicts = Callable[[Ints, Ints], Bools]
@@ -146,7 +158,7 @@ Verdicts = Callable[[Ints, Ints], Bools]
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A response variable: one of the step's own responses or of the reference's, along `axis`."""
+    """A response variable along `axis`, over the step's group, the reference's samples or the history."""
 
     over: str
     axis: int
@@ -154,6 +166,8 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class _StepScope:
+    """The meaning of names in an expression over a step."""
+
     responses: Mapping[str, _Response]
     numbers: Mapping[str, Floats]
     depth: int = 0
@@ -162,12 +176,21 @@ class _StepScope:
 
 
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
-    """Return rewards [questions, rollouts, splits]; an outcome has one split, and parts with their weights are as many.
+    """Return the rewards of a step.
 
-    They are meaningless where `inputs.present` is false for a split.
+    Args:
+        reward: the reward.
+        inputs: numbers of the step's responses.
+        forced: verdicts on forced answers.
+        bare: verdicts on answers of bare prefixes.
 
-    Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
-    a reference or its cuts are missing (E0922, E0505).
+    Returns:
+        Rewards [questions, rollouts, splits], meaningless for splits that a response lacks (`inputs.present`). An outcome
+        has a single split; a reward of several parts has a split for each part and each weight.
+
+    Raises:
+        Problem: a reward is NaN or infinite (E0920), or a number of the data, the reference or its cuts are missing (E0922,
+            E0505).
     """
     values, lets = evaluate(reward, inputs, forced, bare)
     _require_finite(reward, inputs, values, lets)
@@ -186,7 +209,7 @@ def evaluate(
 def vectorise_metrics(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> dict[str, Floats]:
-    """Return each of a reward's metrics for each response, [questions, rollouts], NaN where it has no value."""
+    """Return a reward's metrics by name, each [questions, rollouts], with NaN for responses without a value."""
     if not reward.metrics:
         return {}
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -200,7 +223,7 @@ def aggregate_depth(value: IR | Node) -> int:
     return inside + isinstance(value, Aggregate)
 
 
-def _never(at: Ints, cut: Ints) -> Bools:
+def _never(responses: Ints, cut: Ints) -> Bools:
     raise ValueError("nothing is cut here")
 
 
@@ -211,7 +234,18 @@ def measure_each(
     numbers: Mapping[str, float],
     forced: Verdicts = _never,
 ) -> Floats:
-    """Return a value for every response, [questions, rollouts], which is called `response`; names are `numbers`."""
+    """Return the value of an expression for every response.
+
+    Args:
+        value: the expression.
+        response: the name of the response in the expression.
+        inputs: numbers of the responses.
+        numbers: meanings of number names.
+        forced: verdicts on forced answers.
+
+    Returns:
+        Values [questions, rollouts].
+    """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         evaluator = _Evaluator(Reward(name="", outcome=value), inputs, forced, _never)
@@ -220,31 +254,39 @@ def measure_each(
 
 
 def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
-    """Return a statistic over tokens from their numbers by name, each as long."""
+    """Return a statistic over the tokens of a response.
+
+    Args:
+        node: the statistic.
+        tokens: numbers [tokens] by name.
+        inputs: the step's inputs, for tracks.
+    """
     evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
     scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
     size = len(next(iter(tokens.values())))
     inner = replace(
-        scope, numbers={**scope.numbers, **{name: each[:, None, None] for name, each in tokens.items()}}
+        scope, numbers={**scope.numbers, **{name: numbers[:, None, None] for name, numbers in tokens.items()}}
     )
 
-    def flat(part: Expression) -> Floats:
-        return np.broadcast_to(evaluator.value(part, inner), (size, 1, 1)).ravel()
+    def flat(expression: Expression) -> Floats:
+        return np.broadcast_to(evaluator.value(expression, inner), (size, 1, 1)).ravel()
 
     with np.errstate(all="ignore"):
         value = np.ones(size) if node.fn == "count" else flat(node.value)
-        kept = value if node.where is None else value[flat(node.where) != 0]
-        if len(kept):
-            return float(summarise(node.fn, kept, np.nan))
+        selected = value if node.where is None else value[flat(node.where) != 0]
+        if len(selected):
+            return float(summarise(node.fn, selected, np.nan))
         nothing = 0.0 if node.fn in ("sum", "count") else np.nan
         return nothing if node.empty is None else float(evaluator.value(node.empty, scope).item())
 
 
 class _Evaluator:
+    """The evaluation of a reward's expressions over a step."""
+
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
-        self.earlier = inputs.earlier or Earlier.of([()] * len(inputs.questions))
+        self.earlier = inputs.earlier or PastResponses.of([()] * len(inputs.questions))
 
     def lets(self) -> tuple[_StepScope, dict[str, Floats]]:
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
@@ -265,18 +307,24 @@ class _Evaluator:
     def rewards(self) -> tuple[Floats, dict[str, Floats]]:
         scope, lets = self.lets()
         if self.reward.dense is not None:
-            places = self.inputs.places.reshape(*self.inputs.places.shape, *([1] * (self.axes - 3)))
-            scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})
-            values, splits = self.value(self.reward.dense.value, scope), self.inputs.places.shape[2]
+            ends = self.inputs.split_tokens
+            ends = ends.reshape(*ends.shape, *([1] * (self.axes - 3)))
+            scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: ends})
+            values, splits = self.value(self.reward.dense.value, scope), ends.shape[2]
             flat = values.reshape(values.shape[:3])
             return np.broadcast_to(flat, (*self.inputs.length.shape, splits)), lets
-        each = [self.value(value, scope) for value in self.reward.values]
+        terms = [self.value(value, scope) for value in self.reward.values]
         shape = (*self.inputs.length.shape, 1)
-        parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in each]
+        parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in terms]
         return np.concatenate(parts, axis=2), lets
 
     def scope(self, response: str, numbers: Mapping[str, float]) -> _StepScope:
-        """Return the name of one response of each rollout, and those of numbers that all share."""
+        """Return a scope with the rollouts under the name `response`, and with numbers that all responses share.
+
+        Args:
+            response: the name of a rollout in the expression.
+            numbers: meanings of number names.
+        """
         arrays = {name: np.full((1,) * self.axes, value) for name, value in numbers.items()}
         return _StepScope({response: _Response("group", 1)}, arrays)
 
@@ -325,63 +373,63 @@ class _Evaluator:
                 raise ValueError("what happened before is measured before a reward is")
 
     def over_batch(self, node: History, scope: _StepScope) -> Floats:
-        """Return a statistic over all responses of the step, the same for each."""
+        """Return a statistic over all responses of the step, the same for each response."""
         inner = replace(scope, responses={node.var: _Response("group", 1)}, depth=0)
         where = np.ones((1,) * self.axes) if node.where is None else self.value(node.where, inner)
         value = np.ones((1,) * self.axes) if node.fn == "count" else self.value(node.value, inner)
         shape = self.inputs.length.shape
-        kept, values = (
-            np.broadcast_to(each.reshape(each.shape[:2]), shape).ravel() for each in (where != 0, value)
+        selected, values = (
+            np.broadcast_to(array.reshape(array.shape[:2]), shape).ravel() for array in (where != 0, value)
         )
-        if kept.any():
-            at = self.value(node.at, scope).item() if node.at is not None else np.nan
-            return np.full((1,) * self.axes, summarise(node.fn, values[kept], at))
+        if selected.any():
+            share = self.value(node.at, scope).item() if node.at is not None else np.nan
+            return np.full((1,) * self.axes, summarise(node.fn, values[selected], share))
         if node.empty is not None:
             return self.value(node.empty, scope)
         return np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
 
     def along(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return [questions, responses] with the responses along `axis`."""
+        """Return a table [questions, responses] with the responses along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[axis] = table.shape
         return table.reshape(shape)
 
-    def measured(self, name: str, scope: _StepScope, what: str) -> Floats:
+    def measured(self, name: str, scope: _StepScope, field: str) -> Floats:
         response = scope.responses[name]
         if response.over == "group":
-            return self.along(self.inputs.length if what == "length" else self.inputs.correct, response.axis)
+            return self.along(getattr(self.inputs, field), response.axis)
         if response.over == "history":
-            return self.along(getattr(self.earlier, what), response.axis)
-        table = self.inputs.reference_length if what == "length" else self.inputs.reference_correct
+            return self.along(getattr(self.earlier, field), response.axis)
+        table = self.inputs.reference_length if field == "length" else self.inputs.reference_correct
         if table is None or table.shape[1] == 0:
             raise reference_missing(self.reward.name)
         return self.along(table, response.axis)
 
     def given(self, name: str, field: str, scope: _StepScope) -> Floats:
         response = scope.responses[name]
-        mine, theirs = self.inputs.given, self.inputs.reference_given
+        mine, theirs = self.inputs.features, self.inputs.reference_features
         tables = {"group": mine, "ref": theirs}.get(response.over, {})
         if field not in tables:
             raise given_missing(f"the reward `{self.reward.name}`", field, sorted(tables))
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
-        """Return the coefficient of each split, [questions, rollouts, splits]; 0 for those that a response does not have."""
-        places, present = self.inputs.places, self.inputs.present
+        """Return the coefficient of each split [questions, rollouts, splits]; 0 for splits that a response lacks."""
+        places, present = self.inputs.split_tokens, self.inputs.present
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
-        for at in np.ndindex(*out.shape[:2]):
-            budgets = [int(p) for p in places[at][present[at]]]
-            out[at][: len(budgets)] = coefficients(rule, budgets[:-1], budgets[-1])
+        for index in np.ndindex(*out.shape[:2]):
+            budgets = [int(p) for p in places[index][present[index]]]
+            out[index][: len(budgets)] = coefficients(rule, budgets[:-1], budgets[-1])
         return out
 
     def previous(self) -> Floats:
-        places = self.inputs.places
+        places = self.inputs.split_tokens
         before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
         return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
     def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return [questions, rollouts, splits] with the splits along `axis`."""
+        """Return a table [questions, rollouts, splits] with the splits along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[1], shape[axis] = table.shape
         return table.reshape(shape)
@@ -390,37 +438,36 @@ class _Evaluator:
         response = scope.responses[name]
         if response.over != "group":
             raise reference_not_cut(self.reward.name)
-        whole = np.maximum(np.floor(self.value(cut, scope)), 0)
+        cuts = np.maximum(np.floor(self.value(cut, scope)), 0)
         length, correct = self.measured(name, scope, "length"), self.measured(name, scope, "correct")
         number = self.along(
             np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape), response.axis
         )
-        whole, length, number, out = (
-            np.array(a) for a in np.broadcast_arrays(whole, length, number, correct)
-        )
-        inside = whole < length
-        out[inside] = verdicts(number[inside].astype(np.int64), whole[inside].astype(np.int64))
-        out[np.isnan(whole)] = np.nan
+        cuts, length, number, out = (np.array(a) for a in np.broadcast_arrays(cuts, length, number, correct))
+        inside = cuts < length
+        out[inside] = verdicts(number[inside].astype(np.int64), cuts[inside].astype(np.int64))
+        out[np.isnan(cuts)] = np.nan
         return out
 
     def of_tokens(self, node: TokenRun, scope: _StepScope) -> Floats:
-        """Return what was found of the tokens of responses, up to a cut or their ends."""
+        """Return the statistics of responses' tokens up to a cut or their ends."""
         response, key = scope.responses[node.of], node.of_any
         if response.over != "group" or key not in self.inputs.tokens:
             raise given_missing(
-                f"the reward `{self.reward.name}`", expression_text(key), sorted(self.inputs.given)
+                f"the reward `{self.reward.name}`", expression_text(key), sorted(self.inputs.features)
             )
         length = self.measured(node.of, scope, "length")
         cut = length if node.cut is None else np.maximum(np.floor(self.value(node.cut, scope)), 0)
-        every = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)
-        cut, number = np.broadcast_arrays(np.fmin(cut, length), self.along(every, response.axis))
-        found = self.inputs.tokens[key](number.astype(np.int64), cut.astype(np.int64)).astype(float)
-        return found if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, found)
+        numbers = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)
+        cut, number = np.broadcast_arrays(np.fmin(cut, length), self.along(numbers, response.axis))
+        values = self.inputs.tokens[key](number.astype(np.int64), cut.astype(np.int64)).astype(float)
+        return values if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, values)
 
     def aggregate(self, node: Aggregate, scope: _StepScope) -> Floats:
         axis = 3 + scope.depth
         if node.over == "splits":
-            members, there = self.splits(self.inputs.places, axis), self.splits(self.inputs.present, axis)
+            members = self.splits(self.inputs.split_tokens, axis)
+            present = self.splits(self.inputs.present, axis)
             inner = replace(
                 scope,
                 numbers={**scope.numbers, node.var: members},
@@ -430,19 +477,19 @@ class _Evaluator:
         else:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}
             inner = replace(scope, responses=responses, depth=scope.depth + 1)
-            members, there = self.measured(node.var, inner, "length"), np.full((1,) * self.axes, True)
+            members, present = self.measured(node.var, inner, "length"), np.full((1,) * self.axes, True)
             if node.over == "history":
-                there = self.along(self.earlier.present, axis)
+                present = self.along(self.earlier.present, axis)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
-        keep = there if node.where is None else there & (self.value(node.where, inner) != 0)
+        keep = present if node.where is None else present & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)
-        counted = keep.sum(axis=axis, keepdims=True)
-        result = statistic(node.fn, value, keep, counted, axis)
+        counts = keep.sum(axis=axis, keepdims=True)
+        result = statistic(node.fn, value, keep, counts, axis)
         if node.empty is not None:
             nothing = self.value(node.empty, scope)
         else:
             nothing = np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
-        return np.where(counted > 0, result, nothing)
+        return np.where(counts > 0, result, nothing)
 
 
 def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: Mapping[str, Floats]) -> None:
@@ -463,18 +510,25 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
         )
         seen[name] = float(values_of_let[question, rollout, 0])
     if reward.dense is not None:
-        seen[reward.dense.var] = float(np.broadcast_to(inputs.places, values.shape)[question, rollout, split])
-    at = split if reward.dense is not None else None
+        ends = np.broadcast_to(inputs.split_tokens, values.shape)
+        seen[reward.dense.var] = float(ends[question, rollout, split])
+    index = split if reward.dense is not None else None
     raise not_finite(
-        reward.name, inputs.questions[question], rollout, at, float(values[question, rollout, split]), seen
+        reward.name,
+        inputs.questions[question],
+        rollout,
+        index,
+        float(values[question, rollout, split]),
+        seen,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Cuts by response, numbered row by row: those below its length at which it is forced, and graded bare, rising.
+    """Cuts in tokens that need verdicts, rising, by response; responses are numbered row by row.
 
-    `tokens` are those of each statistic over tokens, a response's end included.
+    `forced` are cuts with a forced answer and `bare` cuts graded as they are, both below the response's length. `tokens` are
+    the cuts of each statistic over tokens, which may be the response's end.
     """
 
     forced: tuple[tuple[int, ...], ...]
@@ -483,12 +537,12 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Return whether anything has to be cut at all."""
+        """Return whether any response must be cut."""
         return any(self.forced) or any(self.bare)
 
 
 class _Recorder:
-    """Stands in for verdicts: remembers what was asked, answers no."""
+    """A substitute for verdicts that records the queries and answers no."""
 
     def __init__(self, responses: int) -> None:
         self.asked: list[set[int]] = [set() for _ in range(responses)]
@@ -503,7 +557,7 @@ class _Recorder:
 
 
 def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
-    """Return the cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go.
+    """Return the cuts that `vectorise` and `interpret` may read, whichever way their conditions go.
 
     They are what `Reward.forced` says of the reward alone, for these responses.
 
@@ -515,4 +569,4 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
     inputs = replace(inputs, tokens=tokens)
     evaluate(reward, inputs, forced, bare)
     vectorise_metrics(reward, inputs, forced, bare)
-    return Cuts(forced.cuts(), bare.cuts(), {node: each.cuts() for node, each in tokens.items()})
+    return Cuts(forced.cuts(), bare.cuts(), {node: recorder.cuts() for node, recorder in tokens.items()})

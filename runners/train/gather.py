@@ -146,7 +146,7 @@ def score(graded: GradedStep, method: Ppo, own: AdvantageFunction | None = None)
     if method.reward.parts:
         return _score_parts(graded, method, rewards, prefixes)
     dense = method.reward.dense is not None
-    places = inputs.places if dense else length[:, :, None]
+    places = inputs.split_tokens if dense else length[:, :, None]
     present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
     rule = method.advantage
     advantages, sections = advantages_of(rewards, places, present, length, rule, own, inputs.correct)
@@ -169,7 +169,7 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints
         advantages = advantages_of_parts(scored, parts, method.advantage)[:, :, [0, 2]]
         ends = [begun, length + prefixes]
     else:
-        thought = graded.inputs.given[THINKING]
+        thought = graded.inputs.features[THINKING]
         first = np.where(prefixes > 0, 0, np.where(thought > 0, 1, 2))
         advantages = advantages_of_parts(scored, parts, method.advantage, first)
         ends = [begun, np.maximum(begun, prefixes + thought), length + prefixes]
@@ -354,7 +354,7 @@ def rollouts_schema(method: Ppo) -> dict[str, Any]:
 def rollout_columns(scored: ScoredStep, number: int, drawn: int = 0) -> Mapping[str, Sequence[object]]:
     """Return the rows of `rollouts.parquet` of a round, before which the step drew so many questions."""
     graded, rollouts = scored.graded, scored.graded.rollouts
-    size, given = graded.inputs.length.shape[1], graded.inputs.given
+    size, given = graded.inputs.length.shape[1], graded.inputs.features
     nothing = [None] * len(rollouts)
     kept = [text is not None for text in graded.texts or nothing]
     rewards, advantages, sections = (
@@ -398,7 +398,7 @@ def rollout_columns(scored: ScoredStep, number: int, drawn: int = 0) -> Mapping[
 
 def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
     """Return the columns of `PHASES`, and none where thinking is not counted."""
-    thought = graded.inputs.given.get(THINKING)
+    thought = graded.inputs.features.get(THINKING)
     if thought is None:
         return {}
     ended = [bool(one.response.inserted) for one in graded.rollouts]

@@ -26,7 +26,7 @@ from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.grade import Thinking, answer_row
 from runners.machine.clock import Moment, now, spent
 from runners.own.function import FailedRow, OwnFunction
-from runners.rewards.inputs import CutVerdicts, Earlier, Floats, RewardInputs, pad_places, step_places
+from runners.rewards.inputs import CutVerdicts, Floats, PastResponses, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.answers import response_text
 from runners.rollout.grader import (
@@ -190,7 +190,7 @@ class RolloutSampler:
         width = 1 + int(inputs.length.max())
         correct = np.array([one.whole[1].correct for one in graded], dtype=float).reshape(inputs.length.shape)
         values, unpaid = self._own_values(graded, correct)
-        for name in GRADED.keys() & inputs.given.keys():
+        for name in GRADED.keys() & inputs.features.keys():
             values[name] = np.array([GRADED[name](one) for one in graded]).reshape(correct.shape)
         checked, tokens = now(), {}
         if cuts.tokens:
@@ -202,7 +202,7 @@ class RolloutSampler:
         rewarded = now()
         return GradedStep(
             rollouts=tuple(rollouts),
-            inputs=replace(inputs, correct=correct, given={**inputs.given, **values}, tokens=tokens),
+            inputs=replace(inputs, correct=correct, features={**inputs.features, **values}, tokens=tokens),
             forced=CutVerdicts.of(at_cuts, width),
             bare=CutVerdicts.of(bare, width),
             prefixes=prefixes,
@@ -241,15 +241,15 @@ class RolloutSampler:
             questions=tuple(q.id for q in questions),
             length=length,
             correct=np.zeros(length.shape),
-            places=places,
+            split_tokens=places,
             present=present,
-            given=given,
+            features=given,
             reference_length=np.array([r.lengths for r in references]) if references else None,
             reference_correct=np.array([r.correct for r in references]) if references else None,
-            reference_given={THINKING: np.array([r.thinking for r in references])}
+            reference_features={THINKING: np.array([r.thinking for r in references])}
             if any(r.thinking for r in references)
             else {},
-            earlier=Earlier.of([self.history.get(q.id, ()) for q in questions]),
+            earlier=PastResponses.of([self.history.get(q.id, ()) for q in questions]),
             tracks=self.tracks,
         )
 

@@ -28,15 +28,15 @@ def arrays(groups: Sequence[ResponseGroup], places: Sequence[Sequence[Sequence[i
         questions=tuple(group.question for group in groups),
         length=_table((group.rollouts for group in groups), lambda r: r.length),
         correct=_table((group.rollouts for group in groups), lambda r: r.correct),
-        places=padded,
+        split_tokens=padded,
         present=present,
-        given={
+        features={
             name: _table((group.rollouts for group in groups), lambda r, name=name: r.given[name])
             for name in rollouts[0].given
         },
         reference_length=_table(references, lambda r: r.length) if references[0] else None,
         reference_correct=_table(references, lambda r: r.correct) if references[0] else None,
-        reference_given={
+        reference_features={
             name: _table(references, lambda r, name=name: r.given[name])
             for name in (references[0][0].given if references[0] else ())
         },

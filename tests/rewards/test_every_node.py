@@ -28,7 +28,7 @@ from reodsl.ir.training import Advantage, FromTraining
 from reodsl.language import check_file, compile_file
 from reodsl.language.chosen_reward import choose_reward
 from runners.data.select import choose
-from runners.rewards.inputs import Earlier
+from runners.rewards.inputs import PastResponses
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import evaluate, vectorise_metrics
@@ -334,7 +334,7 @@ def test_over_earlier_responses(tmp_path: Path) -> None:
     rule = reward("\n".join([*lines, " + ".join(f"v{i}" for i in range(len(lines)))]), tmp_path)
     assert rule.remembers
     made = arrays(groups, [[PLACES] * 3] * 2)
-    remembered = Earlier.of(
+    remembered = PastResponses.of(
         [[(float(each.length), float(each.correct)) for each in group.history] for group in groups]
     )
     whole, _ = evaluate(

@@ -58,7 +58,7 @@ def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> N
     engine = ScriptedEngine(RESPONSES, {})
     made = sampler(engine, Reward(name="r", outcome=value), (20,))
     inputs = made.reward_inputs([QUESTION] * 2, engine.generate([], None))
-    assert inputs.given["waits"].tolist() == [[0, 1]]
+    assert inputs.features["waits"].tolist() == [[0, 1]]
     made.ahead.close()
 
 
@@ -81,7 +81,7 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     made = sampler(engine, Reward(name="r", outcome=Given(of="y", field="ended")), (20,))
     one, other = engine.generate([], None)
     inputs = made.reward_inputs([QUESTION] * 2, [one, other.unfinished()])
-    assert inputs.given["ended"].tolist() == [[1, 0]]
+    assert inputs.features["ended"].tolist() == [[1, 0]]
     made.ahead.close()
     spec = "reward r {\n correct(y) if ended(y) else 0\n}\n"
     assert [each.code for each in findings(spec, tmp_path)] == ["E0215"]
@@ -102,6 +102,6 @@ def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
     known = {name for name, each in READINGS.items() if "a reward" in each.known}
     assert known == {*READ, *GRADED, "mode", "thinking"}
     assert {name for name, each in READINGS.items() if each.graded} == set(GRADED)
-    # Responses of `ref` have `reference_given`, in which `READ` puts nothing.
+    # Responses of `ref` have `reference_features`, in which `READ` puts nothing.
     assert {name for name, each in READINGS.items() if each.sampled} == {"thinking"}
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

@@ -88,7 +88,7 @@ def test_mrt_gives_each_step_what_it_gained_and_a_share_of_the_outcome(tmp_path:
     values = vectorise(rule, made.inputs, made.forced.look_up, made.bare.look_up)
     own, tokens = advantages_of(
         values,
-        made.inputs.places,
+        made.inputs.split_tokens,
         made.inputs.present,
         made.inputs.length,
         Advantage(credit="own", normalise="none"),

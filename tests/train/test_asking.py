@@ -260,7 +260,7 @@ HGPO = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=INTER, we
 def with_modes(found, lead):
     """The same experience, its rollouts in two modes by turns, the last `lead` tokens of each prompt a prefix."""
     modes = np.array([[0.0, 1.0] * (ROLLOUTS // 2)] * QUESTIONS)
-    found.inputs.given["mode"] = modes
+    found.inputs.features["mode"] = modes
     return with_prefixes(found, lead)
 
 

@@ -367,7 +367,7 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
 
     def asked(draw: int) -> GradedStep:
         found = draws(draw)
-        inputs = replace(found.inputs, given={"mode": modes, "budget": budgets, "level": budgets})
+        inputs = replace(found.inputs, features={"mode": modes, "budget": budgets, "level": budgets})
         return replace(found, inputs=inputs)
 
     rows = make_step(asked, method(), 0).table
@@ -375,7 +375,7 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
     assert rows["budget"].to_list() == [16] * 4 + [32] * 4 + [64] * 4
     # A question's own number is no wording's.
     bare = make_step(
-        lambda draw: replace(draws.base, inputs=replace(draws.base.inputs, given={"budget": budgets})),
+        lambda draw: replace(draws.base, inputs=replace(draws.base.inputs, features={"budget": budgets})),
         method(),
         0,
     )

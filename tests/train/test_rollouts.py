@@ -115,7 +115,7 @@ def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     assert found.inputs.correct.tolist() == [[1, 1]]
     assert found.inputs.length.tolist() == [[8, 9]]
     assert found.forced.values.tolist() == [True, False, False, True]
-    assert found.inputs.given["n_gold"].tolist() == [[3, 3]]
+    assert found.inputs.features["n_gold"].tolist() == [[3, 3]]
     # A boxed answer counts from the token that closes it on, until the next one.
     assert found.prefixes == (((7, True),), ((4, False), (9, True)))
     parts = ("generate", "force", "grade")
@@ -141,7 +141,7 @@ def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kep
         ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
     )
     graded = made.sample([replace(QUESTION, gold="7")], 0)
-    assert graded.inputs.given["style.py:fine"].tolist() == [[2.5, 0.0]]
+    assert graded.inputs.features["style.py:fine"].tolist() == [[2.5, 0.0]]
     assert graded.unsettled == ((), ("reward: it took [2Jmore, line 3",))
     scored = score(graded, method(reward=rule))
     assert scored.rewards.ravel().tolist() == [-1.5, -1.5]
@@ -155,7 +155,7 @@ def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded()
     made = sampler(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
     question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
     inputs = made.sample([question], 0).inputs
-    assert inputs.given["style.py:score"].tolist() == [[0.25, -2.0]]
+    assert inputs.features["style.py:score"].tolist() == [[0.25, -2.0]]
     shared = {"question": "a or b?", "reference": "7", "references": ["7", "9"], "meta": {"hard": True}}
     assert function.rows == [
         {**shared, "text": "a b a so \\boxed{ 7 }", "answer": "7", "correct": True, "tokens": 8},
@@ -219,7 +219,7 @@ def test_reasoning_steps_give_each_response_its_own_places():
     engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
     found = sampler(engine, rule).sample([QUESTION], 0)
     assert engine.calls[1][1] == [(), (4,)]
-    assert found.inputs.places[0].tolist() == [[8, 8], [4, 9]]
+    assert found.inputs.split_tokens[0].tolist() == [[8, 8], [4, 9]]
     assert found.inputs.present[0].tolist() == [[True, False], [True, True]]
 
 
@@ -235,7 +235,7 @@ def test_splits_past_a_responses_end_are_left_out(own):
     engine = ScriptedEngine(RESPONSES, {(n, cut): "7" for n in range(2) for cut in (2, 4, 8)})
     found = sampler(engine, reward(value, split), **of_questions).sample([QUESTION], 0)
     assert engine.calls[1][1] == ([(4,), (4,)] if own else [(2,), (2, 8)])
-    assert found.inputs.places[0].tolist() == ([[4, 8], [4, 9]] if own else [[2, 8, 8], [2, 8, 9]])
+    assert found.inputs.split_tokens[0].tolist() == ([[4, 8], [4, 9]] if own else [[2, 8, 8], [2, 8, 9]])
     assert found.inputs.present[0].sum(axis=1).tolist() == ([2, 2] if own else [2, 3])
 
 
@@ -271,7 +271,7 @@ def test_reference_and_own_budgets_follow_the_question():
         references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
     )
     inputs = made.sample([QUESTION], 0).inputs
-    assert inputs.places.tolist() == [[[3, 20]]]
+    assert inputs.split_tokens.tolist() == [[[3, 20]]]
     assert inputs.reference_length is not None
     assert inputs.reference_length.tolist() == [[4, 6, 8]]
     assert made.references["q"].correct == (1.0, 0.0, 1.0)
@@ -286,7 +286,7 @@ def test_a_reward_compares_how_long_a_response_and_the_reference_think():
         ScriptedEngine(RESPONSES, {}), rule, (20,), references={"q": reference}, marks=Thinking(close="wait")
     )
     graded = made.sample([QUESTION], 0)
-    assert graded.inputs.given["thinking"].tolist() == [[8, 5]]
+    assert graded.inputs.features["thinking"].tolist() == [[8, 5]]
     values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.bare.look_up)
     assert values.ravel().tolist() == [5, 2]
     responses = [RewardedResponse(n, True, given={"thinking": float(t)}) for n, t in ((8, 8), (9, 5))]
