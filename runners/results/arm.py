@@ -19,7 +19,7 @@ KEYS = ("benchmark", "question", "sample")
 
 
 def results(job: Job) -> None:
-    """Write what an evaluation writes, from a table of responses. Raises E0438 for others than the suite asks for."""
+    """Write the files of an evaluation from a table of responses. Raises E0438 if its questions are not the suite's."""
     # What is checked before a run needs nothing of what evaluates.
     from runners.evaluate.given import name_responses
     from runners.evaluate.run import write_json
@@ -31,20 +31,20 @@ def results(job: Job) -> None:
     rows.with_columns(unsettled=None).select(_cast(SAMPLES)).write_parquet(job.out / "samples.parquet")
     grid = pl.DataFrame({"budget": suite["grid"]}, schema={"budget": pl.Int64})
     if kind == "J" and suite["forced"]:
-        at = rows.select(*KEYS, "tokens", "at").explode("at").unnest("at")
-        forced = at.join(grid, on="budget", how="semi").sort(*KEYS, "budget")
+        cuts = rows.select(*KEYS, "tokens", "at").explode("at").unnest("at")
+        forced = cuts.join(grid, on="budget", how="semi").sort(*KEYS, "budget")
     else:
-        ended = (pl.col("tokens") <= pl.col("budget")) | (not suite["forced"])
+        within_budget = (pl.col("tokens") <= pl.col("budget")) | (not suite["forced"])
         forced = rows.select(*KEYS, "tokens", "correct").join(grid, how="cross", maintain_order="left")
-        forced = forced.with_columns(correct=pl.col("correct") & ended)
+        forced = forced.with_columns(correct=pl.col("correct") & within_budget)
     forced = forced.with_columns(forced=pl.col("tokens") > pl.col("budget"), answer=None, unsettled=None)
     forced.select(_cast(FORCED)).write_parquet(job.out / "forced.parquet")
     pl.DataFrame(schema=EXAMPLES).write_parquet(job.out / "examples.parquet")
-    drawn = curves(job.out / "forced.parquet", suite["benchmarks"])
+    curve_of = curves(job.out / "forced.parquet", suite["benchmarks"])
     label = {} if kind == "J" else {"kind": kind}
-    write_json(job.out / "curves.json", {name: {**curve, **label} for name, curve in drawn.items()})
-    told = summary(job.out / "samples.parquet", job.out / "forced.parquet", suite["benchmarks"])
-    write_json(job.out / "summary.json", told)
+    write_json(job.out / "curves.json", {name: {**curve, **label} for name, curve in curve_of.items()})
+    summaries = summary(job.out / "samples.parquet", job.out / "forced.parquet", suite["benchmarks"])
+    write_json(job.out / "summary.json", summaries)
 
 
 def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
@@ -52,54 +52,54 @@ def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
 
 
 def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
-    """Yield what is wrong with the results among a study's arms, with the arm: of each table, or else with their kinds."""
+    """Yield the faults of a study's imported results with their arm: of each table, or else of mixed kinds of curves."""
     kinds: dict[str, str] = {}
     tables: dict[str, Responses | None] = {}
     faults: list[tuple[str, Diagnostic]] = []
     for arm in study.arms:
-        given = arm.checkpoint
-        if not isinstance(given, FromResults):
+        source = arm.checkpoint
+        if not isinstance(source, FromResults):
             kinds |= {arm.name: "J"} if arm.suite.forcing is not None else {}
             continue
         try:
-            if given.path not in tables:
+            if source.path not in tables:
                 # Where it is none, its first arm says so for all.
-                tables[given.path] = None
-                tables[given.path] = open_table(folder / given.path)
-            table = tables[given.path]
+                tables[source.path] = None
+                tables[source.path] = open_table(folder / source.path)
+            table = tables[source.path]
             if table is None:
                 continue
-            asked = results_work(arm.suite, given)["suite"]
-            kind = kind_of(table, given.of, asked, texts=given.at is not None)
+            suite = results_work(arm.suite, source)["suite"]
+            kind = kind_of(table, source.of, suite, texts=source.at is not None)
             kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
         except Problem as caught:
-            faults += [(arm.name, each) for each in caught.diagnostics]
+            faults += [(arm.name, diagnostic) for diagnostic in caught.diagnostics]
     kinds |= {frontier.name: "J" for frontier in study.frontiers if frontier.published}
-    ended = [name for name, kind in kinds.items() if kind != "J"]
-    whole = [name for name, kind in kinds.items() if kind == "J"]
-    if ended and not faults and (whole or study.score is not None):
-        other = f"`{whole[0]}` is made of them (`J`)" if whole else "REG needs them"
+    unforced = [name for name, kind in kinds.items() if kind != "J"]
+    forced = [name for name, kind in kinds.items() if kind == "J"]
+    if unforced and not faults and (forced or study.score is not None):
+        other = f"`{forced[0]}` is made of them (`J`)" if forced else "REG needs them"
         fault = error(
             "E0435",
-            f"`{ended[0]}` has no forced answers (`ended`), and {other}",
+            f"`{unforced[0]}` has no forced answers (`ended`), and {other}",
             help="force answers out of them, `at: forced(MODEL)`, or import them with some; or give all arms a suite without"
             " `grid` and `forcing`, for accuracy and length alone; or see what lies around REG: `reodsl reg TABLE --frontier"
             " …`",
         )
-        faults = [(ended[0], fault)]
+        faults = [(unforced[0], fault)]
     yield from faults
 
 
 def open_table(path: Path) -> Responses:
-    """Return what a table of responses holds. Raises E0438 for another file, and what `read_responses` raises."""
+    """Return a table of responses. Raises E0438 for any other file, and what `read_responses` raises."""
     if not holds_responses(path):
-        there = path.is_file()
+        exists = path.is_file()
         raise problem(
             "E0438",
-            "this is no table of responses" if there else "there is no such file",
+            "this is no table of responses" if exists else "there is no such file",
             where=str(path),
             help="make one: `reodsl import FILES --model NAME -o theirs.parquet`"
-            + ("" if there else "; a relative path starts at the spec's folder"),
+            + ("" if exists else "; a relative path starts at the spec's folder"),
         )
     return read_responses(path)
 
@@ -107,7 +107,8 @@ def open_table(path: Path) -> Responses:
 def kind_of(responses: Responses, of: str, suite: Mapping[str, Any], texts: bool = False) -> str:
     """Return the kind of curve that a model in a table has on a suite: `J` if answers are forced out of its `texts`.
 
-    Raises E0438 where it is none of that suite.
+    Raises:
+        Problem: the table's responses do not fit the suite (E0438).
     """
     mine = responses.frame.filter(model=of)
     facts = mine.select("benchmark").unique().collect()["benchmark"].to_list()

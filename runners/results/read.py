@@ -25,7 +25,7 @@ from runners.sandbox.untrusted import Undecodable, decoded, shown
 
 @dataclass(frozen=True, slots=True)
 class ResultForm:
-    """A form: the paths that its rows have, our columns by their paths, and the path of the `rows` in a document."""
+    """A form of result files: paths that its rows have, our columns by their paths, and the path of `rows` in a document."""
 
     name: str
     has: tuple[str, ...]
@@ -34,7 +34,7 @@ class ResultForm:
 
 
 def _columns(text: str) -> dict[str, str]:
-    return dict(each.split(": ", 1) for each in " ".join(text.split()).split(", "))
+    return dict(pair.split(": ", 1) for pair in " ".join(text.split()).split(", "))
 
 
 PLAIN = ResultForm(
@@ -114,7 +114,7 @@ FORMS = (
     replace(PLAIN, has=("gold", "response")),
 )
 """A row has the first form all of whose paths it has."""
-SPEEDS = ("output_lens", "ttfts")
+SPEED_FIELDS = ("output_lens", "ttfts")
 """Fields of a benchmark of speeds, whose responses nobody graded."""
 _STEM = re.compile(
     r"(?:.*?(?:reviews|predictions)_|samples_|lmeval_samples_|details_)?(.+?)(?:_\d{4}-\d{2}-\d{2}T.*)?$"
@@ -122,38 +122,45 @@ _STEM = re.compile(
 
 
 def form_of(row: Mapping[str, Any]) -> ResultForm | None:
-    """Return the form that a row has, or None. A plain one may lack its score in one row or other."""
+    """Return the first form that fits a row, or None; a row of the plain form may lack its score."""
     fitting = (form for form in FORMS if all(find(row, path) is not None for path in form.has))
     return next(fitting, PLAIN if set(PLAIN.has) <= row.keys() else None)
 
 
 def benchmark_of(stem: str) -> str:
-    """Return the benchmark in a file's name, without what tools put around it: `samples_gsm8k_2026-01-01T…`."""
+    """Return the benchmark in a file's name without what tools add to the name: `samples_gsm8k_2026-01-01T…`."""
     match = _STEM.match(stem)
     return match[1] if match else stem
 
 
 def find(row: Any, path: str) -> Any:
-    """Return what is at a path, or None. Raises LookupError where `*` is one of several entries."""
+    """Return the value at a path of a row, or None.
+
+    `#PATH` is the value's digest, `A - B` a difference of integers, `A|B` the first that exists, `*` the only entry.
+
+    Raises:
+        LookupError: `*` could be several entries.
+    """
     if path.startswith("#"):
         text = find(row, path[1:])
         return None if text is None else hashlib.sha256(str(text).encode()).hexdigest()[:12]
     if " - " in path:
-        one, other = (find(row, part) for part in path.split(" - ", 1))
-        return one - other if isinstance(one, int) and isinstance(other, int) else None
-    for place in path.removesuffix("[]").split("|"):
-        found = _walk(row, place)
-        if found is not None:
-            return found
+        minuend, subtrahend = (find(row, term) for term in path.split(" - ", 1))
+        return minuend - subtrahend if isinstance(minuend, int) and isinstance(subtrahend, int) else None
+    for option in path.removesuffix("[]").split("|"):
+        value = _walk(row, option)
+        if value is not None:
+            return value
     return None
 
 
 def _walk(value: Any, path: str) -> Any:
+    """Return the value at a path of names and indices, or None; `{PATH}` is the name found at another path."""
     row = value
-    for part in re.findall(r"\{[^}]*\}|[^.]+", path):
-        name = str(find(row, part[1:-1])) if part.startswith("{") else part
+    for step in re.findall(r"\{[^}]*\}|[^.]+", path):
+        name = str(find(row, step[1:-1])) if step.startswith("{") else step
         if isinstance(value, Mapping) and name == "*" and value:
-            entries = {key: each for key, each in value.items() if each is not None}
+            entries = {key: entry for key, entry in value.items() if entry is not None}
             if len(entries) > 1:
                 raise LookupError(f"`{path.split('.*')[0]}` has {', '.join(map(str, entries))}")
             value = next(iter(entries.values()), None)
@@ -206,16 +213,16 @@ def read_rows(path: Path) -> Iterator[Row]:
         ) from None
 
 
-def unreadable(place: object, why: str, advice: str) -> Problem:
+def unreadable(where: object, why: str, advice: str) -> Problem:
     """Return E0436: nothing of a file was imported."""
-    return problem("E0436", f"nothing was imported: {why}", where=str(place), help=advice)
+    return problem("E0436", f"nothing was imported: {why}", where=str(where), help=advice)
 
 
-def _value(data: bytes, place: str, longest: int | None = None) -> Any:
+def _value(data: bytes, where: str, longest: int | None = None) -> Any:
     try:
         return decoded(data, longest or LONGEST_ROW)
     except Undecodable as why:
-        raise unreadable(place, f"this row cannot be read: {why}", "mend it or take it out") from None
+        raise unreadable(where, f"this row cannot be read: {why}", "mend it or take it out") from None
 
 
 def _split(path: Path) -> Iterator[bytes]:
@@ -229,25 +236,27 @@ def _split(path: Path) -> Iterator[bytes]:
 
 
 def _lines(path: Path) -> Iterator[Row]:
+    """Yield the rows of a JSONL file."""
     for number, line in enumerate(_split(path), 1):
-        place = f"{path}: line {number}"
+        where = f"{path}: line {number}"
         if line.strip() in (b"{", b"["):
             raise unreadable(
-                place,
+                where,
                 "a value goes on over several lines, and this file has a row in each",
                 f"name a file that is one value `{path.with_suffix('.json').name}`, or write each row in one line",
             )
         if line.strip():
-            yield place, _record(_value(line, place), place, path)
+            yield where, _record(_value(line, where), where, path)
 
 
-def _record(value: Any, place: str, path: Path, head: Any = None) -> Mapping[str, Any]:
+def _record(value: Any, where: str, path: Path, head: Any = None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise unreadable(place, "this row is no record of fields", "give a record in each row")
+        raise unreadable(where, "this row is no record of fields", "give a record in each row")
     return {"head": head, "file": benchmark_of(path.stem), **value}
 
 
 def _document(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file that is a single JSON value."""
     size = path.stat().st_size
     if size > LARGEST_DOCUMENT:
         raise unreadable(
@@ -259,18 +268,18 @@ def _document(path: Path) -> Iterator[Row]:
     value = _value(data, str(path), LARGEST_DOCUMENT)
     for head, rows in _inside(value):
         for number, row in enumerate(rows, 1):
-            place = f"{path}: row {number}"
-            yield place, _record(row, place, path, head)
+            where = f"{path}: row {number}"
+            yield where, _record(row, where, path, head)
 
 
 def _inside(value: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield the lists of rows in a document, each with what is beside it."""
+    """Yield the lists of rows in a document, each with the document's other fields."""
     if isinstance(value, list):
         yield None, value
         return
     for path in {form.rows: None for form in FORMS if form.rows}:
         if isinstance(below := find(value, path), list):
-            yield {name: each for name, each in value.items() if name != path}, below
+            yield {name: field for name, field in value.items() if name != path}, below
             return
     if isinstance(value, Mapping) and not isinstance(find(value, "results"), Mapping):
         yield None, [value]
@@ -278,17 +287,17 @@ def _inside(value: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 def _archive(path: Path) -> Iterator[Row]:
     with zipfile.ZipFile(path) as archive:
-        names = [each.filename for each in archive.infolist()]
+        names = [member.filename for member in archive.infolist()]
         head = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
         header = None if head is None else _value(_member(archive, head), f"{path}: {head}")
         for name in names:
             if name.startswith("samples/") and not name.endswith("/"):
-                place = f"{path}: {shown(name)}"
-                yield place, _record(_value(_member(archive, name), place), place, path, header)
+                where = f"{path}: {shown(name)}"
+                yield where, _record(_value(_member(archive, name), where), where, path, header)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member's bytes, and no more than a row may have and one: what its header says is not believed.
+    """Return at most `LONGEST_ROW + 1` bytes of a member, whatever length its header says.
 
     `zipfile` reads no zstd before Python 3.14, and inspect writes it.
     """
@@ -311,16 +320,17 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _table(path: Path) -> Iterator[Row]:
+    """Yield the rows of a CSV file."""
     csv.field_size_limit(LONGEST_ROW)
     reader = csv.DictReader((line.decode() for line in _split(path)), strict=True)
     for name, count in Counter(reader.fieldnames).items():
         if name and count > 1:
             raise unreadable(path, f"it has {count} columns `{shown(name)}`", "give each a name of its own")
     for number, row in enumerate(reader, 2):
-        place = f"{path}: row {number}"
+        where = f"{path}: row {number}"
         if None in row or None in row.values():
-            raise unreadable(place, "this row has more or fewer values than there are columns", "mend it")
-        yield place, _record({name: value or None for name, value in row.items()}, place, path)
+            raise unreadable(where, "this row has more or fewer values than there are columns", "mend it")
+        yield where, _record({name: value or None for name, value in row.items()}, where, path)
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -328,7 +338,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     count = frame.select(pl.len()).collect().item()
     for first in range(0, count, AT_ONCE):
         for number, row in enumerate(frame.slice(first, AT_ONCE).collect().iter_slices(1), first + 1):
-            place = f"{path}: row {number}"
+            where = f"{path}: row {number}"
             if (size := int(row.estimated_size())) > LONGEST_ROW:
-                raise unreadable(place, f"it has {size:,} bytes, and may have {LONGEST_ROW:,}", "take it out")
-            yield place, _record(row.row(0, named=True), place, path)
+                raise unreadable(where, f"it has {size:,} bytes, and may have {LONGEST_ROW:,}", "take it out")
+            yield where, _record(row.row(0, named=True), where, path)

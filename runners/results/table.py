@@ -20,7 +20,7 @@ from reodsl.numbers.responses import COLUMNS, KEYS, Found, ResultFiles, find_fau
 from reodsl.store.files import stat_plain
 from reodsl.tokenizer import open_tokenizer
 from runners.grade import SEPARATOR, Claim, Verifier, final_answer, make_verifier
-from runners.results.read import PLAIN, SPEEDS, ResultForm, find, form_of, read_rows, unreadable
+from runners.results.read import PLAIN, SPEED_FIELDS, ResultForm, find, form_of, read_rows, unreadable
 from runners.sandbox.untrusted import is_missing, shown
 
 MOST_ROWS = 5_000_000
@@ -50,31 +50,33 @@ _WORDS = ("text", "response", "answer")
 """Columns whose texts are anything that somebody wrote, `None` too."""
 
 
-def import_results(asked: ResultFiles) -> tuple[Found, ...]:
-    """Write the responses in files as one table, whole or not at all, and return what was found of each model.
+def import_results(order: ResultFiles) -> tuple[Found, ...]:
+    """Write the responses in files as a table, completely or not at all, and return counts for each model.
 
-    Raises `Problem` for the first thing that is not as it should be.
+    Raises:
+        Problem: the first fault of a file, a row or the table.
     """
-    aside = Path(tempfile.mkdtemp(prefix=f".{asked.out.name}.", dir=asked.out.parent))
+    scratch = Path(tempfile.mkdtemp(prefix=f".{order.out.name}.", dir=order.out.parent))
     try:
-        parts = _write_parts(asked, aside)
+        parts = _write_parts(order, scratch)
         frame = pl.scan_parquet(parts, glob=False)
-        if asked.common:
+        if order.common:
             frame = _common(frame)
-        if asked.ended:
+        if order.ended:
             frame = frame.with_columns(at=pl.lit(None, dtype=FORCED))
-        frame.sink_parquet(aside / "whole.parquet")
-        found = _check(pl.scan_parquet(aside / "whole.parquet", glob=False))
-        final = aside / f"{secrets.token_hex(4)}.parquet"
-        pl.scan_parquet(aside / "whole.parquet", glob=False).select(COLUMNS).sink_parquet(final)
-        os.replace(final, asked.out)
-        return found
+        frame.sink_parquet(scratch / "whole.parquet")
+        counts = _check(pl.scan_parquet(scratch / "whole.parquet", glob=False))
+        final = scratch / f"{secrets.token_hex(4)}.parquet"
+        pl.scan_parquet(scratch / "whole.parquet", glob=False).select(COLUMNS).sink_parquet(final)
+        os.replace(final, order.out)
+        return counts
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write_parts(asked: ResultFiles, folder: Path) -> list[Path]:
-    tokenizer = None if asked.tokenizer is None else _tokenizer(asked.tokenizer)
+def _write_parts(order: ResultFiles, folder: Path) -> list[Path]:
+    """Write responses in parts of bounded size, with tokens counted and answers graded."""
+    tokenizer = None if order.tokenizer is None else _tokenizer(order.tokenizer)
     verifier = make_verifier("math")
     parts: list[Path] = []
     lot: list[dict[str, Any]] = []
@@ -82,7 +84,7 @@ def _write_parts(asked: ResultFiles, folder: Path) -> list[Path]:
     size = 0
 
     def write() -> None:
-        _count(lot, tokenizer, asked.thinks)
+        _count(lot, tokenizer, order.thinks)
         _grade(lot, verifier)
         _settle(lot)
         parts.append(folder / f"{len(parts)}.parquet")
@@ -90,10 +92,10 @@ def _write_parts(asked: ResultFiles, folder: Path) -> list[Path]:
         lot.clear()
 
     try:
-        for count, row in enumerate(_responses(asked, numbers)):
+        for count, row in enumerate(_responses(order, numbers)):
             if count == MOST_ROWS:
                 raise unreadable(
-                    asked.out, f"these are more than {MOST_ROWS:,} responses", "import some of the files"
+                    order.out, f"these are more than {MOST_ROWS:,} responses", "import some of the files"
                 )
             lot.append(row)
             size += len(row["response"] or "")
@@ -107,21 +109,22 @@ def _write_parts(asked: ResultFiles, folder: Path) -> list[Path]:
     return parts
 
 
-def _responses(asked: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    for path, model in asked.files:
+def _responses(order: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the responses of all files with model, benchmark and sample; of lm-eval only the first filter's."""
+    for path, model in order.files:
         form: ResultForm | None = None
         chosen: str | None = None
-        for place, row in read_rows(path):
+        for where, row in read_rows(path):
             if form is None:
-                form = _form(row, place, asked)
+                form = _form(row, where, order)
             if form.name == "lm-eval":
                 chosen = chosen or _text(row["filter"], {})
                 if _text(row.get("filter"), {}) != chosen:
                     continue
             label = f"{form.name}, filter {chosen}" if chosen else form.name
-            for response in _take(form, row, place, asked):
+            for response in _take(form, row, where, order):
                 response["model"] = _text(model or response["model"] or path.stem, {})
-                response["benchmark"] = asked.benchmark or response["benchmark"] or "all"
+                response["benchmark"] = order.benchmark or response["benchmark"] or "all"
                 response["form"] = label
                 if response["sample"] is None:
                     key = tuple(response[name] for name in KEYS[:-1])
@@ -132,42 +135,43 @@ def _responses(asked: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterato
             raise unreadable(path, "it has no row of results", "give a file with one")
 
 
-def _form(row: Mapping[str, Any], place: str, asked: ResultFiles) -> ResultForm:
-    if all(name in row for name in SPEEDS):
+def _form(row: Mapping[str, Any], where: str, order: ResultFiles) -> ResultForm:
+    """Return a file's form by its first row, with the columns that options name. Raises E0436 if no form fits."""
+    if all(name in row for name in SPEED_FIELDS):
         raise unreadable(
-            place, "these are speeds, not results: no answer was graded", "give graded responses"
+            where, "these are speeds, not results: no answer was graded", "give graded responses"
         )
     form = form_of(row)
-    if form is None and not asked.columns:
+    if form is None and not order.columns:
         names = ", ".join(f"`{shown(name)}`" for name in list(row)[:20] if name not in ("head", "file"))
         lacks = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
         raise problem(
             "E0436",
             "this form of results is not known",
-            where=place,
+            where=where,
             notes=[f"its first row has {names}"],
             help=f"name the fields: `{lacks}`, with points for what is inside others (`usage.output_tokens`)",
         )
     form = form or PLAIN
-    return ResultForm(form.name, form.has, {**form.columns, **asked.columns})
+    return ResultForm(form.name, form.has, {**form.columns, **order.columns})
 
 
 def _take(
-    form: ResultForm, row: Mapping[str, Any], place: str, asked: ResultFiles
+    form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
     """Yield the responses of a row. Raises E0436 whatever is wrong with it."""
     try:
-        yield from _unroll(form, row, place, asked)
+        yield from _unroll(form, row, where, order)
     except (TypeError, ValueError, RecursionError) as why:
         raise unreadable(
-            place, f"this row is none of its form: {first_line(why)}", "mend it or take it out"
+            where, f"this row is none of its form: {first_line(why)}", "mend it or take it out"
         ) from None
 
 
 def _unroll(
-    form: ResultForm, row: Mapping[str, Any], place: str, asked: ResultFiles
+    form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
-    """Yield a response for each value of a row's lists, or the row as one."""
+    """Yield a response for each entry of a row's lists, or a single response."""
     values: dict[str, Any] = {}
     unclear = ""
     for name, path in form.columns.items():
@@ -178,39 +182,40 @@ def _unroll(
     names = [name for name in row if name.startswith("correct")]
     if any(len(name) > LONGEST_NAME for name in names):
         raise unreadable(
-            place, f"a field's name has more than {LONGEST_NAME} characters", "mend it or take it out"
+            where, f"a field's name has more than {LONGEST_NAME} characters", "mend it or take it out"
         )
     forced = {int(m[1]): row[name] for name in names if (m := _AT.fullmatch(name))}
     lists = [name for name, path in form.columns.items() if path.endswith("[]")]
-    every = [*(values.get(name) for name in lists), *forced.values()]
-    sizes = {len(each) for each in every if isinstance(each, list) and each}
+    columns = [*(values.get(name) for name in lists), *forced.values()]
+    sizes = {len(value) for value in columns if isinstance(value, list) and value}
     if len(sizes) > 1:
         few = " and ".join(map(str, sorted(sizes)[:3]))
-        raise unreadable(place, f"its lists have {few} values", "mend it or take it out")
+        raise unreadable(where, f"its lists have {few} values", "mend it or take it out")
     several = sizes.pop() if sizes else 1
     for index in range(several):
-        one = {name: _entry(each, index) if name in lists else each for name, each in values.items()}
+        response = {name: _entry(value, index) if name in lists else value for name, value in values.items()}
         if several > 1 and "correct" not in lists:
             # One score of several responses is that of the first, or of all together.
-            one["correct"] = None
+            response["correct"] = None
         elif unclear:
             raise unreadable(
-                place,
+                where,
                 f"{shown(unclear)}, and which of them counts is not said",
                 "name it: `--column correct=PATH`",
             )
-        at = {budget: _entry(each, index) for budget, each in forced.items()}
-        yield _response(one, at, row, place, asked)
+        cuts = {budget: _entry(value, index) for budget, value in forced.items()}
+        yield _response(response, cuts, row, where, order)
 
 
 def _entry(value: Any, index: int) -> Any:
-    """Return an entry of a list, of which an empty one has none, or what is no list."""
+    """Return an entry of a list, None of an empty list, or a value that is no list."""
     return (value[index] if value else None) if isinstance(value, list) else value
 
 
 def _response(
-    values: Mapping[str, Any], at: Mapping[int, Any], row: Mapping[str, Any], place: str, asked: ResultFiles
+    values: Mapping[str, Any], cuts: Mapping[int, Any], row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> dict[str, Any]:
+    """Return a response in the columns of `SCHEMA`, its values checked. Raises E0436 for a value of another type."""
     values = {
         name: None if is_missing(value) and not (name in _WORDS and isinstance(value, str)) else value
         for name, value in values.items()
@@ -221,29 +226,29 @@ def _response(
     }
     gold = values.get("gold")
     if isinstance(gold, list):
-        gold = SEPARATOR.join(_text(each, row) or "" for each in gold if not is_missing(each)) or None
+        gold = SEPARATOR.join(_text(entry, row) or "" for entry in gold if not is_missing(entry)) or None
     out["gold"] = _text(gold, row)
     if values.get("question") is None:
-        raise unreadable(place, "this row names no question", "name the field: `--column question=NAME`")
+        raise unreadable(where, "this row names no question", "name the field: `--column question=NAME`")
     for name in ("seed", "sample", "tokens"):
         value = values.get(name)
         value = len(value) or None if isinstance(value, list) else value
-        out[name] = None if value is None else _whole(value, name, place)
+        out[name] = None if value is None else _whole(value, name, where)
     out["finish"] = _FINISH.get(str(values.get("finish")).lower())
     if values.get("correct") is not None:
-        out["correct"] = _right(values["correct"], place, asked.right_from)
-    given, both = values.get("at"), list[tuple[Any, Any]](at.items())
-    if isinstance(given, list):
+        out["correct"] = _right(values["correct"], where, order.right_from)
+    own_cuts, entries = values.get("at"), list[tuple[Any, Any]](cuts.items())
+    if isinstance(own_cuts, list):
         # A table of our own, or one like it.
-        both += [(each.get("budget"), each) for each in given if isinstance(each, Mapping)]
-    elif isinstance(given, Mapping):
-        both += given.items()
-    pairs = [pair for pair in both if not is_missing(_inner(pair[1]))]
+        entries += [(entry.get("budget"), entry) for entry in own_cuts if isinstance(entry, Mapping)]
+    elif isinstance(own_cuts, Mapping):
+        entries += own_cuts.items()
+    pairs = [pair for pair in entries if not is_missing(_inner(pair[1]))]
     if pairs:
         out["at"] = sorted(
-            ({"budget": _whole(budget, "at", place), "correct": _right(_inner(each), place, asked.right_from)}
-             for budget, each in pairs),
-            key=lambda each: each["budget"],
+            ({"budget": _whole(budget, "at", where), "correct": _right(_inner(entry), where, order.right_from)}
+             for budget, entry in pairs),
+            key=lambda entry: entry["budget"],
         )  # fmt: skip
     return out
 
@@ -253,33 +258,33 @@ def _inner(value: Any) -> Any:
 
 
 def _text(value: Any, row: Mapping[str, Any]) -> str | None:
-    """Return a text as it is, a number's, or those of a message's parts, reasoning first; attachments are looked up."""
+    """Return a string, a number as text, or the text of a message's parts with reasoning first; attachments are resolved."""
     if isinstance(value, str):
         name = value.removeprefix("attachment://")
-        kept = None if name == value else find(row, "attachments")
-        whole = str(kept.get(name, value)) if isinstance(kept, Mapping) else value
+        attachments = None if name == value else find(row, "attachments")
+        text = str(attachments.get(name, value)) if isinstance(attachments, Mapping) else value
         # JSON may hold halves of characters, which no table can.
-        return whole.encode("utf-8", "replace").decode("utf-8")
+        return text.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
-        return "".join(_text(part, row) or "" for part in value)
+        return "".join(_text(piece, row) or "" for piece in value)
     if isinstance(value, Mapping):
         return "".join(_text(value.get(name), row) or "" for name in ("reasoning", "text", "content"))
     return None if value is None else str(value)
 
 
-def _whole(value: Any, name: str, place: str) -> int:
+def _whole(value: Any, name: str, where: str) -> int:
     try:
         number = float(value)
         if isinstance(value, bool) or not number.is_integer() or not 0 <= number < 1 << 40:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise unreadable(
-            place, f"`{name}` is {str(value)[:40]!r}, which is no whole number from 0", "mend it"
+            where, f"`{name}` is {str(value)[:40]!r}, which is no whole number from 0", "mend it"
         ) from None
     return int(number)
 
 
-def _right(value: Any, place: str, least: float | None) -> bool:
+def _right(value: Any, where: str, least: float | None) -> bool:
     """Return whether a score is that of a right answer: 1 or 0, a letter of inspect's, or what `--right-from` says."""
     try:
         score = _LETTERS.get(str(value).lower())
@@ -288,13 +293,13 @@ def _right(value: Any, place: str, least: float | None) -> bool:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise unreadable(
-            place,
+            where,
             f"the score is {str(value)[:40]!r}, which is no number",
             "name another field: `--column correct=NAME`",
         ) from None
     if least is None and score not in (0.0, 1.0):
         raise unreadable(
-            place,
+            where,
             f"a score is {score:g}, neither 0 nor 1: right from which value?",
             "name the least score that is right: `--right-from 1`",
         )
@@ -302,7 +307,7 @@ def _right(value: Any, place: str, least: float | None) -> bool:
 
 
 def _tokenizer(name: str) -> Any:
-    """Return a tokenizer, watched like a checkpoint's. Raises E0436 where there is none, and E0803."""
+    """Return a watched tokenizer. Raises E0436 if it is not found, and E0803."""
     from runners.models.tokenizer import Watched, report_unreadable, require_bounded_steps
 
     file = Path(name)
@@ -325,7 +330,7 @@ def _tokenizer(name: str) -> Any:
 
 
 def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
-    """Count tokens that no file has: those of the text, and the stop token of a response that was not cut."""
+    """Count the tokens of responses without a count: their text's tokens, and a stop token unless the response was cut."""
     without = [row for row in lot if row["tokens"] is None and row["response"] is not None]
     if tokenizer is None or not without:
         return
@@ -350,12 +355,12 @@ def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
 
 
 def _settle(lot: Sequence[dict[str, Any]]) -> None:
-    """Let a budget that a response ended within have the score of the whole of it, which is what `J` means there."""
+    """Give each budget at or past a response's end the verdict on the response, as `J` is defined."""
     for row in lot:
         if row["tokens"] is not None and row["correct"] is not None:
-            for each in row["at"] or ():
-                if each["budget"] >= row["tokens"]:
-                    each["correct"] = row["correct"]
+            for cut in row["at"] or ():
+                if cut["budget"] >= row["tokens"]:
+                    cut["correct"] = row["correct"]
 
 
 def _grade(lot: Sequence[dict[str, Any]], verifier: Verifier) -> None:
@@ -376,7 +381,7 @@ def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
-    """Return what there is of each model. Raises E0436 for a response that lacks something or is there twice."""
+    """Return counts for each model. Raises E0436 for an incomplete or repeated response."""
     keys = frame.select(*KEYS, "tokens", "correct").collect(engine="streaming")
     lacks = {
         "tokens": "have no number of tokens: add `--tokenizer MODEL`, by which they are counted from the text",
