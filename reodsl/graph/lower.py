@@ -366,7 +366,7 @@ def _name_stage(experiment: Experiment, what: str, index: int) -> str:
 
 
 def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
-    """Return which questions a stage's steps meet, for `runners.data.draws.met`; None if that may be all.
+    """Return which questions a stage's steps meet, for `runners.data.draws.questions_seen`; None if that may be all.
 
     A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets.
     Rollouts that lag begin draws that no step learns from, and a monitor set has questions of its own.

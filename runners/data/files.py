@@ -45,7 +45,7 @@ LARGEST_FIELD = 2**24
 
 
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the questions table of one file; its rows are checked neither for emptiness nor for duplicates.
+    """Read the questions table of a file; its rows are checked neither for emptiness nor for duplicates.
 
     Raises a Problem: E0706 for a file that cannot be read or is of another kind, or a row that is not
     what the format promises, and E0701 as `questions_table` does.
@@ -79,9 +79,9 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 def require_head(path: Path, columns: Columns) -> None:
-    """Raise a Problem (E0701, E0706) for what the head of a file tells: columns that are not there.
+    """Raise E0701 or E0706 for columns that a file's head lacks.
 
-    JSON names them in every row: of such a file the head tells nothing.
+    JSON names columns in every row, so the head of a JSON file says nothing.
     """
     try:
         match path.suffix.lower():
@@ -99,7 +99,7 @@ def require_head(path: Path, columns: Columns) -> None:
 
 
 def read_head(path: Path, rows: int) -> list[tuple[str, Any]]:
-    """Return the first rows of a file that `read_questions` reads, as records with all their fields, and their places."""
+    """Return the first rows of a file as records with all their fields, and their positions."""
     match path.suffix.lower():
         case ".parquet":
             head = pl.scan_parquet(path, glob=False).head(rows).collect().iter_rows(named=True)
@@ -126,7 +126,7 @@ def count_rows(path: Path, columns: Columns) -> int:
 
 
 def file_problem(path: Path) -> Diagnostic | None:
-    """Return why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
+    """Return E0706 if a file cannot be a source: missing, not a plain file, too large, or of an unknown kind."""
     if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",
@@ -170,6 +170,7 @@ def file_problem(path: Path) -> Diagnostic | None:
 
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
+    """Read the mapped columns of a Parquet file, whose rows and text are bounded."""
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
     require_columns(list(_paths(schema)), columns, str(path))
@@ -209,6 +210,7 @@ def _too_large(path: Path, size: str, bound: str) -> Problem:
 
 
 def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
+    """Read the mapped columns of a CSV file as text. Raises E0706 for a row or header of another shape."""
     (_, header), *rows = list(_csv_rows(path)) or [(1, [])]
     require_columns(header, columns, str(path))
     for number, row in rows:
@@ -275,7 +277,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Return why this data set cannot be read here (E0850): no local copy and no way to fetch one."""
+    """Return E0850 if a data set has no copy on this machine and cannot be fetched."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
@@ -284,28 +286,25 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
-    """Return the split's files on this machine, by path: of the copy beside the spec, or of the hub's cache."""
-    places = (
-        local_copy(source.repo, folder),
-        hub_snapshot("datasets", source.repo, source.revision),
-    )
-    return next(filter(None, (_split_files(place, source) for place in places if place is not None)), [])
+    """Return the split's files on this machine, by path: from the copy beside the spec, or from the hub's cache."""
+    copies = (local_copy(source.repo, folder), hub_snapshot("datasets", source.repo, source.revision))
+    return next(filter(None, (_split_files(copy, source) for copy in copies if copy is not None)), [])
 
 
-def _split_files(place: Path, source: HubData) -> list[Path]:
-    """Return files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`.
+def _split_files(copy: Path, source: HubData) -> list[Path]:
+    """Return the files of a split: `test.jsonl`, `data/test-0.parquet`, `NAME/test-0.parquet`, `test/0.parquet`.
 
     Where no file names any split, all of them are the split `train`, as hubs have it.
     """
-    roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
+    roots = [copy / source.name, copy / "data" / source.name] if source.name else [copy, copy / "data"]
     for root in roots:
         for pattern in (f"{source.split}.*", f"{source.split}-*", f"{source.split}/*"):
             files = sorted(path for path in root.glob(pattern) if path.suffix.lower() in DATA_FILES)
             if files:
                 return files
-        every = sorted(path for path in root.glob("*") if path.suffix.lower() in DATA_FILES)
-        if every and source.split == "train" and not any(_SPLIT.search(path.stem) for path in every):
-            return every
+        files = sorted(path for path in root.glob("*") if path.suffix.lower() in DATA_FILES)
+        if files and source.split == "train" and not any(_SPLIT.search(path.stem) for path in files):
+            return files
     return []
 
 
@@ -316,7 +315,7 @@ def _offline() -> bool:
 
 
 def _download(source: HubData) -> pl.DataFrame:
-    """Ask the `datasets` package, which keeps what it fetches."""
+    """Load the data set by the `datasets` package, which caches what it fetches."""
     datasets = importlib.import_module("datasets")
     try:
         loaded = datasets.load_dataset(source.repo, source.name, split=source.split, revision=source.revision)
@@ -331,6 +330,7 @@ def _download(source: HubData) -> pl.DataFrame:
 
 
 def _missing(source: HubData, why: str) -> Diagnostic:
+    """Return E0850 with the searched paths and the command that fetches the data set."""
     name = f", part `{source.name}`" if source.name else ""
     revision = f" --revision {source.revision}" if source.revision else ""
     return error(

@@ -22,7 +22,7 @@ _EXPRESSION = re.compile(r"-?[0-9]{1,100}( [+-] -?[0-9]{1,100}){1,1000}")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation: its name, how it is written, and what it adds."""
+    """An operation: its name, its words, and the amount that it adds."""
 
     label: str
     words: str
@@ -56,7 +56,7 @@ class Chain:
 
 
 def chain_of_expression(text: str) -> Chain | None:
-    """Return the chain of an expression such as `12 + 7 - -3`, its steps named by number; None for any other text."""
+    """Return the chain of an expression such as `12 + 7 - -3`, with numbered steps; None for any other text."""
     if not _EXPRESSION.fullmatch(text):
         return None
     start, *rest = text.split(" ")
@@ -77,7 +77,7 @@ _HOLE = re.compile(r"\{(start|steps|label|op|value|next)\}")
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One question: the start value and the operations, as indices into the task's words."""
+    """A question: the start value and the operations, as indices into the task's words."""
 
     start: int
     operations: tuple[int, ...]
@@ -134,7 +134,7 @@ def bare_question(task: FoldTask, fold: Fold) -> str:
 
 
 def check_task(task: FoldTask) -> None:
-    """Raise a Problem (E0720) where the task's words and numbers do not fit together."""
+    """Raise E0720 if the task's words and numbers do not fit together."""
     shortest, longest = task.length
     values, labels = len(task.values), len(task.labels)
     wrong, remedy = "", ""
@@ -157,7 +157,7 @@ def check_task(task: FoldTask) -> None:
         wrong, remedy = "there are no operations", 'give some, as in `operations = words("+1 -2")`'
     elif twice := _repeated(task.values) or _repeated(task.operations):
         wrong, remedy = f"`{twice}` occurs twice", "write each value and each operation once"
-    elif absent := next((place for place in ("{start}", "{steps}") if place not in task.question), None):
+    elif absent := next((hole for hole in ("{start}", "{steps}") if hole not in task.question), None):
         wrong = f"the question `{task.question}` lacks the place `{absent}`"
         remedy = 'write it, as in `question = "{start} {steps} ?"`'
     elif "{op}" not in task.step:
@@ -172,8 +172,8 @@ def check_task(task: FoldTask) -> None:
 
 
 def _repeated(words: Sequence[str]) -> str | None:
-    """Return the first word that occurs a second time."""
-    return next((word for at, word in enumerate(words) if word in words[:at]), None)
+    """Return the first word that occurs a second time, or None."""
+    return next((word for i, word in enumerate(words) if word in words[:i]), None)
 
 
 def distinct_questions(task: FoldTask) -> int:
@@ -185,13 +185,13 @@ def distinct_questions(task: FoldTask) -> int:
 def generate_questions(
     task: FoldTask, count: int, seed: int, *, split: Split = "train", exclude: Collection[str] = ()
 ) -> pl.DataFrame:
-    """Return `count` distinct questions of one side of the split: columns id, question, answer, bare.
+    """Return `count` distinct questions of a side of the split: columns id, question, answer, bare.
 
     Questions in `exclude` (texts) are skipped. Raises a Problem: E0720 for a task that does not fit together,
-    E0711 where the task does not have so many.
+    E0711 if the task has fewer questions.
     """
     check_task(task)
-    taken = set(exclude)
+    seen = set(exclude)
     rows: list[tuple[str, str, str, str]] = []
     draws = 0
     most = distinct_questions(task)
@@ -200,19 +200,19 @@ def generate_questions(
         fold = draw(task, Stream(seed, "question", draws))
         draws += 1
         question, bare = question_text(task, fold), bare_question(task, fold)
-        if question not in taken and split_of(bare) == split:
-            taken.add(question)
+        if question not in seen and split_of(bare) == split:
+            seen.add(question)
             rows.append((question_id(question), question, task.values[result(task, fold)], bare))
     if len(rows) < count:
         raise too_few(task, split, len(rows), count)
     return pl.DataFrame(rows, schema=["id", "question", "answer", "bare"], orient="row").cast(pl.String)
 
 
-def too_few(task: FoldTask, split: Split, available: int, wanted: int) -> Problem:
-    """Return the error of a task with fewer questions than were asked for."""
+def too_few(task: FoldTask, split: Split, available: int, count: int) -> Problem:
+    """Return E0711 for a task with fewer questions than the requested `count`."""
     return problem(
         "E0711",
-        f"{wanted} questions of the split `{split}` were asked for, and {available} were found",
+        f"{count} questions of the split `{split}` were asked for, and {available} were found",
         where="generated data",
         notes=[
             f"the task has {distinct_questions(task)} different questions in all; "

@@ -46,37 +46,37 @@ _DRAWS_PER_QUESTION = 40
 
 
 def read_own(source: Generated, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
-    """Read `count` distinct questions of one side of the split.
+    """Read `count` distinct questions of a side of the split from the user's function.
 
-    The columns are id, question, answer, and meta and trace if some have them. Draw n is made from (seed, n) alone, so
-    the first rows are the same whatever the number asked for.
+    The columns are id, question, answer, and meta and trace if some questions have them. Draw n is made from (seed, n)
+    alone, so the first rows do not depend on the count.
 
-    Raises E0711 where too many draws give the same or the other side's, and what the function's process raises.
+    Raises E0711 if too many draws repeat or belong to the other side, and what the function's process raises.
     """
     function = open_function(task, "task", folder, resources)
     rows: list[dict[str, str | None]] = []
     seen: set[str] = set()
-    drawn, patience = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
+    cursor, patience = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
     try:
-        while len(rows) < source.count and drawn < patience:
+        while len(rows) < source.count and cursor < patience:
             # Batches are whole, so that what is drawn does not depend on how many are still missing.
             batches = -(-(source.count - len(rows)) // task.batch)
-            draws = range(drawn, drawn + batches * task.batch)
-            drawn = draws.stop
-            for each in function.draw(source.seed, draws):
-                text = normal_question(each["question"])
+            draws = range(cursor, cursor + batches * task.batch)
+            cursor = draws.stop
+            for question in function.draw(source.seed, draws):
+                text = normal_question(question["question"])
                 if (
                     len(rows) < source.count
                     and text not in seen
-                    and split_of(each["question"]) == source.split
+                    and split_of(question["question"]) == source.split
                 ):
                     seen.add(text)
                     rows.append(
                         {
-                            "id": question_id(each["question"]),
+                            "id": question_id(question["question"]),
                             **{
-                                name: part if name == "answer" else part or None
-                                for name, part in each.items()
+                                name: value if name == "answer" else value or None
+                                for name, value in question.items()
                             },
                         }
                     )
@@ -85,7 +85,7 @@ def read_own(source: Generated, task: Python, folder: Path, resources: Resources
     if len(rows) < source.count:
         raise problem(
             "E0711",
-            f"{source.count} questions of the split `{source.split}` were asked for, and {len(rows)} came of {drawn} draws",
+            f"{source.count} questions of the split `{source.split}` were asked for, and {len(rows)} came of {cursor} draws",
             where=task.function,
             help="ask for fewer, or let the function draw from more questions",
         )
@@ -94,15 +94,15 @@ def read_own(source: Generated, task: Python, folder: Path, resources: Resources
 
 
 def strip_marks(question: str, marks: Sequence[Marks]) -> str:
-    """Return the question without the `marks` around it, one after another, and without white space at its ends."""
-    for each in marks:
-        before, after = each.before.strip(), each.after.strip()
+    """Return the question without the `marks` around it, removed in their order, and without white space at its ends."""
+    for mark in marks:
+        before, after = mark.before.strip(), mark.after.strip()
         question = question.strip().removeprefix(before).removesuffix(after)
     return question.strip() if marks else question
 
 
 def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
-    """Return `table` with its questions stripped; ids that were made from the questions are made from what is left."""
+    """Return `table` with stripped questions; ids that were made from questions are made again."""
     if not marks or not table.height:
         return table
     questions = [text and strip_marks(text, marks) for text in table["question"]]
@@ -116,14 +116,14 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
 
 
 def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> Iterator[Diagnostic]:
-    """Warn (W0715) of marks that no question begins, or ends, with once the marks before them are removed."""
-    for number, each in enumerate(marks):
+    """Warn (W0715) of marks that no question begins or ends with after the marks before them are removed."""
+    for number, pair in enumerate(marks):
         texts = [strip_marks(text.strip(), marks[:number]) for text in questions]
-        for mark, there, end in (
-            (each.before.strip(), str.startswith, "begins"),
-            (each.after.strip(), str.endswith, "ends"),
+        for mark, matches, end in (
+            (pair.before.strip(), str.startswith, "begins"),
+            (pair.after.strip(), str.endswith, "ends"),
         ):
-            if texts and not any(there(text, mark) for text in texts):
+            if texts and not any(matches(text, mark) for text in texts):
                 yield warning(
                     "W0715",
                     f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
@@ -133,8 +133,8 @@ def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -
                 )
 
 
-HERE = Resources()
-READ_AHEAD = 64 * 2**20
+LOCAL_RESOURCES = Resources()
+CHECKED_BYTES = 64 * 2**20
 """Bytes of a file that is read whole before anything starts; of a larger one only the head is."""
 
 
@@ -150,7 +150,7 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     return join_sources(data, read_sources(data, folder))
 
 
-def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[pl.DataFrame]:
+def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCES) -> list[pl.DataFrame]:
     """Return the questions table of each source, without marks around its questions; every row is filled.
 
     `resources` say which Python of the user's may run, and how. Raises E0716 where no reference of a file can be read.
@@ -170,7 +170,7 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
 
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Join the tables of the sources one after another, as `load_data` says."""
+    """Join the tables of the sources in order, as `load_data` says."""
     where = ", ".join(map(_where, data.sources))
     solved = [
         isinstance(source, (Generated, PackageData)) and source.traces is not None for source in data.sources
@@ -201,8 +201,8 @@ def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
     return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
 
 
-def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -> pl.DataFrame:
-    """Read the questions table of one source, unchecked."""
+def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_RESOURCES) -> pl.DataFrame:
+    """Read the questions table of a source, unchecked."""
     if isinstance(source, Generated):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
@@ -217,7 +217,7 @@ def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -
 
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """Return what this machine lacks to load the data, found without reading it: files, hub copies, packages."""
+    """Return the files, hub copies and packages that this machine lacks for the data, without reading any."""
     lacks = []
     for source in data.sources:
         if isinstance(source, File):
@@ -230,11 +230,11 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """Return what is wrong inside the data's files on this machine: the user's, and local copies of hub data sets.
+    """Return the faults inside the data's files on this machine: the user's files, and local copies of hub data sets.
 
     Marks to strip that no question has are warned of (W0715).
-    Finds what `load_data` would of them, in a second or so: of a source with more than `READ_AHEAD` bytes only that
-    columns are missing, where its format names them at its head.
+    Finds what `load_data` would find, in about a second: of a source with more than `CHECKED_BYTES` bytes only missing
+    columns, if its format names columns at its head.
     """
     small = []
     try:
@@ -244,7 +244,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             files = _files(source, folder)
             for fault in filter(None, map(file_problem, files)):
                 raise Problem(fault)
-            if sum(path.stat().st_size for path in files) > READ_AHEAD:
+            if sum(path.stat().st_size for path in files) > CHECKED_BYTES:
                 for path in files:
                     require_head(path, source.columns)
             elif files:
@@ -263,7 +263,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
 def at_hand(data: Data, folder: Path) -> bool:
     """Return whether all questions are in files here that a second or so reads."""
     files = [_files(source, folder) for source in data.sources]
-    return all(files) and sum(path.stat().st_size for paths in files for path in paths) <= READ_AHEAD
+    return all(files) and sum(path.stat().st_size for paths in files for path in paths) <= CHECKED_BYTES
 
 
 def count_questions(data: Data, folder: Path) -> int | None:
@@ -281,7 +281,7 @@ def count_questions(data: Data, folder: Path) -> int | None:
 
 
 def _files(source: DataSource, folder: Path) -> list[Path]:
-    """Return the files of a source on this machine; none of questions that are made."""
+    """Return the files of a source on this machine; generated questions have no files."""
     if isinstance(source, File):
         return [folder / source.path]
     return local_files(source, folder) if isinstance(source, HubData) else []

@@ -31,7 +31,7 @@ _DRAWS_PER_QUESTION = 20
 
 
 def package_problem(source: PackageData) -> Diagnostic | None:
-    """Return why these questions cannot be made here (E0709): a package that is not known, or not installed."""
+    """Return E0709 if a package is unknown or not installed."""
     if _module(source) not in PACKAGES:
         return error(
             "E0709",
@@ -55,8 +55,8 @@ def read_package(source: PackageData) -> pl.DataFrame:
     The columns are id, question, answer, bare, meta (JSON with task and entry), and trace if worked solutions were
     asked for.
 
-    Of a split (`train`, `held_out`) every question without such is another one. Raises a Problem: E0709 for a
-    package, task or option that is not there, or a task without worked solutions; E0711 where it has too few questions.
+    Without worked solutions every question of a split (`train`, `held_out`) is distinct. Raises a Problem: E0709 for a
+    missing package, task or option, or a task without worked solutions; E0711 if it has too few questions.
     """
     missing = package_problem(source)
     if missing is not None:
@@ -102,28 +102,28 @@ def read_package(source: PackageData) -> pl.DataFrame:
 
 
 def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the first `count` entries; of a split its own, each question once unless its solutions differ."""
+    """Yield the first `count` entries; those of a split are on its side and distinct unless their solutions differ."""
     seen: set[str] = set()
-    taken = 0
+    yielded = 0
     for index in range(most):
         entry = dataset[index]
         question = str(entry["question"])
         if source.split != "all":
-            known = source.traces is None and normal_question(question) in seen
-            if known or split_of(bare_question(entry)) != source.split:
+            repeated = source.traces is None and normal_question(question) in seen
+            if repeated or split_of(bare_question(entry)) != source.split:
                 continue
             seen.add(normal_question(question))
         yield entry
-        taken += 1
-        if taken == source.count:
+        yielded += 1
+        if yielded == source.count:
             return
 
 
 def bare_question(entry: dict[str, Any]) -> str:
-    """Return an entry's question: its expression alone if that is all, and else the question as it is written.
+    """Return an entry's expression if its question is only that, and else the question as it is written.
 
-    So `Calculate 5 - 3.` and `What is 5 - 3?` are one question, of whatever task. An expression that is the answer (of
-    `countdown`), or beside which the question tells more, is no such.
+    So `Calculate 5 - 3.` and `What is 5 - 3?` are the same question, of any task. An expression that is the answer (of
+    `countdown`), or beside which the question says more, does not count.
     """
     question = str(entry["question"])
     metadata = entry.get("metadata")
@@ -158,7 +158,7 @@ def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
     """Return a worked solution for each entry whose metadata holds an expression of sums and differences."""
     assert source.traces is not None
     check_traces(source.traces)
-    written = []
+    traces = []
     for index, entry in enumerate(entries):
         metadata = entry.get("metadata")
         expression = metadata.get("expression") if isinstance(metadata, dict) else None
@@ -169,8 +169,8 @@ def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
                 f"makes no worked solutions for `{source.task}`: its questions are no chains of + and -",
             )
         text, _ = write_trace(chain, source.traces, Stream(source.seed, "trace", index))
-        written.append(text)
-    return written
+        traces.append(text)
+    return traces
 
 
 def _cannot(source: PackageData, words: str) -> Problem:
@@ -198,7 +198,7 @@ def _row(
 
 
 def _survives(dataset: Any, row: tuple[str, ...]) -> bool:
-    """Return whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
+    """Return whether the right answer gets full marks from the stored entry, which has no tuples or number keys."""
     try:
         return float(dataset.score_answer(answer=row[2], entry=entry_of(json.loads(row[-1])))) >= 1.0
     except Exception:

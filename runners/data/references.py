@@ -13,26 +13,17 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.data import (
-    After,
-    AnswerReader,
-    Boxed,
-    Chance,
-    Columns,
-    Comparison,
-    Data,
-    reader_words,
-)
+from reodsl.ir.data import After, AnswerReader, Boxed, Chance, Columns, Comparison, Data, reader_words
 from runners.data.files import read_head
-from runners.data.table import SHOWN, field_paths, from_records, list_first, questions_table
+from runners.data.table import MOST_SHOWN, field_paths, from_records, list_first, questions_table
 from runners.grade import SEPARATOR, read_answer
 from runners.grade.checks import find_unreadable
 from runners.programs.tests import Unreadable, read_tests
 
-KEPT = 20
+LISTED_ROWS = 20
 """Rows of a kind that are named; the others are only counted."""
 
-HEAD = 50
+HEAD_ROWS = 50
 """References of a file that are looked at before a run starts; only where none of them is read are all looked at."""
 COMMON_MARKERS = ("The answer is:", "The answer is", "answer is", "Answer:", "answer:", "A:", "ANSWER:")
 """Words that precede answers in sets of worked solutions; a table that nothing reads is tried with each."""
@@ -58,9 +49,9 @@ def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
     readers: list[AnswerReader] = [reader for reader in data.answer if isinstance(reader, After)]
     readers += _MARKS
 
-    def answer_of(part: str) -> str:
-        answer = read_answer(readers, part)
-        return part if not answer or part.strip() == f"\\boxed{{{answer}}}" else answer
+    def answer_of(reference: str) -> str:
+        answer = read_answer(readers, reference)
+        return reference if not answer or reference.strip() == f"\\boxed{{{answer}}}" else answer
 
     read = [
         text and SEPARATOR.join(dict.fromkeys(map(answer_of, text.split(SEPARATOR))))
@@ -76,14 +67,14 @@ def _comparison(data: Data) -> Comparison:
 def require_read(
     table: pl.DataFrame, data: Data, source: str, columns: Columns, files: Sequence[Path]
 ) -> None:
-    """Raise a Problem (E0716) where no reference of a table can be read, so that no answer could ever be right.
+    """Raise E0716 if no reference of a table can be read, so that no answer could be right.
 
     A sentence counts as unread here: as words, it would be right in just these words. `files` are the source's.
     """
     if _comparison(data) != "math":
         return
     references = [text for text in table["answer"] if text and text.strip()]
-    if not (references and all(_unread(references[:HEAD])) and all(_unread(references[HEAD:]))):
+    if not (references and all(_unread(references[:HEAD_ROWS])) and all(_unread(references[HEAD_ROWS:]))):
         return
     first = " ".join(references[0].split())
     raise problem(
@@ -96,23 +87,23 @@ def require_read(
 
 
 def _unread(references: Sequence[str]) -> list[bool]:
-    """Return which references are no answers: those that no parser reads, and sentences."""
+    """Return for each reference whether it is no answer: a text that no parser reads, or a sentence."""
     sentences = [all(map(_is_sentence, text.split(SEPARATOR))) for text in references]
     return [mark or sentence for mark, sentence in zip(find_unreadable(references), sentences, strict=True)]
 
 
 def _is_sentence(text: str) -> bool:
     words = _WORDS.findall(text)
-    ended = text.rstrip().endswith((".", "!", "。"))
-    return len(words) >= (SENTENCE if ended else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
+    full_stop = text.rstrip().endswith((".", "!", "。"))
+    return len(words) >= (SENTENCE if full_stop else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
 
 
 def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[Path]) -> str:
-    """Return what reads most of a table that nothing read: a common marker, or else another column or field.
+    """Return a remedy for a table that nothing reads: a common marker, or else another column or field.
 
     Each is tried on the table's head, all at once, as a parser takes a second to start.
     """
-    head = table.head(HEAD)
+    head = table.head(HEAD_ROWS)
     by_marker = {}
     for marker in COMMON_MARKERS:
         readers = (*data.answer, After(marker=marker))
@@ -134,13 +125,13 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
         for role, name in roles.items()
         if name not in (None, role)
     )
-    others = f"; {', '.join(f'`{name}`' for name in names[1:SHOWN])} can be read too" if names[1:] else ""
-    return f"if `{names[0]}` holds the answers, write `columns: columns({call})`{others}"
+    more = f"; {', '.join(f'`{name}`' for name in names[1:MOST_SHOWN])} can be read too" if names[1:] else ""
+    return f"if `{names[0]}` holds the answers, write `columns: columns({call})`{more}"
 
 
 def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
     """Yield the columns and fields that hold texts and have no role yet, with the references that they would be."""
-    records = read_head(files[0], HEAD) if files else []
+    records = read_head(files[0], HEAD_ROWS) if files else []
     named = {columns.question, columns.answer, columns.trace, columns.id, *columns.meta}
     for name in dict.fromkeys(path for _, row in records for path in field_paths(row) if path not in named):
         roles = Columns(question=columns.question, answer=name)
@@ -152,8 +143,8 @@ def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Itera
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:
     """Return the content of `references.json`, or None if no reference is doubtful.
 
-    `tables` are those of the sources by name. `unread` are references that the mathematical verifier reads as nothing but
-    text though they are no words.
+    `tables` are the sources' tables by name. `unread` are references that the mathematical verifier reads only as text
+    though they are no words.
     """
     if data.verifier != "math":
         return None
@@ -163,24 +154,28 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
         for number, (question, answer) in enumerate(table.select("question", "answer").iter_rows(), 1)
         if answer
     ]
-    silent = list(compress(rows, find_unreadable([row["answer"] for row in rows])))
-    return {"rows": len(rows), "unread": {"count": len(silent), "first": silent[:KEPT]}} if silent else None
+    unread = list(compress(rows, find_unreadable([row["answer"] for row in rows])))
+    return (
+        {"rows": len(rows), "unread": {"count": len(unread), "first": unread[:LISTED_ROWS]}}
+        if unread
+        else None
+    )
 
 
 def require_tests(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem (E0718) that names rows whose tests no program could be judged by."""
+    """Raise E0718, which names rows whose tests cannot judge a program."""
     metas = table["meta"].to_list() if "meta" in table.columns else [""] * table.height
-    unread = []
+    faults = []
     for row, (answer, meta) in enumerate(zip(table["answer"], metas, strict=True), 1):
         try:
             read_tests(tuple(answer.split(SEPARATOR)), meta or "")
         except Unreadable as failure:
-            unread.append(f"row {row}: {failure}")
-    if unread:
+            faults.append(f"row {row}: {failure}")
+    if faults:
         raise problem(
             "E0718",
-            f"{len(unread)} of {table.height} rows have no tests that can be read",
+            f"{len(faults)} of {table.height} rows have no tests that can be read",
             where=where,
-            notes=list_first(unread),
+            notes=list_first(faults),
             help='name the column with the tests, as `columns: columns(answer: "test_list")`: see `reodsl explain own_code`',
         )

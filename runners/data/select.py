@@ -21,21 +21,21 @@ ROLES = ("trace", "preferred", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The positions of what a pick takes, by role, and its margin (0 where it has none)."""
+class PickedResponses:
+    """The positions of the responses that a pick takes, by role, and its margin (0 without a margin)."""
 
     roles: dict[str, int]
     margin: float = 0.0
 
 
-def choose(selection: Selection, group: ResponseGroup) -> list[tuple[Chosen, ...]]:
-    """Return the choice of each pick: one thing, as many as meet its condition, or nothing."""
+def choose(selection: Selection, group: ResponseGroup) -> list[tuple[PickedResponses, ...]]:
+    """Return the choices of each pick: one, or as many as meet its condition, or none."""
     numbers = _numbers(selection, group)
-    return [_picked(_describe(selection), pick, group, numbers) for pick in selection.picks]
+    return [_pick_responses(_describe(selection), pick, group, numbers) for pick in selection.picks]
 
 
 def keeps(selection: Selection, group: ResponseGroup) -> bool:
-    """Return whether a selection of questions keeps this one; what is not a number is no reason to."""
+    """Return whether a selection of questions keeps this question; NaN does not keep it."""
     if selection.keep is None:
         return False
     value = measure(_describe(selection), selection.keep, group, {}, _numbers(selection, group))
@@ -55,29 +55,33 @@ def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
 
 
 def drop_lowest(margins: list[float], drop: float) -> list[int]:
-    """Return the positions left, in order, without the share `drop` with the lowest margins; of equals the last go.
+    """Return the remaining positions, in order, after dropping the lowest margins; of equal margins the last go.
 
-    As many go as the share has in whole: of 7 with 15%, one. What is not a number counts as lowest.
+    Args:
+        margins: a margin for each position; NaN counts as lowest.
+        drop: the share to drop (0 to 1), rounded down: of 7 margins 15% is 1.
     """
-    lowest = [(-math.inf if math.isnan(margin) else margin, -at) for at, margin in enumerate(margins)]
-    gone = {-at for _, at in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
-    return [at for at in range(len(margins)) if at not in gone]
+    lowest = [(-math.inf if math.isnan(margin) else margin, -i) for i, margin in enumerate(margins)]
+    dropped = {-i for _, i in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
+    return [i for i in range(len(margins)) if i not in dropped]
 
 
-def _picked(asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]) -> tuple[Chosen, ...]:
+def _pick_responses(
+    asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
+) -> tuple[PickedResponses, ...]:
     if pick.trace is not None and pick.trace.fn == "each":
-        taken = [{"trace": at} for at in _find_met(asker, pick.trace, group, {}, numbers)]
+        roles_of = [{"trace": position} for position in _find_matching(asker, pick.trace, group, {}, numbers)]
     else:
-        one = _choose_one(asker, pick, group, numbers)
-        taken = [] if one is None else [one]
-    weighed = [_weighed(asker, pick, group, roles, numbers) for roles in taken]
-    return tuple(each for each in weighed if each is not None)
+        pair = _choose_one(asker, pick, group, numbers)
+        roles_of = [] if pair is None else [pair]
+    weighed = [_with_margin(asker, pick, group, roles, numbers) for roles in roles_of]
+    return tuple(choice for choice in weighed if choice is not None)
 
 
 def _choose_one(
     asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> dict[str, int] | None:
-    """Return the positions of the one trace or pair of a pick, without its own conditions."""
+    """Return the positions of a pick's trace or pair, before the pick's own conditions."""
     positions: dict[str, int] = {}
     responses: dict[str, RewardedResponse] = {}
     for role in ROLES:
@@ -91,17 +95,17 @@ def _choose_one(
     return positions
 
 
-def _weighed(
+def _with_margin(
     asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
-) -> Chosen | None:
+) -> PickedResponses | None:
     responses = {role: group.rollouts[position] for role, position in roles.items()}
     if pick.where is not None and measure(asker, pick.where, group, responses, numbers) == 0:
         return None
     margin = 0.0 if pick.margin is None else measure(asker, pick.margin, group, responses, numbers)
-    return Chosen(roles, margin)
+    return PickedResponses(roles, margin)
 
 
-def _find_met(
+def _find_matching(
     asker: str,
     choice: Choice,
     group: ResponseGroup,
@@ -122,9 +126,9 @@ def _find_best(
     responses: dict[str, RewardedResponse],
     numbers: dict[str, float],
 ) -> int | None:
-    """Return the position with the least or greatest key, the first of equals; NaN is not a key."""
+    """Return the position with the least or greatest key, the first among equal keys, ignoring NaN."""
     best: tuple[float, int] | None = None
-    for position in _find_met(asker, choice, group, responses, numbers):
+    for position in _find_matching(asker, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}
         key = measure(asker, choice.key, group, names, numbers)
         key = -key if choice.fn == "argmax" else key
@@ -141,7 +145,7 @@ Response = tuple[str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class QuestionSamples:
     """A question's responses over all wordings, in the order of the pools and of the samples."""
 
     id: str
@@ -152,7 +156,7 @@ class Sampled:
 
 
 def select(job: Job) -> None:
-    """Pick of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
+    """Pick from every question's responses: rows of `questions.parquet` in the pool's order, and `select.json`.
 
     A selection of questions keeps their rows of the pool's data as they are.
 
@@ -168,47 +172,47 @@ def select(job: Job) -> None:
         return
     rows: list[dict[str, object]] = []
     margins: list[float] = []
-    asked = lost = 0
+    questions = lost = 0
     missed = [0] * len(selection.picks)
     for question in read_sampled(folders, prefixes, samples):
-        asked += 1
+        questions += 1
         picks = choose(selection, question.group)
         lost += not any(picks)
-        missed = [known + (not pick) for known, pick in zip(missed, picks, strict=True)]
-        for taken in (each for pick in picks for each in pick):
+        missed = [misses + (not pick) for misses, pick in zip(missed, picks, strict=True)]
+        for choice in (choice_of_pick for pick in picks for choice_of_pick in pick):
             row: dict[str, object] = {
                 "id": question.id, "question": question.text, "answer": question.gold, "meta": None
             }  # fmt: skip
-            for role, position in taken.roles.items():
+            for role, position in choice.roles.items():
                 row[f"{role}_prefix"], row[role], row[f"{role}_ended"] = question.responses[position]
             rows.append(row)
-            margins.append(taken.margin)
+            margins.append(choice.margin)
     picked = len(rows)
-    rows = [rows[at] for at in drop_lowest(margins, selection.drop)]
+    rows = [rows[i] for i in drop_lowest(margins, selection.drop)]
     if not rows:
-        raise _nothing(job, asked)
+        raise _nothing(job, questions)
     schema: dict[str, type[pl.DataType]] = dict.fromkeys(("id", "question", "answer", "meta"), pl.String)
     for role in selection.roles:
         schema |= {role: pl.String, f"{role}_prefix": pl.String, f"{role}_ended": pl.Boolean}
-    facts = {"questions": asked, "picked": len(rows), "lost": lost, "lost_by_pick": missed}
+    facts = {"questions": questions, "picked": len(rows), "lost": lost, "lost_by_pick": missed}
     if selection.drop:
         facts["dropped"] = picked - len(rows)
     _write(job, pl.DataFrame(rows, schema=schema), facts)
 
 
-def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
+def _keep(job: Job, selection: Selection, questions: Iterator[QuestionSamples]) -> None:
     """Keep the rows of the questions of a selection, in the order of the data."""
-    asked, ids = 0, set[str]()
+    count, ids = 0, set[str]()
     for question in questions:
-        asked += 1
+        count += 1
         if keeps(selection, question.group):
             ids.add(question.id)
     if not ids:
-        raise _nothing(job, asked)
+        raise _nothing(job, count)
     table = pl.read_parquet(job.inputs["data"] / "questions.parquet", glob=False).filter(
         pl.col("id").is_in(ids)
     )
-    facts = {"questions": asked, "picked": table.height, "lost": asked - table.height, "lost_by_pick": []}
+    facts = {"questions": count, "picked": table.height, "lost": count - table.height, "lost_by_pick": []}
     _write(job, table, facts)
 
 
@@ -219,25 +223,25 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
     job.progress(Progress(1, 1, counts))
 
 
-def _nothing(job: Job, asked: int) -> Problem:
+def _nothing(job: Job, questions: int) -> Problem:
     responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
         "E0316",
-        f"the selection picks nothing of {asked} questions with {responses} responses each",
+        f"the selection picks nothing of {questions} questions with {responses} responses each",
         where=job.task.id,
         help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
     )
 
 
-def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
+def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[QuestionSamples]:
     """Yield every question with its responses over all pools. A response's `mode` is the position of its wording."""
     tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
-    parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
-    for key, first in parts[0].items():
+    pools = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
+    for key, first in pools[0].items():
         rollouts: list[RewardedResponse] = []
         texts: list[Response] = []
-        for mode, (part, prefix) in enumerate(zip(parts, prefixes, strict=True)):
-            answers = part.get(key, first.clear()).sort("sample")
+        for mode, (by_question, prefix) in enumerate(zip(pools, prefixes, strict=True)):
+            answers = by_question.get(key, first.clear()).sort("sample")
             if answers.height != samples:
                 raise problem(
                     "E0513",
@@ -249,4 +253,4 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
                 rollouts.append(RewardedResponse(int(tokens), bool(correct), given={"mode": float(mode)}))
                 texts.append((prefix, str(text), finish == "stop"))
         group = ResponseGroup(str(key[0]), tuple(rollouts))
-        yield Sampled(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))
+        yield QuestionSamples(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))

@@ -25,7 +25,7 @@ from reodsl.ir.data import Columns
 from runners.grade import SEPARATOR
 from runners.sandbox.untrusted import SPELLINGS, is_missing
 
-SHOWN = 5
+MOST_SHOWN = 5
 """The most rows or columns that a message names before it only counts them."""
 
 
@@ -35,7 +35,7 @@ def question_id(question: str) -> str:
 
 
 def _names_by_role(columns: Columns) -> dict[str, str]:
-    """Return the source's column for each of the table's that is read as text."""
+    """Return the source's column for each text column of the table."""
     return {
         role: name
         for role in ("question", "answer", "trace", "id")
@@ -53,8 +53,8 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
 
     A field of a record has its path as its name, as in `reward_model.ground_truth`.
     """
-    wanted = _names_by_role(columns) | {f"meta {name}": name for name in columns.meta}
-    missing = {role: name for role, name in wanted.items() if name not in present}
+    mapped = _names_by_role(columns) | {f"meta {name}": name for name in columns.meta}
+    missing = {role: name for role, name in mapped.items() if name not in present}
     if not missing:
         return
     names = ", ".join(f"`{name}`" for name in missing.values())
@@ -63,9 +63,9 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
     fields = [path for path in present if path not in records]
     for role, name in missing.items():
         last = {path.rpartition(".")[2]: path for path in reversed(fields)}
-        near = difflib.get_close_matches(name, [*fields, *last], n=1)
-        if near:
-            notes.append(f"for `{role}`, did you mean `{last.get(near[0], near[0])}`?")
+        matches = difflib.get_close_matches(name, [*fields, *last], n=1)
+        if matches:
+            notes.append(f"for `{role}`, did you mean `{last.get(matches[0], matches[0])}`?")
     role = next(iter(missing)).partition(" ")[0]
     raise problem(
         "E0701",
@@ -77,7 +77,7 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
 
 
 def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
-    """Return the mapped columns of `frame` under the table's names; numbers and truth values become text, ids are added.
+    """Return the mapped columns of `frame` under the table's names, as text and with ids.
 
     A list of texts as answer is several right ones (see `join_answers`).
 
@@ -104,7 +104,8 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
     if columns.meta:
         facts = frame.select(list(dict.fromkeys(columns.meta))).iter_rows(named=True)
         texts = [
-            json.dumps({name: _filled(value) for name, value in row.items()}, default=str) for row in facts
+            json.dumps({name: _without_nan(value) for name, value in row.items()}, default=str)
+            for row in facts
         ]
         table = table.with_columns(pl.Series("meta", texts, dtype=pl.String))
     return table.select(
@@ -113,7 +114,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
 
 
 def join_answers(several: Iterable[str | None]) -> str:
-    """Return several right answers as one text, without equal and empty ones; grading takes any of them."""
+    """Return several right answers as a text, without duplicates and empty answers; grading accepts any of them."""
     return SEPARATOR.join(
         dict.fromkeys(text for text in several if text is not None and not is_missing(text))
     )
@@ -151,25 +152,25 @@ def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> Non
 
 
 def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
-    """Return `table` with each question once; later rows of a question are dropped, or raise E0705, which shows them.
+    """Return `table` with distinct questions; later rows of a question are dropped, or shown by E0705.
 
     Two questions are the same when their `question_key` is, which sees through marks of a chat; with traces, rows are the
     same when the traces are equal as well, since a question may come with several solutions.
     """
     seen: dict[tuple[str, str], int] = {}
-    kept: list[int] = []
+    rows: list[int] = []
     repeated: list[tuple[int, int]] = []
     traces = table["trace"].to_list() if "trace" in table.columns else [""] * table.height
     for row, (question, trace) in enumerate(zip(table["question"].to_list(), traces, strict=True)):
         first = seen.setdefault((question_key(question), trace), row)
         if first == row:
-            kept.append(row)
+            rows.append(row)
         else:
             repeated.append((first, row))
     if not repeated:
         return table
     if duplicates == "drop":
-        return table[kept]
+        return table[rows]
     pairs = [
         f"row {second + 1} repeats row {first + 1}: {shorten_text(table['question'][second])}"
         for first, second in repeated
@@ -184,9 +185,9 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem (E0705) if several questions, by their `question_key`, have one id.
+    """Raise E0705 if several questions, by their `question_key`, have the same id.
 
-    Seeds of responses, references, budgets and scores go by the id: such questions would be taken for one.
+    Seeds of responses, references, budgets and scores go by the id, so such questions would be mixed up.
     """
     firsts: dict[str, int] = {}
     texts = [question_key(text) for text in table["question"]]
@@ -194,8 +195,8 @@ def require_names(table: pl.DataFrame, where: str) -> None:
     for row, (name, text) in enumerate(zip(table["id"], texts, strict=True)):
         first = firsts.setdefault(name, row)
         if texts[first] != text:
-            shown = [f"row {at + 1}, {shorten_text(table['question'][at])}" for at in (first, row)]
-            shared.setdefault(name, f"`{shorten_text(name)}`: {'; '.join(shown)}")
+            lines = [f"row {i + 1}, {shorten_text(table['question'][i])}" for i in (first, row)]
+            shared.setdefault(name, f"`{shorten_text(name)}`: {'; '.join(lines)}")
     if shared:
         raise problem(
             "E0705",
@@ -207,25 +208,25 @@ def require_names(table: pl.DataFrame, where: str) -> None:
 
 
 def list_first(lines: Sequence[str]) -> list[str]:
-    """Return the first lines for a message, and how many more there are."""
-    rest = len(lines) - SHOWN
-    return [*lines[:SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
+    """Return the first lines for a message, and the number of further lines."""
+    rest = len(lines) - MOST_SHOWN
+    return [*lines[:MOST_SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
 
 
 def _rows(rows: Sequence[int]) -> str:
-    shown = ", ".join(str(row) for row in rows[:SHOWN])
-    return f"row{'s' if len(rows) > 1 else ''} {shown}{', …' if len(rows) > SHOWN else ''}"
+    numbers = ", ".join(str(row) for row in rows[:MOST_SHOWN])
+    return f"row{'s' if len(rows) > 1 else ''} {numbers}{', …' if len(rows) > MOST_SHOWN else ''}"
 
 
 def _names(names: Iterable[str]) -> str:
-    shown = [f"`{shorten_text(name)}`" for name in names]
-    if not shown:
+    listed = [f"`{shorten_text(name)}`" for name in names]
+    if not listed:
         return "no columns"
-    return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+    return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 
 def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each line; raise E0706 at a line that is not JSON."""
+    """Yield the position and the value of each line; raise E0706 at a line that is not JSON."""
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip() in ("{", "["):
@@ -240,9 +241,9 @@ def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def json_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the place and the value of each item of a list, or each of several records without one.
+    """Yield the position and the value of each item of a list, or of each record without a list around them.
 
-    Raises E0706 where the file holds something else.
+    Raises E0706 if the file holds anything else.
     """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "{":
@@ -266,35 +267,38 @@ def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     yield from ((f"record {n}", row) for n, row in enumerate(content, start=1))
 
 
-class _Twice(Exception):
-    """A name that a record has twice."""
+class _DuplicateName(Exception):
+    """A name that occurs twice in a record."""
 
 
 def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise _Twice(name)
+        raise _DuplicateName(name)
     return record
 
 
-class _Spelled(str):
-    """A number, as it is written."""
+class _NumberText(str):
+    """A number in its own spelling."""
 
 
 _SOMETHING = re.compile(r"\S")
 # NaN and infinities are no JSON, and some programs write them for a missing value.
 _DECODER = json.JSONDecoder(
-    parse_int=_Spelled, parse_float=_Spelled, parse_constant=lambda name: None, object_pairs_hook=_record
+    parse_int=_NumberText,
+    parse_float=_NumberText,
+    parse_constant=lambda name: None,
+    object_pairs_hook=_record,
 )
 
 
-def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
-    """Return the value of a text, or the one that begins at `start` and where it ends. Raises E0706."""
-    where = f"{path}, {place}" if place else str(path)
+def _json(text: str, path: Path, position: str, start: int | None = None) -> Any:
+    """Return the value of a text, or the value that begins at `start` with its end. Raises E0706."""
+    where = f"{path}, {position}" if position else str(path)
     try:
         return _DECODER.decode(text) if start is None else _DECODER.raw_decode(text, start)
-    except _Twice as failure:
+    except _DuplicateName as failure:
         raise problem(
             "E0706",
             f"a record has `{shorten_text(str(failure))}` twice",
@@ -302,7 +306,7 @@ def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
             help="give each of its fields a name of its own",
         ) from None
     except json.JSONDecodeError as failure:
-        line = where if place else f"{path}, line {failure.lineno}"
+        line = where if position else f"{path}, line {failure.lineno}"
         raise problem(
             "E0706", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
         ) from None
@@ -315,12 +319,12 @@ def _json(text: str, path: Path, place: str, start: int | None = None) -> Any:
 def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
     """Return the mapped fields of records as text; numbers are texts already, in their own spelling (`spell_numbers`)."""
     present: dict[str, None] = {}
-    for place, row in rows:
+    for position, row in rows:
         if not isinstance(row, dict):
             raise problem(
                 "E0706",
                 f"this is {_kind(row)}, not a record",
-                where=f"{path}, {place}",
+                where=f"{path}, {position}",
                 help='each row is a record, as in `{"question": …, "answer": …}`',
             )
         present.update(dict.fromkeys(field_paths(row)))
@@ -328,32 +332,33 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
     if rows:
         require_columns(list(present), columns, str(path))
     data = {
-        name: [_text(_field(row, name), name, path, place, columns) for place, row in rows] for name in names
+        name: [_text(_field(row, name), name, path, position, columns) for position, row in rows]
+        for name in names
     }
     frame = pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
     facts = [
-        pl.Series(name, [_valued(_field(row, name)) for _, row in rows], dtype=pl.Object)
+        pl.Series(name, [_parse_numbers(_field(row, name)) for _, row in rows], dtype=pl.Object)
         for name in dict.fromkeys(columns.meta)
     ]
     return frame.with_columns(facts)
 
 
 def spell_numbers(value: Any) -> Any:
-    """Return a value of Parquet as JSON's reader gives one: numbers and times as texts."""
+    """Return a value of Parquet in the form of JSON's reader: numbers and times as texts."""
     match value:
         case dict():
-            return {name: spell_numbers(each) for name, each in value.items()}
+            return {name: spell_numbers(item) for name, item in value.items()}
         case list():
-            return [spell_numbers(each) for each in value]
+            return [spell_numbers(item) for item in value]
         case str() | bool() | None:
             return value
         case float():
-            return None if is_missing(value) else _Spelled(value)
-    return _Spelled(value)
+            return None if is_missing(value) else _NumberText(value)
+    return _NumberText(value)
 
 
 def field_paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the names of a record's fields, those inside other records as paths: `reward_model.ground_truth`."""
+    """Yield the names of a record's fields; fields of inner records are paths: `reward_model.ground_truth`."""
     for name, value in row.items():
         yield before + name
         if isinstance(value, dict):
@@ -361,7 +366,7 @@ def field_paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:
-    """Return a field by its name or its path; None where it is not there."""
+    """Return a field by its name or its path, or None."""
     if name in row:
         return row[name]
     first, dot, rest = name.partition(".")
@@ -369,33 +374,33 @@ def _field(row: Mapping[str, Any], name: str) -> Any:
     return _field(inner, rest) if dot and isinstance(inner, dict) else None
 
 
-def _valued(value: Any) -> Any:
-    """Return a field as JSON has it, its numbers as numbers."""
+def _parse_numbers(value: Any) -> Any:
+    """Return a field with its number texts as numbers."""
     match value:
-        case _Spelled():
+        case _NumberText():
             with suppress(ValueError):
                 return json.loads(value)
             # A date, or a time.
             return str(value)
         case list():
-            return [_valued(each) for each in value]
+            return [_parse_numbers(item) for item in value]
         case dict():
-            return {name: _valued(each) for name, each in value.items()}
+            return {name: _parse_numbers(item) for name, item in value.items()}
     return value
 
 
-def _filled(value: Any) -> Any:
-    """Return a value of a frame, and None for a number that is none."""
+def _without_nan(value: Any) -> Any:
+    """Return a value of a frame, with None in place of NaN."""
     return None if isinstance(value, float) and is_missing(value) else value
 
 
-def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> str | None:
-    """Return a field as text. A list of texts as answer is several right ones; a list of messages is what they say."""
+def _text(value: Any, name: str, path: Path, position: str, columns: Columns) -> str | None:
+    """Return a field as text; a list of texts is several right answers, and a list of messages is their text."""
     several = isinstance(value, list)
-    if several and value and all(isinstance(each, dict) and "content" in each for each in value):
-        value = _message(value, name, path, place, asked=name == columns.question)
+    if several and value and all(isinstance(message, dict) and "content" in message for message in value):
+        value = _message(value, name, path, position, is_question=name == columns.question)
     elif several and name == columns.answer:
-        return join_answers(_text(item, name, path, place, columns) for item in value)
+        return join_answers(_text(item, name, path, position, columns) for item in value)
     if value is None:
         return None
     if isinstance(value, str):
@@ -407,41 +412,41 @@ def _text(value: Any, name: str, path: Path, place: str, columns: Columns) -> st
     raise problem(
         "E0706",
         f"`{name}` is {_kind(value)}, where text or a number is needed",
-        where=f"{path}, {place}",
+        where=f"{path}, {position}",
         help=f"name a field of it{inner}" if inner else "write it as one text",
     )
 
 
-def _message(messages: list[Any], name: str, path: Path, place: str, *, asked: bool) -> Any:
-    """Return what a conversation asks, with its system's words in front, or what its last message answers."""
-    if not asked:
-        return _content(messages[-1]["content"], name, path, place)
+def _message(messages: list[Any], name: str, path: Path, position: str, *, is_question: bool) -> Any:
+    """Return a conversation's question behind its system message, or the text of its last message as an answer."""
+    if not is_question:
+        return _content(messages[-1]["content"], name, path, position)
     roles = [message.get("role") for message in messages]
     if roles[-1] != "user" or set(roles[:-1]) - {"system"}:
         raise problem(
             "E0706",
             f"`{name}` is a conversation ({', '.join(map(str, roles))}), where one question is needed",
-            where=f"{path}, {place}",
+            where=f"{path}, {position}",
             help="keep the user's message of the turn that is trained on, with a system message in front at most",
         )
-    return "\n\n".join(_content(message["content"], name, path, place) for message in messages)
+    return "\n\n".join(_content(message["content"], name, path, position) for message in messages)
 
 
-def _content(content: Any, name: str, path: Path, place: str) -> str:
-    """Return a message's words, which may be parts as servers take them. Raises E0706 for a part that is no text."""
-    parts = [part.get("text") for part in content] if _records(content) else [content]
-    if all(isinstance(part, str) for part in parts):
-        return "".join(parts)
+def _content(content: Any, name: str, path: Path, position: str) -> str:
+    """Return a message's text, which may be a list of parts. Raises E0706 for a part that is no text."""
+    texts = [text.get("text") for text in content] if _records(content) else [content]
+    if all(isinstance(text, str) for text in texts):
+        return "".join(texts)
     raise problem(
         "E0706",
         f"a message of `{name}` holds something else than text",
-        where=f"{path}, {place}",
+        where=f"{path}, {position}",
         help="keep only messages and parts of messages that are text",
     )
 
 
 def _records(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _kind(value: Any) -> str:

@@ -53,7 +53,7 @@ def generate_traces(
 
 
 def check_traces(traces: FoldTraces) -> None:
-    """Raise a Problem (E0720) where no style can be drawn or a probability is none."""
+    """Raise E0720 if no style can be drawn or a probability is out of range."""
     chances = (traces.filler_probability, traces.error, traces.restyle, traces.another_pass)
     wrong, remedy = "", ""
     if (
@@ -80,7 +80,7 @@ def check_traces(traces: FoldTraces) -> None:
 
 
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:
-    """Return one worked solution in words, and what is in it (passes, styles, the answer it gives)."""
+    """Return a worked solution, and its number of passes, its styles and its answer."""
     base = _pick(traces.styles, stream)
     words: list[str] = []
     values: list[int] = []
@@ -102,7 +102,7 @@ def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, 
 def _write_pass(
     chain: Chain, traces: FoldTraces, base: TraceStyle, stream: Stream
 ) -> tuple[str, int, list[str]]:
-    """Return one walk along the chain, with its mistakes carried on: words, the value it ends at, style names."""
+    """Return a walk along the chain with its mistakes carried on: words, final value, style names."""
     words = [traces.open]
     used = []
     value = chain.start

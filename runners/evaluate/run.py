@@ -24,7 +24,7 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from reodsl.ir.wording import Wording
 from reodsl.store.manifest import INEXACT, PLACE, read_record, record
-from runners.data.draws import met, purpose
+from runners.data.draws import derive_seed, questions_seen
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, ForcedTokens, Generation, Limits, Request
 from runners.engine.served import RETOKENISED, ServedEngine
@@ -147,7 +147,7 @@ def evaluate(job: Job) -> None:
 def evaluation_seed(work: Mapping[str, Any]) -> int:
     """Return the seed of an evaluation's draws: the suite's, or a derived seed for each replicate."""
     seed: int = work["seed"]
-    return purpose(seed, "replicate", work["replicate"]) if "replicate" in work else seed
+    return derive_seed(seed, "replicate", work["replicate"]) if "replicate" in work else seed
 
 
 def sample(job: Job) -> None:
@@ -180,8 +180,8 @@ def met_by(job: Job, model: Model) -> list[str]:
     questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
     # A question that is too long for the training's prompts is drawn by no step.
     ids = [question.id for question in questions if len(question.prompt) <= int(rule["max_prompt"])]
-    seed = purpose(int(rule["seed"]), "stage", int(rule["index"]))
-    return list(dict.fromkeys(ids[i] for i in met(seed, rule["draws"], rule["prompts"], len(ids))))
+    seed = derive_seed(int(rule["seed"]), "stage", int(rule["index"]))
+    return list(dict.fromkeys(ids[i] for i in questions_seen(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
 def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
@@ -297,7 +297,7 @@ def requests_of(responder: Responder, question: AskedQuestion, samples: int, see
     """Return a request for each sample; its random stream depends on seed, benchmark, question and sample alone."""
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
-    return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
+    return [Request(prompt, derive_seed(seed, name, sample)) for sample in range(samples)]
 
 
 def _prompt(

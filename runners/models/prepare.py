@@ -11,7 +11,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Served
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot
-from runners.data.draws import purpose
+from runners.data.draws import derive_seed
 from runners.models.bounds import check_architecture
 from runners.models.folder import (
     LoadedModel,
@@ -80,7 +80,7 @@ def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     tokenizer = make_word_tokenizer(source.tokenizer)
     built = build(
         len(tokenizer),
-        purpose(seed, "weights") >> 1,
+        derive_seed(seed, "weights") >> 1,
         eos=tokenizer.eos_token_id,
         pad=tokenizer.pad_token_id,
         family=source.family,

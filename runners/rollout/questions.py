@@ -20,7 +20,7 @@ from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
 from reodsl.ir.wording import ANSWER, Wording
 from reodsl.language.suggest import suggest
-from runners.data.draws import purpose
+from runners.data.draws import derive_seed
 from runners.grade import SEPARATOR
 from runners.models.marks import marks_of
 from runners.rewards.interpret import measure
@@ -162,7 +162,7 @@ def choose_wording(
     for place, each in enumerate(wordings):
         name = f"wording `{each.name}`" if each.name else f"wording {place + 1}"
         holds = each.when is None or measure(name, each.when, group, asked, {})
-        if holds and purpose(seed, f"share\0{question.id}", place) < each.share * 2**64:
+        if holds and derive_seed(seed, f"share\0{question.id}", place) < each.share * 2**64:
             return place
     return None
 
@@ -236,7 +236,7 @@ class Wordings:
         count = len(self.wordings)
         if (place := self.choose(question)) is not None:
             return [self._word(question, place, draw, position)] * rollouts
-        chosen = purpose(self.seed, "wording", draw, position) % count
+        chosen = derive_seed(self.seed, "wording", draw, position) % count
         modes = [chosen if self.per == "question" else i % count for i in range(rollouts)]
         by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
@@ -255,7 +255,7 @@ class Wordings:
         given = {**question.given, "mode": float(mode)}
         budget: int | None = None
         if wording.draws:
-            budget = drawn_budget(wording, purpose(self.seed, "budget", draw, position))
+            budget = drawn_budget(wording, derive_seed(self.seed, "budget", draw, position))
             given["budget"] = float(budget)
         prompt, prefix = rendered(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
         self._require_short(len(prompt) - prefix, question, "its wording")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
-from runners.data.draws import permutation, purpose
+from runners.data.draws import derive_seed, permutation
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, policy_loss, token_weights
@@ -36,7 +36,8 @@ def update(
     """
     temperature = method.rollout.temperature or 1.0
     orders = [
-        permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
+        permutation(derive_seed(seed, "minibatches", number, epoch), len(batch))
+        for epoch in range(method.epochs)
     ]
     lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
     if method.crops:

@@ -23,7 +23,7 @@ from reodsl.ir.reward import Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from reodsl.store.manifest import PLACE
-from runners.data.draws import drawn, met
+from runners.data.draws import batch_indices, questions_seen
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine
 from runners.grade import open_verifier
@@ -91,7 +91,7 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
     folder = job.inputs.get("reference")
     references = {} if folder is None else read_references(folder, method.reference_samples)
     draws = job.task.work["stage"].steps * (1 + method.resample)
-    places_met = met(seed, draws, method.batch.prompts, len(questions))
+    places_met = questions_seen(seed, draws, method.batch.prompts, len(questions))
     _require([questions[at] for at in places_met], references, job)
     facts = {
         "questions": len(questions),
@@ -219,7 +219,7 @@ class PpoStage(StageRunner):
         def sample(draw: int) -> GradedStep:
             self._ensure_weights()
             questions, count = self.pool.questions, self.method.batch.prompts
-            chosen = drawn(self.context.seed, draw, count, len(questions))
+            chosen = batch_indices(self.context.seed, draw, count, len(questions))
             return sampler.sample([questions[at] for at in chosen], draw)
 
         data = make_step(sample, self.method, step, self.advantages)

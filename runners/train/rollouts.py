@@ -21,7 +21,7 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
-from runners.data.draws import exit_places, purpose
+from runners.data.draws import derive_seed, exit_places
 from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.grade import Thinking, answer_row
 from runners.machine.clock import Moment, now, spent
@@ -120,7 +120,7 @@ class RolloutSampler:
         else:
             asked = self.wordings.ask(question, draw, position, self.rollouts)
         return [
-            (one, Request(one.prompt, purpose(self.seed, "rollout", draw, position, rollout)))
+            (one, Request(one.prompt, derive_seed(self.seed, "rollout", draw, position, rollout)))
             for rollout, one in enumerate(asked)
         ]
 

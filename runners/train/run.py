@@ -24,7 +24,7 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Lora, Plateau, Ppo, Sft, Stage
 from reodsl.price.memory import Recipe, from_config
 from reodsl.store.live import add_step, begin_steps
-from runners.data.draws import purpose
+from runners.data.draws import derive_seed
 from runners.machine.clock import peak_memory
 from runners.machine.memory import explain_oom, explain_training
 from runners.models.bounds import require_same_tokens
@@ -86,7 +86,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     stage: Stage = job.task.work["stage"]
     model: Model = job.task.work["model"]
     index: int = job.task.work["index"]
-    seed = purpose(job.task.work["seed"], "stage", index)
+    seed = derive_seed(job.task.work["seed"], "stage", index)
     start = job.inputs["start"] / "checkpoint"
     own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
@@ -139,7 +139,7 @@ def _place_model(
 ) -> tuple[Any, Scorer]:
     """Return a model on this process's device, with adapters if asked, and its pass."""
     device = torch.device(job.resources.device)
-    seed = purpose(job.task.work["seed"], "lora", job.task.work["index"])
+    seed = derive_seed(job.task.work["seed"], "lora", job.task.work["index"])
     sizes = from_config(load_config(folder).to_dict())
     doing = "while weights were put on the device"
     with explain_oom(device, lambda: explain_training(sizes, device, doing)):

@@ -17,7 +17,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.training import Preference, Sft, Stage
-from runners.data.draws import drawn, permutation, purpose
+from runners.data.draws import batch_indices, derive_seed, permutation
 from runners.machine.clock import now, spent
 from runners.models.folder import LoadedModel
 from runners.models.marks import encode_traces
@@ -214,20 +214,20 @@ def draw_traces(lengths: tuple[int, ...], seed: int, step: int, batch: int, by_l
     batches of similar length, in random order; what does not fill a batch waits for another epoch.
     """
     if not by_length or len(lengths) < batch:
-        return drawn(seed, step, batch, len(lengths))
+        return batch_indices(seed, step, batch, len(lengths))
     each = len(lengths) // batch
     return _bucketed(lengths, seed, step // each, batch)[step % each]
 
 
 @lru_cache(maxsize=2)
 def _bucketed(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> list[list[int]]:
-    order = permutation(purpose(seed, "epoch", epoch), len(lengths))
+    order = permutation(derive_seed(seed, "epoch", epoch), len(lengths))
     order = order[: len(lengths) // batch * batch]
     batches: list[list[int]] = []
     for start in range(0, len(order), WINDOW * batch):
         window = sorted(order[start : start + WINDOW * batch].tolist(), key=lambda i: (lengths[i], i))
         batches.extend(window[at : at + batch] for at in range(0, len(window), batch))
-    return [batches[i] for i in permutation(purpose(seed, "batches", epoch), len(batches))]
+    return [batches[i] for i in permutation(derive_seed(seed, "batches", epoch), len(batches))]
 
 
 def batch_loss(batch: TrainBatch, logprobs: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class PreferenceStage(StageRunner):
     def run_step(self, step: int) -> Numbers:
         """Do a step, counted from 0."""
         began, context = now(), self.context
-        pairs = [self.pairs[i] for i in drawn(context.seed, step, self.method.batch, len(self.pairs))]
+        pairs = [self.pairs[i] for i in batch_indices(context.seed, step, self.method.batch, len(self.pairs))]
         row = preference_step(context.learner, pairs, self.method, step, context.reference)
         return row, spent("update", (began, now()))
 

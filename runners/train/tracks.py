@@ -17,7 +17,7 @@ from reodsl.ir.expression import MEMORY, METRIC, Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
-from runners.data.draws import permutation, purpose
+from runners.data.draws import derive_seed, permutation
 from runners.machine.clock import now, spent
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import AskedQuestion
@@ -131,8 +131,8 @@ class Tracks:
 
     def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:
         sampler = self.sampler
-        seed = purpose(sampler.seed, "monitor")
-        chosen = permutation(purpose(seed, "questions"), len(self.questions))[: monitor.questions]
+        seed = derive_seed(sampler.seed, "monitor")
+        chosen = permutation(derive_seed(seed, "questions"), len(self.questions))[: monitor.questions]
         wordings = sampler.wordings
         plain = replace(
             sampler,

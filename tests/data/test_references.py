@@ -8,7 +8,7 @@ from typing import Any
 
 from reodsl.ir.data import Columns, Data, File
 from runners.data.load import doubts, join_sources, read_sources
-from runners.data.references import KEPT
+from runners.data.references import LISTED_ROWS
 
 
 def found(folder: Path, *files: list[tuple[str, str]], **settings: Any) -> dict[str, Any] | None:
@@ -43,6 +43,6 @@ def test_texts_that_have_to_be_met_as_they_stand_are_read(tmp_path: Path) -> Non
 
 
 def test_only_some_are_named_and_all_counted(tmp_path: Path) -> None:
-    facts = found(tmp_path, [(f"q{n}", f"{n} +") for n in range(KEPT + 5)] + [("sum", "4")])
+    facts = found(tmp_path, [(f"q{n}", f"{n} +") for n in range(LISTED_ROWS + 5)] + [("sum", "4")])
     assert facts is not None
-    assert (facts["unread"]["count"], len(facts["unread"]["first"])) == (KEPT + 5, KEPT)
+    assert (facts["unread"]["count"], len(facts["unread"]["first"])) == (LISTED_ROWS + 5, LISTED_ROWS)

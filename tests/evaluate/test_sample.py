@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.data.draws import drawn, purpose
+from runners.data.draws import batch_indices, derive_seed
 from runners.evaluate import run
 from runners.grade import final_answer
 from runners.rollout.answers import bare_answers
@@ -92,7 +92,7 @@ def test_questions_that_training_meets_are_sampled_alone(
     run.sample(some)
     run.sample(whole)
     ids = pl.read_parquet(questions / "questions.parquet")["id"]
-    steps = [drawn(purpose(4, "stage", 0), step, prompts, len(ids)) for step in range(draws)]
+    steps = [batch_indices(derive_seed(4, "stage", 0), step, prompts, len(ids)) for step in range(draws)]
     names = {ids[at] for step in steps for at in step}
     found, every = (pl.read_parquet(each.out / "samples.parquet") for each in (some, whole))
     assert set(found["question"]) == names

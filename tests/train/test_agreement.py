@@ -18,7 +18,7 @@ from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import count_scorings
-from runners.data.draws import permutation, purpose
+from runners.data.draws import derive_seed, permutation
 from runners.engine.embedded import engine as embedded
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
@@ -256,7 +256,7 @@ def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
     before = copy.deepcopy(own.model.state_dict())
     found = experience(small_model(seed=1))
     batch = batch_of(score(found, ours))
-    first, second = np.array_split(permutation(purpose(5, "minibatches", 6, 0), len(batch)), 2)
+    first, second = np.array_split(permutation(derive_seed(5, "minibatches", 6, 0), len(batch)), 2)
     advantages = torch.ones_like(batch.advantages)
     rows = torch.arange(len(batch)).repeat_interleave(batch.trained)
     advantages[torch.isin(rows, torch.from_numpy(first))] = 0

@@ -16,7 +16,7 @@ from reodsl.ir.reward import Part, Reward, Track
 from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
-from runners.data.draws import purpose
+from runners.data.draws import derive_seed
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
 from runners.evaluate.run import sample
@@ -417,11 +417,11 @@ def test_the_monitor_set_is_answered_in_phases(bench, loaded, engine):
     texts = dict(
         pl.read_parquet(bench.root / "questions" / "questions.parquet").select("id", "question").iter_rows()
     )
-    seed, ending = purpose(purpose(1, "stage", 0), "monitor"), ids(loaded, "</think>")
+    seed, ending = derive_seed(derive_seed(1, "stage", 0), "monitor"), ids(loaded, "</think>")
     thinking = SHORT.max_tokens - SHORT.solution
     for number, row in enumerate(table.iter_rows(named=True)):
         place, sample = divmod(number, MONITOR.samples)
-        request = Request(ids(loaded, texts[row["question"]]), purpose(seed, "rollout", 0, place, sample))
+        request = Request(ids(loaded, texts[row["question"]]), derive_seed(seed, "rollout", 0, place, sample))
         tokens, _, over, forced, finish = slowly(loaded, engine, request, thinking, SHORT.solution, ending)
         found = (row["tokens"], row["thinking"], row["thinking_ended"], row["finish"])
         assert found == (len(tokens), over, forced, finish)

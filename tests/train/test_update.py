@@ -13,7 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Lora, Loss, Optimizer, Ppo, Sampling
-from runners.data.draws import permutation, purpose
+from runners.data.draws import derive_seed, permutation
 from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
@@ -118,7 +118,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
 
     losses = []
     for epoch in range(rule.epochs):
-        order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.rollouts))
+        order = permutation(derive_seed(seed, "minibatches", 0, epoch), len(found.rollouts))
         for members in np.array_split(order, rule.minibatches):
             optimizer.zero_grad()
             total = sum(len(found.rollouts[i].response.tokens) for i in members)
