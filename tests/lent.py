@@ -33,7 +33,7 @@ def _lent_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         return take(pool)
 
     def keep(pool: Checks) -> None:
-        pool.forget_foreign()
+        pool.forget_foreign_workers()
         spare = _SPARE[pool._arguments]
         while pool._idle and len(spare) < _MOST:
             worker = pool._idle.pop()

@@ -11,7 +11,7 @@ from reodsl.diagnostics import Problem
 from runners.grade.answer import SEPARATOR, Claim, Verdict
 from runners.grade.compare import expressions
 from runners.sandbox.untrusted import Undecodable, encoded
-from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
+from runners.sandbox.workers import Worker, WorkerDied, WorkerPool, wall_seconds
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE, LONGEST_MESSAGE = 60_000, 10_000
@@ -37,7 +37,7 @@ class Checks(WorkerPool):
             WORKER,
             *(kind, str(seconds), str(memory_mib), "confined" if confined else "open"),
             longest=LONGEST_MESSAGE,
-            what="checks answers",
+            task="checks answers",
             where=f"verifier `{kind}`",
             confined="verifier `package`",
             help="the machine, or a `ulimit` on it, may give its processes too little memory; else its package is broken: "
@@ -60,7 +60,7 @@ class Checks(WorkerPool):
         try:
             reply = worker.ask_line(line, wall_seconds(self._seconds))
         except Undecodable:
-            raise Gone from None
+            raise WorkerDied from None
         if reply.get("retire") is True:
             self.end(worker)
         match reply:
@@ -71,8 +71,8 @@ class Checks(WorkerPool):
             case {"correct": False, "outcome": "failed", "retire": bool()}:
                 return _FAILED
             case {"correct": False, "outcome": "lost", "retire": bool()}:
-                raise Gone(status=-signal.SIGKILL)
-        raise Gone
+                raise WorkerDied(status=-signal.SIGKILL)
+        raise WorkerDied
 
     def _not_started(self, why: str) -> Problem:
         if "ModuleNotFoundError" in why:

@@ -19,7 +19,7 @@ from runners.grade.checks import Checks
 from runners.grade.compare import LONGEST, CasQuery, Plan, judge, outcome, questions
 from runners.grade.compare.notation import plain, spelt, tidy
 from runners.grade.compare.quantity import quantity, same_quantity
-from runners.own.function import FailedRow, OwnFunction, open_function
+from runners.own.function import FailedRow, UserFunction, open_function
 from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import TestCases, Unreadable, read_tests
 
@@ -190,7 +190,7 @@ def _combine(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Ve
     return Verdict(correct, status, reasons.get(status, ""))
 
 
-def verify_by_function(function: OwnFunction) -> CachedVerifier:
+def verify_by_function(function: UserFunction) -> CachedVerifier:
     """Return a verifier by the user's own function.
 
     A fault of the function ends the grading with E0741 to E0744; a fault that an answer causes fails that answer.

@@ -283,7 +283,7 @@ def settle(
     def work() -> bytes:
         return b"right" if check(request["gold"], request["text"], request["meta"]) else b"wrong"
 
-    return sandbox.here(work, seconds) if in_process else sandbox.call(work, seconds)
+    return sandbox.run_in_process(work, seconds) if in_process else sandbox.call(work, seconds)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 from reodsl.diagnostics import Problem, problem
 from runners.machine.process import explain_death
 from runners.sandbox.untrusted import Undecodable
-from runners.sandbox.workers import START_SECONDS, Gone, Worker, wall_seconds
+from runners.sandbox.workers import START_SECONDS, Worker, WorkerDied, wall_seconds
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST = 1 << 24
@@ -44,7 +44,7 @@ class Bounded:
                 self._process = Worker(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
             try:
                 said = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
-            except Gone as gone:
+            except WorkerDied as gone:
                 why = self._end(gone.late)
                 if gone.lost and not gone.late:
                     what = "the process that reads what a model's maker wrote"

@@ -18,11 +18,11 @@ from reodsl.store.consent import LARGEST_CODE, FunctionCode, read_code
 from reodsl.store.files import read_plain
 from runners.own.worker import ROWS
 from runners.sandbox.untrusted import Undecodable, encoded, shown
-from runners.sandbox.workers import Gone, Worker, WorkerPool, wall_seconds
+from runners.sandbox.workers import Worker, WorkerDied, WorkerPool, wall_seconds
 
 
 def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
-    """Return the code of a function that this run may call. Raises E0743, and E0746 where it is not what was allowed."""
+    """Return the code of a function that this run may call. Raises E0743, and E0746 if the code is not the allowed one."""
     code = read_code(name, folder)
     if code.checksum not in allowed:
         raise problem(
@@ -36,47 +36,47 @@ def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
 
 
 def source_problem(code: FunctionCode, role: str) -> Diagnostic | None:
-    """Return why a file cannot be used: it does not parse, or lacks the function, or that takes something else.
+    """Return why a file cannot be used: it does not parse, lacks the function, or the function takes other parameters.
 
-    Only files are looked into; what a package's module has is known once it is imported.
+    Only files are read; the contents of a package's module are known once it is imported.
     """
     if code.module:
         return None
-    one, many, _ = ROWS[role]
-    written, wanted = f"`def {code.function}({one}) -> …`", f"`{one}`"
-    if many != one:
-        written += f", or `def {code.function}({many}) -> list[…]`"
-        wanted += f" or `{many}`"
+    single, many, _ = ROWS[role]
+    form, expected = f"`def {code.function}({single}) -> …`", f"`{single}`"
+    if many != single:
+        form += f", or `def {code.function}({many}) -> list[…]`"
+        expected += f" or `{many}`"
     try:
         tree = ast.parse(code.source, str(code.path))
     except SyntaxError as failure:
-        return _unusable(f"{code.path}:{failure.lineno or 1}", f"it does not parse: {failure.msg}", written)
+        return _unusable(f"{code.path}:{failure.lineno or 1}", f"it does not parse: {failure.msg}", form)
     except (ValueError, RecursionError, MemoryError) as failure:
-        return _unusable(str(code.path), f"it does not parse: {failure or type(failure).__name__}", written)
+        return _unusable(str(code.path), f"it does not parse: {failure or type(failure).__name__}", form)
     functions = [
         node
         for node in tree.body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.function
     ]
     if not functions:
-        others = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        there = f"; there is {', '.join(f'`{each}`' for each in others[:8])}" if others else ""
-        return _unusable(str(code.path), f"there is no function `{code.function}` at its top{there}", written)
+        names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        hint = f"; there is {', '.join(f'`{name}`' for name in names[:8])}" if names else ""
+        return _unusable(str(code.path), f"there is no function `{code.function}` at its top{hint}", form)
     function = functions[-1]
-    place = f"{code.path}:{function.lineno}"
+    position = f"{code.path}:{function.lineno}"
     if isinstance(function, ast.AsyncFunctionDef):
-        return _unusable(place, f"`{code.function}` is `async`, and nothing awaits it", written)
-    params = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+        return _unusable(position, f"`{code.function}` is `async`, and nothing awaits it", form)
+    params = [node.arg for node in (*function.args.posonlyargs, *function.args.args)]
     more = len(params) - 1 - len(function.args.defaults)
     name = params[0] if params else ""
-    if name not in (one, many) or more > 0:
-        said = f"takes `{ast.unparse(function.args)}`" if name else "takes nothing"
-        return _unusable(place, f"`{code.function}` {said}, and not {wanted} alone", written)
+    if name not in (single, many) or more > 0:
+        found_text = f"takes `{ast.unparse(function.args)}`" if name else "takes nothing"
+        return _unusable(position, f"`{code.function}` {found_text}, and not {expected} alone", form)
     return None
 
 
 def problem_at(code: FunctionCode, message: str, line: int | None, help: str, inside: str = "") -> Problem:
-    """E0744: what went wrong inside the code, at its line; `inside` is the file of its package, if it is another one."""
+    """Return E0744 for an error inside the code, at its line; `inside` names another file of its package."""
     text, path, source = "", code.path, code.source
     if inside and code.root is not None and (file := code.root / inside).suffix == ".py":
         # What a process says of itself is not to be trusted.
@@ -84,8 +84,8 @@ def problem_at(code: FunctionCode, message: str, line: int | None, help: str, in
             if file.resolve().is_relative_to(code.root.resolve()):
                 path, source = file, read_plain(file, LARGEST_CODE)
     if line is not None:
-        written = source.decode("utf-8", "replace").splitlines()
-        text = written[line - 1].strip() if 0 < line <= len(written) else ""
+        source_lines = source.decode("utf-8", "replace").splitlines()
+        text = source_lines[line - 1].strip() if 0 < line <= len(source_lines) else ""
     return problem(
         "E0744",
         f"`{code.name}` failed: {message}",
@@ -95,9 +95,9 @@ def problem_at(code: FunctionCode, message: str, line: int | None, help: str, in
     )
 
 
-def _unusable(where: str, why: str, written: str) -> Diagnostic:
+def _unusable(where: str, why: str, signature: str) -> Diagnostic:
     return error(
-        "E0743", f"Python that the spec names cannot be used: {why}", where=where, help=f"write {written}"
+        "E0743", f"Python that the spec names cannot be used: {why}", where=where, help=f"write {signature}"
     )
 
 
@@ -111,26 +111,25 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """A row without a value, in a process of its own: how it is counted, and the problem that it is elsewhere."""
+    """A row without a value, if rows have a process each: its status, and the problem that would end a batch."""
 
     status: Literal["timeout", "failed"]
     problem: Problem
 
     @property
     def why(self) -> str:
-        """Return the reason in words that name no folder of this machine."""
+        """Return the reason without folders of this machine."""
         (fault,) = self.problem.diagnostics
         line = re.search(r":\d+$", fault.where or "")
         return f"{shown(fault.message)}{f', line {line[0][1:]}' if line else ''}"
 
 
-class OwnFunction:
-    """A function of the user's for one role, called in up to `workers` processes, `batch` rows at a time.
+class UserFunction:
+    """A function of the user for a role, called in up to `workers` processes, `batch` rows at a time.
 
-    A batch has `seconds` of processor time, and each row of it where the function takes one at a time: it has a process of
-    its own then. A process has `memory_mib` of address space. Processes are confined; with
-    `confined` false they run the function also where that cannot be. None is started before the first call, and none
-    outlives this object or its process.
+    A batch has `seconds` of processor time; a function of single rows has a process and `seconds` for each row. A process
+    has `memory_mib` MiB of address space. Processes are confined; with `confined` false they run the function also if they
+    cannot be confined. None is started before the first call, and none outlives this object or its process.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class OwnFunction:
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
         self._role = role
         self._worked = False
-        said = {
+        settings = {
             "role": role,
             "file": str(code.path),
             "root": str(code.root or ""),
@@ -162,18 +161,22 @@ class OwnFunction:
             workers,
             WORKER,
             longest=LONGEST_REPLY + batch * LONGEST_ALONE,
-            settings=encoded(said),
-            what=f"calls `{code.name}`",
+            settings=encoded(settings),
+            task=f"calls `{code.name}`",
             where=str(code.path),
             confined=f"`{code.name}`",
             help=f"give it more memory: `memory: {memory_mib / 512:g} GiB` would be twice as much",
         )
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | FailedRow]:
-        """Return the function's value for each row, in order, or how it failed where the function takes one at a time.
+        """Return the function's value for each row, or how a row failed if the function takes single rows.
 
-        Raises E0744 for what goes wrong inside it with a list, or with one before it has given any value, and for values
-        that are not what is asked, E0742 where its process cannot be confined, and E0741 where none starts.
+        Args:
+            rows: the fields of each answer or response.
+
+        Raises:
+            Problem: the function failed for a list, or for a single row before any value (E0744), a value is of another kind
+                (E0744), no process can be confined (E0742), or none starts (E0741).
         """
         values = self._all_of(rows, _is_number)
         failed = [value for value in values if isinstance(value, FailedRow)]
@@ -183,7 +186,14 @@ class OwnFunction:
         return [value if isinstance(value, FailedRow) else float(value) for value in values]
 
     def advantages(self, rows: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:
-        """Return the advantages of each question's responses, one for each of their rewards. Raises as `call` does."""
+        """Return the advantages of each question's responses. Raises as `call` does.
+
+        Args:
+            rows: the fields of each question's group, with `rewards` of each response.
+
+        Returns:
+            An advantage for each reward, by question and response.
+        """
         values: list[list[list[float]]] = self._all_of(rows, _is_table)
         for table, row in zip(values, rows, strict=True):
             if [*map(len, table)] != [*map(len, row["rewards"])]:
@@ -195,41 +205,44 @@ class OwnFunction:
         return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
 
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
+        """Return the values of all rows, called in batches; a value that does not fit raises or becomes a `FailedRow`."""
+
         def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
             try:
-                said = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
+                reply = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:
                 raise self._unread(str(failure), len(batch)) from None
-            each = said.get("rows") if said.get("status") == "each" else None
-            parts = [part for part in each if isinstance(part, dict)] if isinstance(each, list) else []
-            if len(parts) == len(batch):
-                return [self._value(part, fits) for part in parts]
-            return self._values(said, len(batch), fits)
+            rows = reply.get("rows") if reply.get("status") == "each" else None
+            replies = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+            if len(replies) == len(batch):
+                return [self._value(row, fits) for row in replies]
+            return self._values(reply, len(batch), fits)
 
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
         values = self._pool.map(ask, batches, self._gone)
-        return [value for part in values for value in part]
+        return [value for batch_values in values for value in batch_values]
 
-    def _gone(self, gone: Gone) -> list[Any]:
-        """Raise E0744 for a batch whose process is gone."""
-        raise self._late(self.batch) if gone.late else self._ended(self.batch)
+    def _gone(self, death: WorkerDied) -> list[Any]:
+        """Raise E0744 for a batch whose process ended."""
+        raise self._late(self.batch) if death.late else self._ended(self.batch)
 
     def close(self) -> None:
-        """End the processes; the next call starts new ones."""
+        """End the processes; the next call starts new processes."""
         self._pool.close()
 
     def pids(self) -> list[int]:
         """Return the process ids of its live processes."""
         return self._pool.pids()
 
-    def _value(self, said: Mapping[str, Any], fits: Callable[[object], bool]) -> Any:
+    def _value(self, reply: Mapping[str, Any], fits: Callable[[object], bool]) -> Any:
         try:
-            return self._values(said, 1, fits)[0]
+            return self._values(reply, 1, fits)[0]
         except Problem as fault:
-            return FailedRow("timeout" if said.get("status") == "timeout" else "failed", fault)
+            return FailedRow("timeout" if reply.get("status") == "timeout" else "failed", fault)
 
-    def _values(self, said: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
-        match said:
+    def _values(self, reply: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
+        """Return the values of a reply. Raises E0744 for any reply without `count` fitting values."""
+        match reply:
             case {"status": "done", "values": list(values)} if len(values) == count and all(
                 map(fits, values)
             ):
@@ -246,7 +259,7 @@ class OwnFunction:
                 )
             case {"status": "timeout", **more}:
                 raise self._late(count, _line_of(more), _inside_of(more))
-        code = said.get("code")
+        code = reply.get("code")
         raise self._ended(count, code if isinstance(code, int) else None)
 
     def _unread(self, why: str, count: int) -> Problem:
@@ -282,6 +295,7 @@ class OwnFunction:
         )
 
     def _ended(self, count: int, code: int | None = None) -> Problem:
+        """Return E0744 for a process that ended: by the code itself, or for lack of memory."""
         # A copy of its process that can go on no more says 1.
         by_itself = code is not None and 0 <= code < 256 and code != 1
         return problem_at(
@@ -297,12 +311,12 @@ class OwnFunction:
 
 def open_function(
     chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
-) -> OwnFunction:
-    """Return the function that a spec in `folder` names for a role, with its limits.
+) -> UserFunction:
+    """Return the function that a spec in `folder` names for a role, with its limits. Raises E0743 and E0746.
 
     Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
     """
-    return OwnFunction(
+    return UserFunction(
         opened(chosen.function, folder, resources.python),
         role,
         # All of a step's questions together.
@@ -315,18 +329,18 @@ def open_function(
 
 
 def _shared(count: int) -> str:
-    """Return words for a process that code in any of several rows may have ended."""
+    """Return a clause for a batch, any row of which may have ended the process."""
     return f", which {count} rows share: what is in any of them may have done it" if count > 1 else ""
 
 
-def _line_of(said: Mapping[str, Any]) -> int | None:
-    line = said.get("line")
+def _line_of(reply: Mapping[str, Any]) -> int | None:
+    line = reply.get("line")
     return line if isinstance(line, int) else None
 
 
-def _inside_of(said: Mapping[str, Any]) -> str:
-    """Return the file of the package that the line is in; empty for the module's own."""
-    inside = said.get("inside")
+def _inside_of(reply: Mapping[str, Any]) -> str:
+    """Return the package's file that has the line; empty for the module's own file."""
+    inside = reply.get("inside")
     return inside if isinstance(inside, str) else ""
 
 

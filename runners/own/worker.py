@@ -29,7 +29,7 @@ from random import Random
 from typing import Any
 
 from reodsl.own import Answer, Group, Question, Response, Tokens
-from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, limit_memory, python_folders
+from runners.sandbox import LONGEST_REPLY, CallTimeout, Sandbox, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.sandbox.untrusted import Undecodable, decoded
 
@@ -48,12 +48,12 @@ ROWS: dict[str, tuple[str, str, type]] = {
 """Each role's name of the parameter for one at a time, its name for a list, and the type of each."""
 
 
-class Misuse(Exception):
-    """The function takes or returns something else than it should."""
+class UserCodeError(Exception):
+    """The user's function takes or returns other values than it should."""
 
 
 class _Sink(io.TextIOBase):
-    """A place for what is printed, which goes nowhere, and of which there may be so much."""
+    """A stream that discards what is printed, up to `MOST_PRINTED` characters."""
 
     def __init__(self) -> None:
         self._left = MOST_PRINTED
@@ -70,60 +70,60 @@ def packages_of(source: str) -> list[str]:
     packages: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
-            packages += [each.name for each in node.names]
+            packages += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             packages.append(node.module)
     return packages
 
 
-def packages_before(said: dict[str, Any]) -> list[str]:
-    """Return the modules that are loaded once, before any copy is made."""
-    return [said["module"]] if said["module"] else packages_of(said["source"])
+def packages_before(request: dict[str, Any]) -> list[str]:
+    """Return the modules that are loaded once, before the process forks."""
+    return [request["module"]] if request["module"] else packages_of(request["source"])
 
 
-def load_function(said: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function that was asked for, its file run now."""
-    if said["module"]:
-        scope: Any = importlib.import_module(said["module"])
+def load_function(request: dict[str, Any]) -> Callable[..., Any]:
+    """Return the requested function, running its file now."""
+    if request["module"]:
+        scope: Any = importlib.import_module(request["module"])
     else:
         scope = types.ModuleType("own")
-        scope.__file__ = said["file"]
+        scope.__file__ = request["file"]
         sys.modules["own"] = scope
-        exec(compile(said["source"], said["file"], "exec", dont_inherit=True), vars(scope))
+        exec(compile(request["source"], request["file"], "exec", dont_inherit=True), vars(scope))
     try:
-        return getattr(scope, said["function"])
+        return getattr(scope, request["function"])
     except AttributeError:
-        raise Misuse(f"there is no `{said['function']}` in it") from None
+        raise UserCodeError(f"there is no `{request['function']}` in it") from None
 
 
-def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
-    """Return the function's results for rows: one number or truth value each, or the fields of a question."""
-    function = load_function(said)
-    one, many, kind = ROWS[said["role"]]
+def call(request: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
+    """Return the function's results for rows: numbers, truth values, advantages, or the fields of questions."""
+    function = load_function(request)
+    single, many, kind = ROWS[request["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
-    if said["role"] == "task":
-        if name != one:
-            raise Misuse(f"its parameter is called `{name}`, and not `{one}`")
+    if request["role"] == "task":
+        if name != single:
+            raise UserCodeError(f"its parameter is called `{name}`, and not `{single}`")
         return [question_of(function(Random(f"{row['seed']} {row['draw']}"))) for row in rows]
-    given = [kind(**row) for row in rows]
+    arguments = [kind(**row) for row in rows]
     if name == many:
-        values = list_of(function(given), len(rows), many)
-    elif name == one:
-        values = [function(row) for row in given]
+        values = list_of(function(arguments), len(rows), many)
+    elif name == single:
+        values = [function(row) for row in arguments]
     else:
-        raise Misuse(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
-    if said["role"] == "advantage":
+        raise UserCodeError(f"its parameter is called `{name}`, and not `{single}` or `{many}`")
+    if request["role"] == "advantage":
         return [advantages_of(value, row["rewards"]) for value, row in zip(values, rows, strict=True)]
-    return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+    return [number_of(value, request["role"], row) for value, row in zip(values, rows, strict=True)]
 
 
-def list_of(values: Any, count: int, what: str) -> list[Any]:
-    """Return what a function gave for so many things as a list of as many values."""
+def list_of(values: Any, count: int, noun: str) -> list[Any]:
+    """Return the values of a function as a list of `count` values."""
     if not _is_ordered(values):
-        raise Misuse(f"it gave {_shown(values)}, and not a list of {count} values")
+        raise UserCodeError(f"it gave {_shown(values)}, and not a list of {count} values")
     listed = list(values)
     if len(listed) != count:
-        raise Misuse(f"it was given {count} {what} and gave {len(listed)} values")
+        raise UserCodeError(f"it was given {count} {noun} and gave {len(listed)} values")
     return listed
 
 
@@ -133,34 +133,39 @@ def _is_ordered(values: Any) -> bool:
     return ordered and not isinstance(values, (str, bytes, dict, set, frozenset))
 
 
-def advantages_of(given: Any, rewards: list[list[float]]) -> list[list[float]]:
-    """Return the advantages of a question's responses, one for each section; a number is that of all sections."""
+def advantages_of(values: Any, rewards: list[list[float]]) -> list[list[float]]:
+    """Return the advantages of a question's responses.
+
+    Args:
+        values: the function's values, a list or a number for each response; a number counts for all its sections.
+        rewards: the rewards of each response, by section.
+    """
     table = []
-    for each, earned in zip(list_of(given, len(rewards), "responses"), rewards, strict=True):
-        row = list_of(each, len(earned), "sections") if _is_ordered(each) else [each] * len(earned)
+    for value, earned in zip(list_of(values, len(rewards), "responses"), rewards, strict=True):
+        row = list_of(value, len(earned), "sections") if _is_ordered(value) else [value] * len(earned)
         table.append([number_of(value, "advantage", {"text": f"rewards of {earned}"}) for value in row])
     return table
 
 
-def takes_one(said: dict[str, Any]) -> bytes:
-    """Return whether the function takes one answer or response at a time; no row is at hand where this is found out."""
-    if said["role"] not in ("verifier", "reward"):
+def takes_one(request: dict[str, Any]) -> bytes:
+    """Return `one` if the function takes a single answer or response, found out without a row; else nothing."""
+    if request["role"] not in ("verifier", "reward"):
         return b""
     sys.stdout = sys.stderr = _Sink()
-    name = next(iter(inspect.signature(load_function(said)).parameters), "")
-    return b"one" if name == ROWS[said["role"]][0] else b""
+    name = next(iter(inspect.signature(load_function(request)).parameters), "")
+    return b"one" if name == ROWS[request["role"]][0] else b""
 
 
-def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what becomes of rows in a copy of this process. What a copy says is read within bounds, and may be anything."""
+def settle(sandbox: Sandbox, request: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the reply to rows from a fork of this process, whose bytes are read within bounds and may be anything."""
     for _ in range(2):
-        reply = sandbox.call(lambda: reply_for(said, rows), said["seconds"])
+        reply = sandbox.call(lambda: reply_for(request, rows), request["seconds"])
         # What somebody else ended is asked once more. Code can lower its own limits and look as if it were.
         if reply.status != "lost":
             break
     if reply.status != "done" or not reply.data:
         return {"status": "failed" if reply.status == "done" else reply.status, "code": reply.code}
-    alone = len(rows) == 1 and said["role"] in ("verifier", "reward")
+    alone = len(rows) == 1 and request["role"] in ("verifier", "reward")
     try:
         message = decoded(reply.data, LONGEST_ALONE if alone else LONGEST_REPLY)
     except Undecodable as failure:
@@ -169,24 +174,36 @@ def settle(sandbox: Sandbox, said: dict[str, Any], rows: list[dict[str, Any]]) -
 
 
 def question_of(value: object) -> dict[str, Any]:
-    """Return the fields of a question that a task gave."""
+    """Return the fields of a task's question."""
     if not isinstance(value, Question):
-        raise Misuse(f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`")
+        raise UserCodeError(
+            f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`"
+        )
     for name in ("question", "answer", "trace"):
         text = getattr(value, name)
         if not isinstance(text, str) or (name != "trace" and not text.strip()):
-            raise Misuse(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
-        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
-            raise Misuse(f"the `{name}` of a question is {_shown(text)}, in which half a character stands")
+            raise UserCodeError(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise UserCodeError(
+                f"the `{name}` of a question is {_shown(text)}, in which half a character stands"
+            )
     try:
         meta = json.dumps(dict(value.meta), allow_nan=False) if value.meta else ""
     except (TypeError, ValueError):
-        raise Misuse(f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold") from None
+        raise UserCodeError(
+            f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold"
+        ) from None
     return {"question": value.question, "answer": value.answer, "meta": meta, "trace": value.trace}
 
 
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
-    """Return a value as a finite number, of a verifier as true or false; numpy's and torch's single numbers count."""
+    """Return a value as a finite number, or of a verifier as true or false.
+
+    Args:
+        value: a number, or a single number of numpy or torch.
+        role: the function's role.
+        row: the row, which messages quote.
+    """
     item = getattr(value, "item", None)
     plain = value
     if callable(item) and not isinstance(value, (int, float)):
@@ -194,12 +211,14 @@ def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
             plain = item()
     of = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
     if not isinstance(plain, (bool, int, float)):
-        raise Misuse(f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number")
+        raise UserCodeError(
+            f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number"
+        )
     if not isinstance(plain, bool) and not -sys.float_info.max <= plain <= sys.float_info.max:
-        raise Misuse(f"it gave {_shown(plain)}{of}, and a number has to be finite")
+        raise UserCodeError(f"it gave {_shown(plain)}{of}, and a number has to be finite")
     if role == "verifier":
         if plain not in (0, 1):
-            raise Misuse(
+            raise UserCodeError(
                 f"it gave {plain:g}{of}: a verifier says True or False, and shares belong in a reward"
             )
         return bool(plain)
@@ -215,17 +234,17 @@ def _article(name: str) -> str:
     return f"an {name}" if name[:1].lower() in "aeiou" else f"a {name}"
 
 
-def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
+def reply_for(request: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
     """Return the results of a batch as a line of JSON."""
     sys.stdout = sys.stderr = _Sink()
     try:
-        message: dict[str, Any] = {"status": "done", "values": call(said, rows)}
-    except Expired as failure:
-        message = {**error_of(failure, said), "status": "timeout"}
-    except Misuse as failure:
+        message: dict[str, Any] = {"status": "done", "values": call(request, rows)}
+    except CallTimeout as failure:
+        message = {**error_of(failure, request), "status": "timeout"}
+    except UserCodeError as failure:
         message = {"status": "unfit", "message": str(failure)}
     except BaseException as failure:
-        message = error_of(failure, said)
+        message = error_of(failure, request)
     data = json.dumps(message).encode("ascii")
     if len(data) > LONGEST_REPLY:
         message = {
@@ -236,7 +255,7 @@ def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
     return data
 
 
-def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
+def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
     """Return an exception as its words and the line of the user's file that it came from."""
     try:
         words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
@@ -245,15 +264,15 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
         words = ""
     kind = type(failure).__name__
     message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
-    at = failure.__traceback__
-    while at is not None:
-        message |= place_in(said, at.tb_frame.f_code.co_filename, at.tb_lineno)
-        at = at.tb_next
-    if isinstance(failure, SyntaxError) and place_in(said, failure.filename or "", failure.lineno or 1):
-        message |= place_in(said, failure.filename or "", failure.lineno or 1)
+    frame = failure.__traceback__
+    while frame is not None:
+        message |= place_in(request, frame.tb_frame.f_code.co_filename, frame.tb_lineno)
+        frame = frame.tb_next
+    if isinstance(failure, SyntaxError) and place_in(request, failure.filename or "", failure.lineno or 1):
+        message |= place_in(request, failure.filename or "", failure.lineno or 1)
         message["message"] = f"{kind}: {failure.msg}"
     if isinstance(failure, MemoryError):
-        message["message"] = f"it takes more than {said['memory_mib']:g} MiB of memory"
+        message["message"] = f"it takes more than {request['memory_mib']:g} MiB of memory"
     elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
         message["confined"] = True
     elif (
@@ -266,35 +285,35 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def place_in(said: dict[str, Any], file: str, line: int) -> dict[str, Any]:
-    """Return a line as a message has it: in the user's file, or `inside` its package; nothing for any other."""
-    if file == said["file"]:
+def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
+    """Return a line as a message has it, in the user's file or `inside` its package; nothing for any other file."""
+    if file == request["file"]:
         return {"line": line, "inside": ""}
-    inside = said["root"] and file.startswith(f"{said['root']}{os.sep}")
-    return {"line": line, "inside": os.path.relpath(file, said["root"])} if inside else {}
+    inside = request["root"] and file.startswith(f"{request['root']}{os.sep}")
+    return {"line": line, "inside": os.path.relpath(file, request["root"])} if inside else {}
 
 
 def main() -> None:
     """Confine this process, load what the file imports, then answer until the parent closes the pipe."""
-    asked = lines(os.getppid())
+    requests = lines(os.getppid())
 
     def prepare(tell: Tell) -> Callable[[], None]:
-        said = json.loads(next(asked, b"{}"))
-        confined = confinable(said["must"])
-        limit_memory(int(said["memory_mib"]))
-        here = os.path.dirname(os.path.abspath(sys.modules["reodsl"].__file__ or ""))
-        module = importlib.util.find_spec(said["module"].partition(".")[0]) if said["module"] else None
+        request = json.loads(next(requests, b"{}"))
+        confined = confinable(request["must"])
+        limit_memory(int(request["memory_mib"]))
+        package_folder = os.path.dirname(os.path.abspath(sys.modules["reodsl"].__file__ or ""))
+        module = importlib.util.find_spec(request["module"].partition(".")[0]) if request["module"] else None
         package = list(module.submodule_search_locations or ()) if module is not None else []
-        sandbox = Sandbox([*python_folders(sys.modules), here, *package], confined=confined)
+        sandbox = Sandbox([*python_folders(sys.modules), package_folder, *package], confined=confined)
         sandbox.enter()
         # What cannot be loaded is told where the file is run, with its line.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            for name in packages_before(said):
+            for name in packages_before(request):
                 try:
                     importlib.import_module(name)
                 except (Exception, SystemExit) as failure:
                     # A half-loaded package is not tried again; one that the spec names is, since its error shows a line.
-                    if not (said["module"] or isinstance(failure, ImportError)):
+                    if not (request["module"] or isinstance(failure, ImportError)):
                         sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
         # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
         gc.collect()
@@ -302,14 +321,14 @@ def main() -> None:
 
         def answer() -> None:
             alone: bool | None = None
-            for line in asked:
+            for line in requests:
                 rows = json.loads(line)["rows"]
                 if alone is None:
-                    alone = sandbox.call(lambda: takes_one(said), said["seconds"]).data == b"one"
+                    alone = sandbox.call(lambda: takes_one(request), request["seconds"]).data == b"one"
                 if alone:
-                    tell({"status": "each", "rows": [settle(sandbox, said, [row]) for row in rows]})
+                    tell({"status": "each", "rows": [settle(sandbox, request, [row]) for row in rows]})
                 else:
-                    tell(settle(sandbox, said, rows))
+                    tell(settle(sandbox, request, rows))
 
         return answer
 

@@ -16,7 +16,7 @@ from typing import Any
 from runners.programs.tests import Calls, Inputs, TestCases
 from runners.sandbox import LONGEST_REPLY
 from runners.sandbox.untrusted import Undecodable, decoded
-from runners.sandbox.workers import PROGRAMS, Gone, Worker, WorkerPool, wall_seconds
+from runners.sandbox.workers import PROGRAMS, Worker, WorkerDied, WorkerPool, wall_seconds
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE = 16 * LONGEST_REPLY
@@ -34,15 +34,15 @@ class ProgramLimits:
 
 
 class ProgramJudge(WorkerPool):
-    """Judges up to `workers` answers at a time. What somebody else ended is judged once more."""
+    """A judge of up to `workers` answers at a time; a program that another process ended is judged once more."""
 
     def __init__(self, limits: ProgramLimits, tolerance: float, workers: int = 1) -> None:
-        """`tolerance`: how far a number with decimals may be off, as a share of the expected one."""
+        """Set the limits; `tolerance` bounds the distance of decimals, as a share of the expected number."""
         self._limits, self._tolerance = limits, tolerance
         super().__init__(
             *(workers, WORKER, str(limits.memory_mib)),
             longest=LONGEST_LINE,
-            what="runs programs",
+            task="runs programs",
             where=PROGRAMS,
             confined=PROGRAMS,
             help=f"give it more memory: `tests(memory: {limits.memory_mib / 512:g} GiB)` would be twice as much",
@@ -51,79 +51,92 @@ class ProgramJudge(WorkerPool):
     def judge(self, programs: Sequence[tuple[str, TestCases]]) -> list[str]:
         """Return the outcome of each answer's program: `right`, `wrong`, `timeout`, or why it could not be judged.
 
-        Raises E0741 or E0742 where no process can run it.
+        Raises E0741 or E0742 if no process can run it.
         """
-        return self.map(self._judge, programs, lambda gone: "timeout" if gone.late else LOST)
+        return self.map(self._judge, programs, lambda death: "timeout" if death.late else LOST)
 
     def _judge(self, worker: Worker, program: tuple[str, TestCases]) -> str:
+        """Return a program's outcome: by its outputs, by a function's results, or by tests in Python."""
         text, tests = program
         try:
             if isinstance(tests, Inputs):
                 return self._judge_outputs(worker, text, tests)
             if isinstance(tests, Calls):
-                calls = [given for given, _ in tests.pairs]
-                said = self._ask(worker, self._limits.seconds, program=text, name=tests.name, calls=calls)
-                wanted = [result for _, result in tests.pairs]
-                if said["ended"] != "done" or not said["output"]:
-                    return _outcome_of(said)
-                results = decoded(said["output"], LONGEST_REPLY)
-                return "right" if same_value(wanted, results, self._tolerance) else "wrong"
-            said = self._ask(worker, self._limits.seconds, program=text, tests=tests.text, entry=tests.entry)
-            return "right" if said == {"ended": "done", "output": "passed"} else _outcome_of(said)
+                calls = [arguments for arguments, _ in tests.pairs]
+                reply = self._ask(worker, self._limits.seconds, program=text, name=tests.name, calls=calls)
+                expected = [result for _, result in tests.pairs]
+                if reply["ended"] != "done" or not reply["output"]:
+                    return _outcome_of(reply)
+                results = decoded(reply["output"], LONGEST_REPLY)
+                return "right" if same_value(expected, results, self._tolerance) else "wrong"
+            reply = self._ask(worker, self._limits.seconds, program=text, tests=tests.text, entry=tests.entry)
+            return "right" if reply == {"ended": "done", "output": "passed"} else _outcome_of(reply)
         except Undecodable as failure:
             return f"what its program says cannot be read: {failure}"
 
     def _judge_outputs(self, worker: Worker, text: str, tests: Inputs) -> str:
-        left = self._limits.seconds
-        for given, wanted in tests.pairs:
-            said = self._ask(worker, max(left, 0.01), program=text, input=given)
-            left -= float(said["spent"])
-            if said["ended"] != "done" or not same_output(wanted, said["output"], self._tolerance):
-                return _outcome_of(said)
-            if left <= 0:
+        remaining = self._limits.seconds
+        for input_text, expected in tests.pairs:
+            reply = self._ask(worker, max(remaining, 0.01), program=text, input=input_text)
+            remaining -= float(reply["spent"])
+            if reply["ended"] != "done" or not same_output(expected, reply["output"], self._tolerance):
+                return _outcome_of(reply)
+            if remaining <= 0:
                 return "timeout"
         return "right"
 
-    def _ask(self, worker: Worker, seconds: float, **what: object) -> dict[str, Any]:
-        said = worker.ask({**what, "seconds": seconds}, wall_seconds(seconds))
-        if said["ended"] == "lost":
-            raise Gone(status=-signal.SIGKILL)
-        if said.get("retire"):
+    def _ask(self, worker: Worker, seconds: float, **request: object) -> dict[str, Any]:
+        reply = worker.ask({**request, "seconds": seconds}, wall_seconds(seconds))
+        if reply["ended"] == "lost":
+            raise WorkerDied(status=-signal.SIGKILL)
+        if reply.get("retire"):
             self.end(worker)
-        return said
+        return reply
 
 
-def _outcome_of(said: dict[str, Any]) -> str:
-    return "timeout" if said["ended"] == "timeout" else "wrong"
+def _outcome_of(reply: dict[str, Any]) -> str:
+    return "timeout" if reply["ended"] == "timeout" else "wrong"
 
 
-def same_output(wanted: str, printed: str, tolerance: float) -> bool:
-    """Equal line by line and word by word, or as numbers where the expected one has decimals."""
+def same_output(expected_text: str, printed: str, tolerance: float) -> bool:
+    """Return whether two outputs are equal line by line and word by word.
+
+    Args:
+        expected_text: the expected output.
+        printed: the program's output.
+        tolerance: for words that are numbers with decimals, the greatest distance as a share of the expected number.
+    """
     if len(printed.encode("utf-8", "replace")) > LONGEST_REPLY:
         return False
-    expected, given = _lines(wanted), _lines(printed)
-    return len(expected) == len(given) and all(
+    expected, actual = _lines(expected_text), _lines(printed)
+    return len(expected) == len(actual) and all(
         len(line) == len(other)
         and all(_same_word(*words, tolerance) for words in zip(line, other, strict=True))
-        for line, other in zip(expected, given, strict=True)
+        for line, other in zip(expected, actual, strict=True)
     )
 
 
-def same_value(wanted: Any, said: Any, tolerance: float) -> bool:
-    """Return whether a value equals the wanted one as JSON has values, decimals within the tolerance; 1 is 1.0."""
-    if isinstance(wanted, bool) or wanted is None or isinstance(said, bool):
-        return said is wanted
-    if isinstance(wanted, (int, float)):
-        return isinstance(said, (int, float)) and _near(wanted, said, tolerance)
-    if isinstance(wanted, list) and isinstance(said, list):
-        return len(said) == len(wanted) and all(
-            same_value(*each, tolerance) for each in zip(wanted, said, strict=True)
+def same_value(expected: Any, value: Any, tolerance: float) -> bool:
+    """Return whether two JSON values are equal, with 1 equal to 1.0.
+
+    Args:
+        expected: the expected value.
+        value: the function's value.
+        tolerance: the greatest distance of decimals, as a share of the expected number.
+    """
+    if isinstance(expected, bool) or expected is None or isinstance(value, bool):
+        return value is expected
+    if isinstance(expected, (int, float)):
+        return isinstance(value, (int, float)) and _near(expected, value, tolerance)
+    if isinstance(expected, list) and isinstance(value, list):
+        return len(value) == len(expected) and all(
+            same_value(*item, tolerance) for item in zip(expected, value, strict=True)
         )
-    if isinstance(wanted, dict) and isinstance(said, dict):
-        return said.keys() == wanted.keys() and all(
-            same_value(each, said[name], tolerance) for name, each in wanted.items()
+    if isinstance(expected, dict) and isinstance(value, dict):
+        return value.keys() == expected.keys() and all(
+            same_value(item, value[name], tolerance) for name, item in expected.items()
         )
-    return isinstance(wanted, str) and said == wanted
+    return isinstance(expected, str) and value == expected
 
 
 def _lines(text: str) -> list[list[str]]:
@@ -133,21 +146,21 @@ def _lines(text: str) -> list[list[str]]:
     return lines
 
 
-def _same_word(wanted: str, word: str, tolerance: float) -> bool:
-    if wanted == word:
+def _same_word(expected: str, word: str, tolerance: float) -> bool:
+    if expected == word:
         return True
-    if "." not in wanted and "e" not in wanted.lower():
+    if "." not in expected and "e" not in expected.lower():
         return False
     try:
-        return _near(float(wanted), float(word), tolerance)
+        return _near(float(expected), float(word), tolerance)
     except ValueError:
         return False
 
 
-def _near(wanted: float, value: float, tolerance: float) -> bool:
-    if isinstance(wanted, int):
-        return wanted == value
+def _near(target: float, value: float, tolerance: float) -> bool:
+    if isinstance(target, int):
+        return target == value
     try:
-        return wanted == value or (math.isfinite(wanted) and abs(wanted - value) <= tolerance * abs(wanted))
+        return target == value or (math.isfinite(target) and abs(target - value) <= tolerance * abs(target))
     except OverflowError:
         return False

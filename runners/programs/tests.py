@@ -34,14 +34,14 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Pairs of what a program reads from its stdin, and what it has to print."""
+    """Pairs of a program's standard input and its expected output."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Pairs of a function's arguments and what it has to return. Without a `name` it is the answer's last one."""
+    """Pairs of a function's arguments and its expected result; without a `name` the answer's last function is called."""
 
     name: str
     pairs: tuple[tuple[list[Any], Any], ...]
@@ -49,7 +49,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Python that ends without an error where the answer is right; `entry` is what a `check` in it is given."""
+    """Python that ends without an error if the answer is right; `entry` names the function that its `check` gets."""
 
     text: str
     entry: str = ""
@@ -67,21 +67,21 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
     facts = _facts(meta)
     name = next((str(facts[key]) for key in _NAMES if facts.get(key)), "")
     try:
-        said = decoded(references[0], LONGEST_TESTS) if len(references) == 1 else None
+        content = decoded(references[0], LONGEST_TESTS) if len(references) == 1 else None
     except Undecodable:
-        said = None
-    if said is None:
+        content = None
+    if content is None:
         return _script(references, facts, name)
-    match said:
+    match content:
         case {"inputs": list(inputs), "outputs": list(outputs), **more}:
             if len(inputs) != len(outputs):
                 raise Unreadable(f"there are {len(inputs)} inputs and {len(outputs)} outputs")
-            named = next((str(more[key]) for key in _NAMES if more.get(key)), name)
+            function = next((str(more[key]) for key in _NAMES if more.get(key)), name)
             pairs = list(zip(inputs, outputs, strict=True))
-            read: Inputs | Calls = _calls(named, pairs) if named else _inputs(pairs)
+            read: Inputs | Calls = _calls(function, pairs) if function else _inputs(pairs)
         case [{"input": _, "output": _}, *_]:
-            pairs = [_pair(each) for each in said]
-            functional = any(each.get("testtype") == "functional" for each in said)
+            pairs = [_pair(test) for test in content]
+            functional = any(test.get("testtype") == "functional" for test in content)
             read = _calls(name, pairs) if functional else _inputs(pairs)
         case _:
             raise Unreadable("it is JSON, and neither inputs with outputs nor a list of such pairs")
@@ -91,7 +91,7 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
 
 
 def _facts(meta: str) -> dict[str, Any]:
-    """Return the facts in the question's metadata, those of a JSON text in it too (`metadata` of LiveCodeBench)."""
+    """Return the facts in the question's metadata, and those in its inner `metadata`, as LiveCodeBench has it."""
     try:
         facts = decoded(meta, LONGEST_TESTS) if meta else {}
         inner = facts.get("metadata") if isinstance(facts, dict) else None
@@ -101,64 +101,65 @@ def _facts(meta: str) -> dict[str, Any]:
     return {**(inside if isinstance(inside, dict) else {}), **(facts if isinstance(facts, dict) else {})}
 
 
-def _pair(said: Any) -> tuple[Any, Any]:
-    if not isinstance(said, dict) or not {"input", "output"} <= said.keys():
+def _pair(test: Any) -> tuple[Any, Any]:
+    if not isinstance(test, dict) or not {"input", "output"} <= test.keys():
         raise Unreadable("one of the pairs has no `input` or no `output`")
-    return said["input"], said["output"]
+    return test["input"], test["output"]
 
 
 def _inputs(pairs: list[tuple[Any, Any]]) -> Inputs:
-    return Inputs(tuple((_lines(given), _lines(wanted)) for given, wanted in pairs))
+    return Inputs(tuple((_lines(text), _lines(expected)) for text, expected in pairs))
 
 
-def _lines(said: Any) -> str:
+def _lines(value: Any) -> str:
     """Return a text, or a list of its lines."""
-    if isinstance(said, list) and all(isinstance(line, str) for line in said):
-        return "\n".join(said) + "\n"
-    if not isinstance(said, str):
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value) + "\n"
+    if not isinstance(value, str):
         raise Unreadable("an input or output of a program is no text")
-    return said
+    return value
 
 
 def _calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
-    """Arguments are a list, or a text with one JSON value a line; results are values, or the JSON of one."""
+    """Return pairs of arguments and result: lists and values, or texts with a JSON value on each line."""
     read = []
-    for given, wanted in pairs:
+    for arguments, expected in pairs:
         try:
-            if isinstance(given, str):
-                given = [decoded(line, LONGEST_TESTS) for line in given.split("\n") if line.strip()]
-                wanted = decoded(wanted, LONGEST_TESTS) if isinstance(wanted, str) else wanted
+            if isinstance(arguments, str):
+                arguments = [decoded(line, LONGEST_TESTS) for line in arguments.split("\n") if line.strip()]
+                expected = decoded(expected, LONGEST_TESTS) if isinstance(expected, str) else expected
         except Undecodable:
             raise Unreadable("the arguments of a function, or its result, are no JSON") from None
-        if not isinstance(given, list):
+        if not isinstance(arguments, list):
             raise Unreadable("the arguments of a function are no list")
-        read.append((given, wanted))
+        read.append((arguments, expected))
     return Calls(name, tuple(read))
 
 
 def _script(references: Sequence[str], facts: Mapping[str, Any], name: str) -> Script:
+    """Return tests in Python with the set-up that the metadata names. Raises Unreadable if they assert nothing."""
     before: list[str] = []
     for key in _SETUPS:
-        said = facts.get(key)
-        before += said if isinstance(said, list) else [said] if isinstance(said, str) else []
+        setup = facts.get(key)
+        before += setup if isinstance(setup, list) else [setup] if isinstance(setup, str) else []
     text = "\n".join([*before, *references])
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         line = getattr(failure, "lineno", None)
-        place = f" (line {line})" if line else ""
-        raise Unreadable(f"it is not JSON, and as Python it does not parse{place}") from None
+        position = f" (line {line})" if line else ""
+        raise Unreadable(f"it is not JSON, and as Python it does not parse{position}") from None
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    called = {
+    calls = {
         node.func.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    if "check" in defined and "check" not in called and not name:
+    if "check" in defined and "check" not in calls and not name:
         raise Unreadable(
             "it defines `check`, and nothing names the function to check: keep the column `entry_point`"
         )
     tests = any(isinstance(node, (ast.Assert, ast.Raise)) for node in ast.walk(tree))
     if not tests:
         raise Unreadable("it asserts nothing")
-    return Script(text, "" if "check" in called else name)
+    return Script(text, "" if "check" in calls else name)

@@ -11,39 +11,39 @@ COMPOSITE = "composite"
 
 
 def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) -> Any:
-    """Return a data set with its options, as a spec gives them. Raises what the package raises for those that do not fit."""
+    """Return a data set with the options of a spec. Raises what the package raises for options that do not fit."""
     gym: Any = import_module("reasoning_gym")
-    given = dict(options)
-    if task == COMPOSITE and isinstance(given.get("datasets"), list):
+    config = dict(options)
+    if task == COMPOSITE and isinstance(config.get("datasets"), list):
         kind = import_module("reasoning_gym.composite").DatasetSpec
-        given["datasets"] = [kind(**{"weight": 1.0, "config": {}, **each}) for each in given["datasets"]]
-    return gym.create_dataset(task, size=size, seed=seed, **given)
+        config["datasets"] = [kind(**{"weight": 1.0, "config": {}, **spec}) for spec in config["datasets"]]
+    return gym.create_dataset(task, size=size, seed=seed, **config)
 
 
 def pack(value: Any) -> Any:
-    """Return a value with its tuples named as such, and its records as pairs, since their keys may be numbers."""
+    """Return a value with tagged tuples, and with records as pairs, since their keys may be numbers."""
     match value:
         case tuple():
-            return {"tuple": [pack(part) for part in value]}
+            return {"tuple": [pack(item) for item in value]}
         case list():
-            return [pack(part) for part in value]
+            return [pack(item) for item in value]
         case dict():
-            return {"dict": [[pack(part) for part in pair] for pair in value.items()]}
+            return {"dict": [[pack(item) for item in pair] for pair in value.items()]}
     return value
 
 
-def unpack(said: Any) -> Any:
+def unpack(value: Any) -> Any:
     """Return the value that was packed."""
-    match said:
+    match value:
         case {"tuple": parts}:
             return tuple(map(unpack, parts))
         case list():
-            return [unpack(part) for part in said]
+            return [unpack(item) for item in value]
         case {"dict": pairs}:
             return dict(map(unpack, pairs))
-    return said
+    return value
 
 
 def entry_of(facts: Mapping[str, Any]) -> Any:
-    """Return the entry of a question, out of its metadata."""
+    """Return the entry of a question from its metadata."""
     return unpack(facts["packed"]) if "packed" in facts else facts["entry"]

@@ -23,16 +23,16 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from runners.sandbox import LONGEST_REPLY, Copy, Sandbox, limit_memory, python_folders
+from runners.sandbox import LONGEST_REPLY, Sandbox, SandboxedFork, limit_memory, python_folders
 from runners.sandbox.confine import Tell, confinable, lines, serve
 
-_PIPE_STEP = 4096
+_PIPE_STEP_BYTES = 4096
 
 
 def make_module(name: str) -> types.ModuleType:
-    """Return an empty module with the names of `typing`, which questions with types in them take for granted."""
+    """Return an empty module with the names of `typing`, which questions with types assume."""
     module = types.ModuleType(name)
-    vars(module).update((each, getattr(typing, each)) for each in typing.__all__)
+    vars(module).update((attr, getattr(typing, attr)) for attr in typing.__all__)
     sys.modules[name] = module
     return module
 
@@ -66,9 +66,9 @@ def load_answer(text: str) -> types.ModuleType:
 
 
 def call_answer(text: str, name: str, calls: list[list[Any]]) -> bytes:
-    """Return the JSON of what a function of the program returns for each list of arguments."""
+    """Return the JSON of the results of a program's function for each list of arguments."""
     entry = find_entry(load_answer(text), name)
-    return json.dumps([entry(*given) for given in calls], default=_to_json).encode("ascii")
+    return json.dumps([entry(*arguments) for arguments in calls], default=_to_json).encode("ascii")
 
 
 def _to_json(value: Any) -> Any:
@@ -90,12 +90,12 @@ def run_tests(text: str, tests: str, entry: str) -> bytes:
 
 
 def find_entry(module: types.ModuleType, name: str) -> Any:
-    """Return the function that a question asks for by name, in the module or its `Solution`; without a name, the last."""
+    """Return the named function of the module or of its `Solution`; without a name, the last function."""
     solution = getattr(module, "Solution", None)
     if name and (hasattr(module, name) or solution is None):
         return getattr(module, name)
     if isinstance(solution, type):
-        public = [each for each in vars(solution) if not each.startswith("_")]
+        public = [attribute for attribute in vars(solution) if not attribute.startswith("_")]
         return getattr(solution(), name or public[-1])
     functions = [
         value
@@ -105,44 +105,44 @@ def find_entry(module: types.ModuleType, name: str) -> Any:
     return functions[-1]
 
 
-def exchange(copy: Copy, text: bytes) -> bytes:
-    """Return a program's output, to its end or one byte past its limit, while it is given its input."""
-    output, sent = b"", 0
-    writes: list[int] = [copy.writes]
+def exchange(fork: SandboxedFork, text: bytes) -> bytes:
+    """Write a program's input while reading its output, and return the output to its end or a byte past its limit."""
+    output, position = b"", 0
+    writes: list[int] = [fork.writes]
     while len(output) <= LONGEST_REPLY:
-        readable, writable = copy.wait([copy.reads], writes)
+        readable, writable = fork.wait([fork.reads], writes)
         if not readable and not writable:
             break
         if readable:
-            part = os.read(copy.reads, 2**16)
-            if not part:
+            chunk = os.read(fork.reads, 2**16)
+            if not chunk:
                 break
-            output += part
+            output += chunk
         elif writable:
             # A pipe that takes anything takes this much without waiting.
-            step = text[sent : sent + _PIPE_STEP]
+            step = text[position : position + _PIPE_STEP_BYTES]
             try:
-                sent += os.write(copy.writes, step) if step else 0
+                position += os.write(fork.writes, step) if step else 0
             except OSError:
-                sent = len(text)
-            if sent >= len(text):
+                position = len(text)
+            if position >= len(text):
                 writes = []
-                copy.end_input()
+                fork.end_input()
     return output
 
 
 def answer_request(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, object]:
-    """Do what one line asks."""
+    """Run the program of a request, and return the reply."""
     program, seconds = str(request["program"]), float(request["seconds"])
     if "input" in request:
-        copy = sandbox.start(lambda: run_program(program), seconds)
-        output = exchange(copy, request["input"].encode("utf-8", "replace"))[: LONGEST_REPLY + 1]
-        ended, spent = copy.close()
+        fork = sandbox.start(lambda: run_program(program), seconds)
+        output = exchange(fork, request["input"].encode("utf-8", "replace"))[: LONGEST_REPLY + 1]
+        ending, cpu_seconds = fork.close()
         # One whose time was over may run still: it ends with this process.
         return {
-            "ended": ended,
-            "spent": spent,
-            "retire": ended == "timeout",
+            "ended": ending,
+            "spent": cpu_seconds,
+            "retire": ending == "timeout",
             "output": output.decode("utf-8", "replace"),
         }
     work: Callable[[], bytes] = lambda: run_tests(program, request["tests"], request["entry"])  # noqa: E731

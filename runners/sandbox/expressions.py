@@ -39,7 +39,7 @@ _CONSTANTS = frozenset(
 
 
 def guard_sympy() -> None:
-    """Have sympy's parser refuse, from here on and whoever calls it, what `check_formula` refuses."""
+    """Make sympy's parser refuse, for every caller, what `check_formula` refuses."""
     parser = import_module("sympy.parsing.sympy_parser")
     functions = frozenset(import_module("sympy.functions").__all__)
     write: Callable[..., str] = parser.stringify_expr
@@ -53,37 +53,37 @@ def guard_sympy() -> None:
 
 
 def check_formula(code: str, functions: Collection[str], names: Collection[str]) -> None:
-    """Raise ValueError for `code`, as sympy's parser is about to evaluate it, that is more than a formula.
+    """Raise ValueError for `code` of sympy's parser that is more than a formula.
 
     `functions` can be called; `names` are the caller's own. No attribute, no item, no text but a symbol's name.
     """
     callable_names = {*functions, *_NAMERS, *_BUILDERS, *_ORDINARY}
-    known = {*callable_names, *_CONSTANTS, *names}
+    allowed = {*callable_names, *_CONSTANTS, *names}
     tree = _parsed(code)
-    named: set[int] = set()
+    symbol_texts: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            _check_call(node, callable_names, named)
+            _check_call(node, callable_names, symbol_texts)
         elif isinstance(node, ast.Name):
-            if node.id not in known:
+            if node.id not in allowed:
                 raise ValueError(f"`{node.id}` is not part of a formula")
         elif isinstance(node, ast.Constant):
-            if not isinstance(node.value, _NUMBERS) and id(node) not in named:
+            if not isinstance(node.value, _NUMBERS) and id(node) not in symbol_texts:
                 raise ValueError("a text is not part of a formula")
         elif not isinstance(node, (*_PLAIN, ast.keyword)):
             raise ValueError(f"{type(node).__name__} is not part of a formula")
 
 
-def _check_call(node: ast.Call, callable_names: Collection[str], named: set[int]) -> None:
+def _check_call(node: ast.Call, callable_names: Collection[str], symbol_texts: set[int]) -> None:
     """Check that a call is of a function by name, or of `Function('f')`, and note the texts in it."""
-    called = node.func
-    if isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "Function":
+    callee = node.func
+    if isinstance(callee, ast.Call) and isinstance(callee.func, ast.Name) and callee.func.id == "Function":
         return
-    if not isinstance(called, ast.Name) or called.id not in callable_names:
+    if not isinstance(callee, ast.Name) or callee.id not in callable_names:
         raise ValueError("a formula calls functions by their names")
-    if called.id in _NAMERS:
-        named.update(
-            id(each) for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    if callee.id in _NAMERS:
+        symbol_texts.update(
+            id(arg) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
         )
 
 

@@ -39,31 +39,31 @@ def _library() -> Any:
 
 
 def architecture() -> SystemCalls | None:
-    """Return this machine's, where its system calls are known."""
+    """Return this machine's system calls, or None if they are unknown."""
     return ARCHITECTURES.get(os.uname().machine)
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 where the kernel has none, or hides it."""
-    here = architecture()
-    if sys.platform != "linux" or here is None:
+    """Return the version of Landlock's interface; 0 if the kernel has none, or hides it."""
+    calls = architecture()
+    if sys.platform != "linux" or calls is None:
         return 0
-    number = here.numbers["landlock_create_ruleset"]
+    number = calls.numbers["landlock_create_ruleset"]
     return max(0, _call(number, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION)))
 
 
 @cache
 def lacking() -> str | None:
-    """Why a process cannot be confined on this machine; None where it can."""
+    """Return why a process cannot be confined on this machine, or None if it can."""
     if sys.platform != "linux":
         return f"Landlock and seccomp are Linux's, and this is {sys.platform}"
-    here = architecture()
-    if here is None or sys.byteorder != "little" or sys.maxsize < 2**32:
+    calls = architecture()
+    if calls is None or sys.byteorder != "little" or sys.maxsize < 2**32:
         return f"its system calls are not known: {os.uname().machine}"
     if landlock_version() < 1:
         return f"the kernel ({os.uname().release}) has no Landlock, or a container hides it"
     action = ctypes.c_uint(_REFUSE_ACTION)
-    if _call(here.numbers["seccomp"], ctypes.c_uint(_IS_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)):
+    if _call(calls.numbers["seccomp"], ctypes.c_uint(_IS_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)):
         return "the kernel has no seccomp filters, or a container hides them"
     # With arguments that are wrong, at which the kernel looks only where it permits the call.
     none, nothing = ctypes.c_int(-1), ctypes.c_void_p(None)
@@ -71,7 +71,7 @@ def lacking() -> str | None:
         ("landlock_add_rule", errno.EBADF, (none, ctypes.c_uint(_BENEATH), nothing, ctypes.c_uint(0))),
         ("seccomp", errno.EFAULT, (ctypes.c_uint(_SET_FILTER), ctypes.c_uint(0), nothing)),
     ):
-        _call(here.numbers[name], *arguments)
+        _call(calls.numbers[name], *arguments)
         code = ctypes.get_errno()
         if code != wrong:
             return f"`{name}` is refused ({os.strerror(code)}), as a container may do"
@@ -79,19 +79,19 @@ def lacking() -> str | None:
 
 
 def make_ruleset(readable: Iterable[str]) -> int:
-    """Return a Landlock ruleset, as a file descriptor, by which nothing is permitted but to read these files and folders.
+    """Return a Landlock ruleset, as a file descriptor, that permits only reading these files and folders.
 
-    What is not there is left out. Raises OSError where the kernel has no Landlock.
+    Missing paths are ignored. Raises OSError if the kernel has no Landlock.
     """
-    here = architecture()
-    assert here is not None
+    calls = architecture()
+    assert calls is not None
     version = landlock_version()
     # Everything that a version knows of is refused: files (REFER, TRUNCATE, IOCTL_DEV), TCP, abstract sockets, signals.
     files = (1 << 13) - 1 | (0, 0, 1 << 13, 3 << 13, 3 << 13, 7 << 13)[min(version, 5)]
     attributes = struct.pack("<QQQ", files, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _checked(
         _call(
-            here.numbers["landlock_create_ruleset"],
+            calls.numbers["landlock_create_ruleset"],
             ctypes.c_char_p(attributes),
             ctypes.c_size_t(len(attributes)),
             ctypes.c_uint(0),
@@ -99,39 +99,39 @@ def make_ruleset(readable: Iterable[str]) -> int:
     )
     for path in readable:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue
         access = _READ_FILE | _READ_FOLDER if os.path.isdir(path) else _READ_FILE
-        rule = struct.pack("<Qi", access, place)
-        add = here.numbers["landlock_add_rule"]
+        rule = struct.pack("<Qi", access, descriptor)
+        add = calls.numbers["landlock_add_rule"]
         _checked(
             _call(
                 add, ctypes.c_int(ruleset), ctypes.c_uint(_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint(0)
             )
         )
-        os.close(place)
+        os.close(descriptor)
     return ruleset
 
 
 def restrict(ruleset: int) -> None:
-    """Put this process and those that it starts under a ruleset, for good. Raises OSError."""
-    here = architecture()
-    assert here is not None
+    """Put this process and its descendants under a ruleset for good. Raises OSError."""
+    calls = architecture()
+    assert calls is not None
     _give_up_privileges()
-    _checked(_call(here.numbers["landlock_restrict_self"], ctypes.c_int(ruleset), ctypes.c_uint(0)))
+    _checked(_call(calls.numbers["landlock_restrict_self"], ctypes.c_int(ruleset), ctypes.c_uint(0)))
 
 
 def install(program: bytes) -> None:
-    """Put this process and those that it starts under a filter, for good. Raises OSError."""
-    here = architecture()
-    assert here is not None
+    """Put this process and its descendants under a filter for good. Raises OSError."""
+    calls = architecture()
+    assert calls is not None
     _give_up_privileges()
     steps = ctypes.create_string_buffer(program, len(program))
     wrapped = _Program(len(program) // 8, ctypes.addressof(steps))
     _exactly(
         _call(
-            here.numbers["seccomp"],
+            calls.numbers["seccomp"],
             ctypes.c_uint(_SET_FILTER),
             ctypes.c_uint(_ALL_THREADS),
             ctypes.byref(wrapped),
@@ -140,12 +140,12 @@ def install(program: bytes) -> None:
 
 
 def hide() -> None:
-    """Close what /proc shows of this process to others of the same user."""
+    """Hide what /proc shows of this process from other processes of the same user."""
     _checked(_library().prctl(_DUMPABLE, 0, 0, 0, 0))
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process killed when `parent` ends, whose one thread started it."""
+    """Have the kernel kill this process when `parent` ends, whose only thread started it."""
     _checked(_library().prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0))
     if os.getppid() != parent:
         os._exit(1)
@@ -176,7 +176,7 @@ def _exactly(result: int) -> None:
 class FilterCondition:
     """A condition on argument number `argument` of a call.
 
-    The argument is one of `values`, if there are any, and has none of the bits of `without`.
+    The argument equals a member of `values`, if there are any, and has none of the bits of `without`.
     """
 
     argument: int
@@ -186,7 +186,7 @@ class FilterCondition:
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """A processor as the kernel tells filters of it, and its system calls; what it does not have is left out."""
+    """A processor's number in filters, and the numbers of its system calls; calls that it lacks are left out."""
 
     audit: int
     numbers: dict[str, int]
@@ -257,10 +257,7 @@ _AARCH64 = dict(  # noqa: C408
     landlock_create_ruleset=444, landlock_add_rule=445, landlock_restrict_self=446,
 )  # fmt: skip
 
-ARCHITECTURES = {
-    "x86_64": SystemCalls(0xC000003E, _X86_64),
-    "aarch64": SystemCalls(0xC00000B7, _AARCH64),
-}
+ARCHITECTURES = {"x86_64": SystemCalls(0xC000003E, _X86_64), "aarch64": SystemCalls(0xC00000B7, _AARCH64)}
 """Architectures by the machine's name as `uname -m` gives it."""
 
 
@@ -273,7 +270,7 @@ _X32 = 0x40000000
 
 
 def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition | None]) -> bytes:
-    """Return the filter as an array of `struct sock_filter`; names that the architecture does not have are left out."""
+    """Return the filter as an array of `struct sock_filter`; calls that the architecture lacks are left out."""
     program = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, architecture.audit, 1, 0),

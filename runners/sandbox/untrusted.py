@@ -16,7 +16,7 @@ MOST_DIGITS = 4300
 """Digits of a number: as many as Python writes as a text again."""
 DEEPEST = 400
 """Lists and records inside each other. Values of programs take up to three of them for each level of their own."""
-_SHOWN = 200
+_SHOWN_CHARACTERS = 200
 """Characters of somebody else's words that are shown."""
 MOST_VALUES = 1 << 22
 """Values in one, which its commas and opening brackets count. A value takes up to a hundred bytes of memory."""
@@ -24,7 +24,7 @@ _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]},]', re.DOTALL)
 
 
 class Undecodable(Exception):
-    """Bytes that are no value, or one beyond the bounds; its words are the reason."""
+    """Bytes that hold no value within the bounds, with the reason."""
 
 
 def decoded(data: bytes | str, longest: int) -> Any:
@@ -45,7 +45,7 @@ def decoded(data: bytes | str, longest: int) -> Any:
 
 
 def encoded(value: object) -> bytes:
-    """Return a value as one line of JSON. Raises Undecodable where what it was decoded of does not fit into another."""
+    """Return a value as a line of JSON. Raises Undecodable if the value is nested too deep."""
     try:
         return json.dumps(value).encode("ascii") + b"\n"
     except (ValueError, RecursionError):
@@ -53,20 +53,22 @@ def encoded(value: object) -> bytes:
 
 
 def shown(text: str) -> str:
-    """Return the beginning of somebody else's text in one line of printable characters."""
-    line = "".join(each if each.isprintable() else " " for each in text[: 4 * _SHOWN])
+    """Return the beginning of a foreign text as a single line of printable characters."""
+    line = "".join(
+        character if character.isprintable() else " " for character in text[: 4 * _SHOWN_CHARACTERS]
+    )
     words = " ".join(line.split())
-    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
+    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _require_bounded(data: bytes) -> None:
     """Count the values and their depth outside of texts. Raises Undecodable."""
     depth = values = 0
-    for part in _MARKS.finditer(data):
-        mark = part[0]
+    for match in _MARKS.finditer(data):
+        mark = match[0]
         if mark[0] == _QUOTE:
             continue
-        depth += 1 if part[1] else 0 if mark == b"," else -1
+        depth += 1 if match[1] else 0 if mark == b"," else -1
         values += mark in b"[{,"
         if depth > DEEPEST:
             raise Undecodable(f"it is nested deeper than {DEEPEST}")
@@ -106,7 +108,7 @@ SPELLINGS = frozenset({"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", 
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a field of a file holds no value: null, NaN, an infinity, white space, or a word for one of these."""
+    """Return whether a field holds no value: null, NaN, an infinity, white space, or a word for a missing value."""
     if isinstance(value, str):
         return value.strip() in SPELLINGS
     return value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -26,7 +26,7 @@ PROGRAMS = "verifier `tests`"
 
 
 def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:
-    """E0742: code is to read what a model wrote, or to be what it wrote, and nothing confines it."""
+    """Return E0742 for code that would read a model's text, or would be that text, without a sandbox."""
     needed = "run on Linux 5.13 or newer with Landlock"
     return problem(
         "E0742",
@@ -44,8 +44,8 @@ START_ATTEMPTS = 3
 WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
 LIMIT_SECONDS = 2.0
 """Processor time after which the kernel ends what ignores its own limit, beyond that limit."""
-_PIPE = 2**16
-_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+_PIPE_BYTES = 2**16
+_KILLED_STATUSES = (-signal.SIGKILL, -signal.SIGTERM)
 """The exit codes of a worker that an operator killed, or a system short of memory. No work exits so by itself."""
 
 Item = TypeVar("Item")
@@ -53,28 +53,28 @@ Reply = TypeVar("Reply")
 
 
 def wall_seconds(seconds: float) -> float:
-    """Return how long work with so much processor time may take by the clock, so that a busy machine changes nothing."""
+    """Return the wall seconds for work of `seconds` of processor time, enough on a busy machine."""
     return WALL_FACTOR * (seconds + LIMIT_SECONDS) + GRACE_SECONDS
 
 
-class Gone(Exception):
-    """The end of a worker before its answer, or of one that answers with more bytes than any may.
+class WorkerDied(Exception):
+    """The end of a worker before its answer, or after an answer of too many bytes.
 
-    `late`: its time by the clock was over, and `status` is how it ended otherwise. `lost`: somebody else ended it, which
-    says nothing of its work.
+    With `late` its wall time was over; otherwise `status` is its exit status. With `lost` another process ended it, which
+    says nothing about its work.
     """
 
     def __init__(self, late: bool = False, status: int = 0) -> None:
         super().__init__()
         self.late, self.status = late, status
-        self.lost = status in _KILLED
+        self.lost = status in _KILLED_STATUSES
 
 
 class Worker:
-    """A started script with nothing of this process but where Python is. It answers each line with one line."""
+    """A started script with an empty environment, which answers each line with a line."""
 
     def __init__(self, script: Path, *arguments: str, longest: int) -> None:
-        """`longest`: bytes of an answer beyond which the worker says what none says."""
+        """Start the script; an answer of more than `longest` bytes counts as the worker's end."""
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         # With `-P` neither the script's folder nor the working folder is on its import path.
         self.process = Child(
@@ -91,45 +91,55 @@ class Worker:
         self._buffer, self._longest = b"", longest
 
     def ask(self, message: object, seconds: float) -> dict[str, Any]:
-        """Return what is answered to a message, within so many seconds by the clock. Raises Gone, and Undecodable."""
+        """Return the reply to a message. Raises WorkerDied and Undecodable.
+
+        Args:
+            message: a JSON value.
+            seconds: wall seconds.
+        """
         return self.ask_line(encoded(message), seconds)
 
     def ask_line(self, line: bytes, seconds: float) -> dict[str, Any]:
-        """Return what is answered to a line, as `ask` does; an empty one only waits."""
+        """Return the reply to a line, as `ask` does.
+
+        Args:
+            line: a line of JSON; an empty line only waits for a reply.
+            seconds: wall seconds.
+        """
         deadline = time.monotonic() + seconds
-        left = memoryview(line)
+        rest = memoryview(line)
         try:
-            while left:
+            while rest:
                 _wait(self._writes, select.POLLOUT, deadline)
-                left = left[os.write(self._writes, left) :]
+                rest = rest[os.write(self._writes, rest) :]
             while b"\n" not in self._buffer:
                 _wait(self._reads, select.POLLIN, deadline)
-                part = os.read(self._reads, _PIPE)
-                if not part:
-                    raise Gone(status=self.kill())
-                self._buffer += part
+                chunk = os.read(self._reads, _PIPE_BYTES)
+                if not chunk:
+                    raise WorkerDied(status=self.kill())
+                self._buffer += chunk
                 if len(self._buffer) > self._longest:
-                    raise Gone
+                    raise WorkerDied
         except OSError:
-            raise Gone(status=self.kill()) from None
-        whole, _, self._buffer = self._buffer.partition(b"\n")
-        said = decoded(whole, self._longest)
-        if not isinstance(said, dict):
+            raise WorkerDied(status=self.kill()) from None
+        reply_line, _, self._buffer = self._buffer.partition(b"\n")
+        reply = decoded(reply_line, self._longest)
+        if not isinstance(reply, dict):
             raise Undecodable("it is no record")
-        return said
+        return reply
 
     def is_idle(self) -> bool:
-        """Return whether it waits for a line, and has said nothing that nobody asked for."""
+        """Return whether it waits for a line, and has said nothing unasked."""
         return not self._buffer and not _ready(self._reads, select.POLLIN, 0.0)
 
     def kill(self) -> int:
-        """End the process now, reap it, and return its exit status; one that has ended keeps its own."""
+        """End the process now, reap it, and return its exit status, or the status with which it has already ended."""
         return self.process.end()
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
     if not _ready(pipe, event, max(0.0, deadline - time.monotonic())):
-        raise Gone(late=True)
+        raise WorkerDied(late=True)
 
 
 def _ready(pipe: int, event: int, seconds: float) -> bool:
@@ -140,9 +150,9 @@ def _ready(pipe: int, event: int, seconds: float) -> bool:
 
 
 class WorkerPool:
-    """Up to `size` workers of one script, started when they are needed and replaced when they end.
+    """Up to `size` workers of a script, started when they are needed and replaced when they end.
 
-    Works from any thread, inside daemonic processes and after a fork (a forked copy starts its own workers). None outlives
+    Works from any thread, inside daemonic processes and after a fork (a fork starts its own workers). No worker outlives
     this object or its process.
     """
 
@@ -152,24 +162,24 @@ class WorkerPool:
         script: Path,
         *arguments: str,
         longest: int,
-        what: str,
+        task: str,
         where: str,
         confined: str,
         help: str,
         settings: bytes = b"",
     ) -> None:
-        """Describe the workers. `settings` is the first line that one gets; it replies that it is ready, or what it lacks.
+        """Describe the workers; `settings` is a worker's first line, to which it replies that it is ready, or what it lacks.
 
-        The others are words for where it is not: `what` a worker does, `where` in the spec, which code has to be
+        The other arguments are texts for problems: the `task` of a worker, `where` in the spec, the code that must be
         `confined`, and what would `help`.
         """
         self._size, self._script, self._arguments, self._longest = max(1, size), script, arguments, longest
-        self._settings, self._what, self._where, self._confined = settings, what, where, confined
+        self._settings, self._task, self._where, self._confined = settings, task, where, confined
         self._help, self.started = help, 0
-        self._own()
+        self._start_empty()
 
-    def _own(self) -> None:
-        """Begin without workers, in a process that may be a copy of the one that has some."""
+    def _start_empty(self) -> None:
+        """Begin without workers, in this process or in a fork of a process that has workers."""
         self._owner, self._lock, self._ending = os.getpid(), threading.Lock(), False
         self._workers: list[Worker] = []
         # The one that was used last is first: no further process starts while one is idle.
@@ -184,14 +194,14 @@ class WorkerPool:
         self,
         ask: Callable[[Worker, Item], Reply],
         items: Sequence[Item],
-        ended: Callable[[Gone], Reply],
+        on_death: Callable[[WorkerDied], Reply],
     ) -> list[Reply]:
-        """Return what `ask` gives for each item with some worker, in order; `ended` is for items whose worker is gone.
+        """Return the result of `ask` for each item, in order; `on_death` gives the result if an item's worker died.
 
-        An item whose worker somebody else ended is asked once more, and never one that the clock ended. Of several that
-        raise, the first in order is heard; all workers end then.
+        An item whose worker another process ended is asked once more, but never after a time-out. Of several exceptions the
+        first in order is raised, and all workers end.
 
-        Raises E0741 where no worker can be started, and E0742 where none can be confined.
+        Raises E0741 if no worker can be started, and E0742 if none can be confined.
         """
 
         def answer(item: Item) -> Reply:
@@ -199,12 +209,12 @@ class WorkerPool:
                 try:
                     with self.lease() as worker:
                         return ask(worker, item)
-                except Gone as gone:
+                except WorkerDied as gone:
                     if attempt or self._ending or not gone.lost:
-                        return ended(gone)
+                        return on_death(gone)
             raise AssertionError
 
-        self.forget_foreign()
+        self.forget_foreign_workers()
         with self._lock, ThreadPoolExecutor(self._size) as threads:
             self._ending = False
             try:
@@ -218,7 +228,7 @@ class WorkerPool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Give a worker for the block alone; it is ended where the block raises."""
+        """Lend a worker for the block alone; if the block raises, end the worker."""
         worker = self._take()
         try:
             yield worker
@@ -229,26 +239,27 @@ class WorkerPool:
             self._idle.append(worker)
 
     def end(self, worker: Worker) -> None:
-        """End one worker."""
+        """End a worker."""
         if worker in self._workers:
             self._workers.remove(worker)
         worker.kill()
 
     def close(self) -> None:
-        """End all workers; the next call starts new ones. Whoever works with one sees that it is gone."""
-        self.forget_foreign()
+        """End all workers; the next call starts new workers, and a call in progress sees that its worker died."""
+        self.forget_foreign_workers()
         while self._idle:
             self.end(self._idle.pop())
         for worker in list(self._workers):
             worker.process.kill()
 
-    def forget_foreign(self) -> None:
+    def forget_foreign_workers(self) -> None:
         """Forget the workers in a forked copy of the process: they belong to the original."""
         if self._owner != os.getpid():
             self._finalizer.detach()
-            self._own()
+            self._start_empty()
 
     def _take(self) -> Worker:
+        """Return an idle or new worker that has replied to its settings. Raises E0741 and E0742."""
         while self._idle:
             worker = self._idle.pop()
             if worker.is_idle():
@@ -260,10 +271,10 @@ class WorkerPool:
             self._workers.append(worker)
             self.started += 1
             try:
-                said = worker.ask_line(self._settings, START_SECONDS)
-            except (Gone, Undecodable) as failure:
+                reply = worker.ask_line(self._settings, START_SECONDS)
+            except (WorkerDied, Undecodable) as failure:
                 self.end(worker)
-                late = isinstance(failure, Gone) and failure.late
+                late = isinstance(failure, WorkerDied) and failure.late
                 why = f"it did not load in {START_SECONDS:g} s" if late else "it ended while loading"
                 if self._ending:
                     break
@@ -271,16 +282,16 @@ class WorkerPool:
             except BaseException:
                 self.end(worker)
                 raise
-            if said.get("ready") is True:
+            if reply.get("ready") is True:
                 return worker
             self.end(worker)
-            if "lacking" in said:
-                raise cannot_confine(str(said["lacking"]), self._confined)
-            raise self._not_started(str(said.get("why", "")))
+            if "lacking" in reply:
+                raise cannot_confine(str(reply["lacking"]), self._confined)
+            raise self._not_started(str(reply.get("why", "")))
         raise self._not_started(f"{why}, {START_ATTEMPTS} times")
 
     def _not_started(self, why: str) -> Problem:
-        message = f"no process that {self._what} could be started: {why}"
+        message = f"no process that {self._task} could be started: {why}"
         return problem("E0741", message, where=self._where, help=self._help)
 
 

@@ -21,7 +21,7 @@ from reodsl.ir.training import Ppo
 from reodsl.own import Tokens
 from reodsl.store.consent import FunctionCode
 from runners.own.function import opened, problem_at
-from runners.own.worker import Misuse, error_of, load_function
+from runners.own.worker import UserCodeError, error_of, load_function
 from runners.train.batch import TrainBatch
 
 _TRIED = (3, 1, 4)
@@ -118,7 +118,7 @@ class OwnLoss:
         """Run the user's code. Raises E0744 at the line where it fails, or if there is no such function."""
         try:
             yield
-        except Misuse as failure:
+        except UserCodeError as failure:
             raise self._unfit(str(failure)) from None
         except KeyboardInterrupt:
             raise

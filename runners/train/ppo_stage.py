@@ -29,7 +29,7 @@ from runners.engine.protocol import Engine
 from runners.grade import open_verifier
 from runners.machine.clock import Moment, now, spent
 from runners.models.folder import load_config
-from runners.own.function import OwnFunction, open_function
+from runners.own.function import UserFunction, open_function
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.answers import marks_of, thinking_of
 from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
@@ -284,10 +284,10 @@ class PpoStage(StageRunner):
         )
         require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, room)
 
-    def _open_functions(self) -> tuple[dict[str, OwnFunction], AdvantageFunction | None]:
+    def _open_functions(self) -> tuple[dict[str, UserFunction], AdvantageFunction | None]:
         """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
 
-        def open_one(python: Python, role: str, workers: int = 2) -> OwnFunction:
+        def open_one(python: Python, role: str, workers: int = 2) -> UserFunction:
             made = open_function(python, role, self.job.folder, self.job.resources, workers)
             return self.opened.enter_context(closing(made))
 
@@ -313,7 +313,7 @@ class PpoStage(StageRunner):
             self.method.caches,
         )
 
-    def _make_sampler(self, functions: Mapping[str, OwnFunction]) -> RolloutSampler:
+    def _make_sampler(self, functions: Mapping[str, UserFunction]) -> RolloutSampler:
         """Return what samples a step's questions with the open engine, and grades the responses beside it."""
         context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
         grading, seed = context.stage.data.grading, job.task.work["seed"]

@@ -25,7 +25,7 @@ from runners.data.draws import derive_seed, exit_places
 from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.grade import Thinking, answer_row
 from runners.machine.clock import Moment, now, spent
-from runners.own.function import FailedRow, OwnFunction
+from runners.own.function import FailedRow, UserFunction
 from runners.rewards.inputs import CutVerdicts, Floats, PastResponses, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.answers import response_text
@@ -103,7 +103,7 @@ class RolloutSampler:
     references: Mapping[str, Reference]
     seed: int
     wordings: Wordings | None = None
-    functions: Mapping[str, OwnFunction] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
     history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     models: Ask | None = None

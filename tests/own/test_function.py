@@ -19,7 +19,7 @@ from reodsl.ir.data import Python
 from reodsl.ir.training import Loss
 from reodsl.store.consent import read_code
 from runners.own import function as function_module
-from runners.own.function import FailedRow, OwnFunction, source_problem
+from runners.own.function import FailedRow, UserFunction, source_problem
 from runners.own.worker import ROWS as ROWS_OF
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
@@ -32,7 +32,7 @@ ROWS = [
     {"question": "2 + 2?", "text": text, "reference": "4", "references": ["4"], "meta": {"hard": 1}}
     for text in ("4", "5", "")
 ]
-Made = Callable[..., OwnFunction]
+Made = Callable[..., UserFunction]
 NAMES = {"verifier": "check", "reward": "score", "task": "make", "advantage": "advantage"}
 
 
@@ -41,12 +41,12 @@ def made(tmp_path: Path) -> Iterator[Made]:
     """A function of a file with this text, in one process, with little time."""
     functions = []
 
-    def make(text: str, role: str = "verifier", **limits: float) -> OwnFunction:
+    def make(text: str, role: str = "verifier", **limits: float) -> UserFunction:
         (tmp_path / "checks.py").write_text(text)
         code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
         assert source_problem(code, role) is None
         given = {"batch": 2, "seconds": 5.0, "memory_mib": 2048, **limits}
-        functions.append(OwnFunction(code, role, confined=lacking() is None, **given))  # type: ignore[arg-type]
+        functions.append(UserFunction(code, role, confined=lacking() is None, **given))  # type: ignore[arg-type]
         return functions[-1]
 
     yield make
@@ -345,7 +345,7 @@ def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(sys, name, getattr(sys, name))
     (tmp_path / "checks.py").write_text(text)
     code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
-    function = OwnFunction(code, role, batch=8, seconds=5.0, memory_mib=2048)
+    function = UserFunction(code, role, batch=8, seconds=5.0, memory_mib=2048)
     rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}], "advantage": GROUPS}[role]
     said = json.loads(reply_for(json.loads(function._pool._settings), rows))
     with pytest.raises(Problem) as caught:

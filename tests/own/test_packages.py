@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.store.consent import read_code
-from runners.own.function import OwnFunction
+from runners.own.function import UserFunction
 from runners.sandbox import lacking
 from tests.own.library import install
 
@@ -24,9 +24,9 @@ def make(random):
 """
 
 
-def makes() -> OwnFunction:
+def makes() -> UserFunction:
     code = read_code("sums:make", Path())
-    return OwnFunction(code, "task", batch=64, seconds=60, memory_mib=2048, confined=lacking() is None)
+    return UserFunction(code, "task", batch=64, seconds=60, memory_mib=2048, confined=lacking() is None)
 
 
 @pytest.fixture
