@@ -90,6 +90,13 @@ MOVED = {
     "OWN_CODE.md#limits-of-a-program": "OWN_CODE.md#code-tasks",
     "../SECURITY.md#who-is-trusted-with-what": "../SECURITY.md#whom-you-trust-with-what",
     "../SECURITY.md#what-goes-wrong-around-a-run": "../SECURITY.md#what-happens-if-something-goes-wrong",
+    "RESULTS.md#following-a-run": "RESULTS.md#follow-a-run",
+    "RESULTS.md#every-response": "RESULTS.md#read-every-response",
+    "RESULTS.md#sharing": "RESULTS.md#share",
+    "LOG.md#tasks-where-methods-might-end-apart": "LOG.md#tasks-that-should-tell-methods-apart",
+    "LOG.md#packing-on-gpus": "LOG.md#gpus",
+    "LOG.md#graphics-processors": "LOG.md#gpus",
+    "LOG.md#parts-that-were-to-go": "LOG.md#code-that-was-to-go-and-stays",
 }
 """Each address that moved, and where it leads now, from the folder of documents."""
 GONE = {old for old in MOVED if "#" not in old}
