@@ -78,7 +78,7 @@ def load(
     from reodsl.plan.verdict import prepare_study
 
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
-    errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
+    errors = tuple(diagnostic for diagnostic in compiled.diagnostics if diagnostic.severity == "error")
     if compiled.spec is None or errors:
         refusal = Problem(*errors)
         refusal.add_note(render(errors, compiled.sources))
@@ -143,19 +143,19 @@ class Loaded:
 
         ready = self._ready().for_run()
         plan = ready.plan()
-        place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
+        folder = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
         names, doubts = chosen(track)
         notebook = _Notebook(self, quiet, names if plan.work else ())
         notebook.check(doubts)
         machine = Machine(local, address, without_sandbox, allow_python, allow_served=allow_served)
-        outcome = run(ready, plan, machine, place, notebook)
+        outcome = run(ready, plan, machine, folder, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
             placed = locate_failures(self.spec, self.graph, results.failed)
-            raise Problem(*(fault for each in placed.values() for fault in each))
+            raise Problem(*(fault for diagnostics in placed.values() for fault in diagnostics))
         if page is None:
             raise problem(
-                "E0954", "the run left no report", where=str(place), help="run the spec by the command line"
+                "E0954", "the run left no report", where=str(folder), help="run the spec by the command line"
             )
         report = next(task for task in self.graph.tasks if task.kind == "report")
         inputs = {role: self.store.path(results.keys[task]) for role, task in report.inputs.items()}
@@ -184,21 +184,21 @@ class _Notebook:
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Raise what is wrong; warn of the rest."""
-        if any(each.severity == "error" for each in findings):
+        if any(finding.severity == "error" for finding in findings):
             lacking = Problem(*findings)
             lacking.add_note(render(findings, self.loaded.spec.sources))
             raise lacking
-        for each in findings:
+        for finding in findings:
             # Told of the notebook's own line, which called `run` in its context.
-            warnings.warn(f"{each.code}: {each.message}", stacklevel=5)
+            warnings.warn(f"{finding.code}: {finding.message}", stacklevel=5)
 
-    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
-        """Name code that may run on stderr if leave is `given`, and return whether it is: nobody is asked."""
+    def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
+        """Name code that may run on stderr if it `is_allowed`, and return `is_allowed`: nobody is asked."""
         from reodsl.store.consent import name_allowed
 
-        for line in name_allowed(codes) if given else ():
+        for line in name_allowed(codes) if is_allowed else ():
             print(f"allowed  {line}", file=sys.stderr)
-        return given
+        return is_allowed
 
     def begin(self) -> None:
         """Start the trackers."""
@@ -300,10 +300,10 @@ class Finished:
         from reodsl.report.curve_chart import curves
 
         material = self._material()
-        known = sorted({str(each) for each in material.curves["benchmark"]})
-        if benchmark not in known:
+        benchmarks = sorted({str(name) for name in material.curves["benchmark"]})
+        if benchmark not in benchmarks:
             raise problem(
-                "E0954", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
+                "E0954", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(benchmarks)}"
             )
         return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
@@ -311,11 +311,11 @@ class Finished:
         """Return the folder of an arm's evaluation. Raises E0954 if there is none."""
         role = f"evaluate:{arm}@{seed}"
         if role not in self.inputs:
-            known = sorted(
-                each.removeprefix("evaluate:") for each in self.inputs if each.startswith("evaluate:")
+            names = sorted(
+                name.removeprefix("evaluate:") for name in self.inputs if name.startswith("evaluate:")
             )
             raise problem(
-                "E0954", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
+                "E0954", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(names)}"
             )
         return self.inputs[role]
 

@@ -52,14 +52,14 @@ class ReoLexer(Lexer):  # type: ignore[misc]
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Token, str]]:
         """Yield the pieces of a text in order, as (index, token, piece); what is not part of the language is an Error."""
         starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
-        at = 0
-        for each in colours(text):
-            start = starts[each.span.line - 1] + each.span.column - 1
-            end = starts[each.span.line - 1] + each.span.end_column - 1
-            yield from _between(text, at, start)
-            yield start, _TOKENS[each.sort], text[start:end]
-            at = end
-        yield from _between(text, at, len(text))
+        position = 0
+        for colour in colours(text):
+            start = starts[colour.span.line - 1] + colour.span.column - 1
+            end = starts[colour.span.line - 1] + colour.span.end_column - 1
+            yield from _between(text, position, start)
+            yield start, _TOKENS[colour.sort], text[start:end]
+            position = end
+        yield from _between(text, position, len(text))
 
 
 def _between(text: str, start: int, end: int) -> Iterator[tuple[int, Token, str]]:

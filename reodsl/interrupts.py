@@ -72,16 +72,16 @@ def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
 
 def import_whole(name: str) -> ModuleType:
     """Import a module in a thread, which no interrupt reaches. It goes on without whoever waits for it."""
-    done: Future[ModuleType] = Future()
+    imported: Future[ModuleType] = Future()
 
     def work() -> None:
         try:
-            done.set_result(import_module(name))
+            imported.set_result(import_module(name))
         except BaseException as fault:
-            done.set_exception(fault)
+            imported.set_exception(fault)
 
     threading.Thread(target=work, daemon=True).start()
-    return done.result()
+    return imported.result()
 
 
 def _imports(frame: FrameType | None) -> int:

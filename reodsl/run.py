@@ -40,8 +40,8 @@ class Listener(Protocol):
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Hear what is wrong or doubtful before anything starts. Where something is wrong, the run ends after this."""
 
-    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
-        """Name the code that a run may run as leave is `given`, or ask for leave, and return whether it may run."""
+    def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
+        """Name the code that a run may run if it `is_allowed`, else ask for leave, and return whether it may run."""
 
     def begin(self) -> None:
         """Everything is in order; nothing is written yet."""
@@ -97,28 +97,28 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     prices = prices_of(ready)
     todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
     mine: tuple[FunctionCode, ...] = ()
-    asked: tuple[Destination, ...] = ()
+    destinations_: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
         codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
         mine = tuple(code for _, code in codes)
-        asked = destinations(task.payload for task in todo)
+        destinations_ = destinations(task.payload for task in todo)
         machine = replace(machine, python=frozenset(code.checksum for code in mine))
         # Elsewhere the key has to be where the tasks are, which say it themselves.
-        lacking = () if machine.address else keyless(asked)
-        served = report_unapproved((), () if machine.allow_served else asked)
+        lacking = () if machine.address else keyless(destinations_)
+        served = report_unapproved((), () if machine.allow_served else destinations_)
         findings = (*wrong, *served, *lacking)
         findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
         # Leave is for what was shown: a file that was changed since then is asked about again.
-        given = machine.allow_python
-        doubted = tuple(code for code in mine if (is_changed(code) if given else not is_allowed(code)))
-        lost = given or any(each.severity == "error" for each in findings)
+        has_leave = machine.allow_python
+        doubted = tuple(code for code in mine if (is_changed(code) if has_leave else not is_allowed(code)))
+        lost = has_leave or any(finding.severity == "error" for finding in findings)
         if doubted and (lost or not listener.allow(doubted, False)):
             findings = (*report_unapproved(doubted), *findings)
         for code in doubted:
             note_shown(code)
     listener.check(findings)
-    if any(each.severity == "error" for each in findings):
+    if any(finding.severity == "error" for finding in findings):
         raise Problem(*findings)
     require_place(out, ready.store)
     if mine and machine.allow_python:
@@ -126,7 +126,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     for code in mine:
         allow(code)
         note_shown(code)
-    for destination in asked:
+    for destination in destinations_:
         allow(destination)
     listener.begin()
     store = ready.store.open()

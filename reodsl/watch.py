@@ -80,8 +80,8 @@ class RunState:
 
 def read_status(store: Store, record: RunRecord) -> Status:
     """Return the status of a run, which is `stopped` if its process is gone and did not end it."""
-    gone = record.status == "running" and not alive(store, record)
-    return "stopped" if gone else record.status
+    is_dead = record.status == "running" and not alive(store, record)
+    return "stopped" if is_dead else record.status
 
 
 def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunState:
@@ -91,7 +91,7 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
     began: float | None = None
     flying: dict[str, dict[str, Any]] = {}
     waiting: set[str] = set()
-    ended: dict[str, FinishedTask] = {}
+    finished: dict[str, FinishedTask] = {}
     for event in events(store, record):
         kind, task = event["kind"], event.get("task", "")
         if kind == "began":
@@ -99,36 +99,38 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
         elif kind == "started":
             flying[task] = event
             waiting.discard(task)
-            ended.pop(task, None)
+            finished.pop(task, None)
         elif kind == "waiting":
             waiting.add(task)
         elif kind == "rebuilding":
-            ended.pop(task, None)
+            finished.pop(task, None)
         elif kind in ENDS:
             flying.pop(task, None)
             took, said, key = event.get("seconds"), event.get("said", ""), record.tasks.get(task)
             failing = _read_reasons(store.path(key)) if steps and key is not None else ()
-            ended[task] = FinishedTask(task, kind, event["at"], took, said, failing)
+            finished[task] = FinishedTask(task, kind, event["at"], took, said, failing)
     going = [
         _read_task(store.root, task, event, task in waiting, steps)
         for task, event in flying.items()
         if task not in record.tasks
     ]
     if status != "running":
-        ended |= {
-            each.task: FinishedTask(each.task, "stopped", each.began, None, _format_far(each), each.failing)
-            for each in going
+        finished |= {
+            running.task: FinishedTask(
+                running.task, "stopped", running.began, None, _format_far(running), running.failing
+            )
+            for running in going
         }
         going = []
-    return RunState(record, status, total, len(record.tasks), began, tuple(going), tuple(ended.values()))
+    return RunState(record, status, total, len(record.tasks), began, tuple(going), tuple(finished.values()))
 
 
-def _format_far(each: RunningTask) -> str:
+def _format_far(task: RunningTask) -> str:
     """Format how far a task was when its run stopped."""
-    if each.progress is None:
+    if task.progress is None:
         return ""
-    total = f" of {each.progress.total}" if each.progress.total else ""
-    return f"at {each.progress.done}{total}"
+    total = f" of {task.progress.total}" if task.progress.total else ""
+    return f"at {task.progress.done}{total}"
 
 
 def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps: bool) -> RunningTask:
@@ -182,33 +184,33 @@ def to_json(state: RunState) -> dict[str, Any]:
         "ended": state.record.ended,
         "done": state.done,
         "total": state.total,
-        "running": [going_json(each) for each in state.going],
+        "running": [going_json(task) for task in state.going],
         "tasks": [
             {
-                "task": each.task,
-                "status": each.kind,
-                "seconds": each.seconds,
-                "said": each.said or None,
-                "failing": [{"why": why, "times": times} for why, times in each.failing],
+                "task": task.task,
+                "status": task.kind,
+                "seconds": task.seconds,
+                "said": task.said or None,
+                "failing": [{"why": why, "times": times} for why, times in task.failing],
             }
-            for each in state.ended
+            for task in state.ended
         ],
         "report": state.record.report,
     }
 
 
-def going_json(each: RunningTask) -> dict[str, Any]:
+def going_json(task: RunningTask) -> dict[str, Any]:
     """Return a running task as JSON data; numbers that are not finite are null."""
-    progress = each.progress
+    progress = task.progress
     return {
-        "task": each.task,
-        "key": each.key,
-        "node": each.node or None,
-        "waiting": each.waiting,
+        "task": task.task,
+        "key": task.key,
+        "node": task.node or None,
+        "waiting": task.waiting,
         "step": progress.done if progress else None,
         "steps": progress.total or None if progress else None,
         "numbers": finite(dict(progress.numbers)) if progress else {},
-        "failing": [{"why": why, "times": times} for why, times in each.failing],
+        "failing": [{"why": why, "times": times} for why, times in task.failing],
     }
 
 
@@ -219,9 +221,9 @@ _SPARK = 24
 def draw_curve(steps: Sequence[Mapping[str, float]]) -> str:
     """Draw what a training is best followed by, with its name: its reward, else its loss."""
     for name in ("reward", "loss"):
-        drawn = spark([row[name] for row in steps if isinstance(row.get(name), (int, float))])
-        if drawn:
-            return f"{name} {drawn}"
+        curve = spark([row[name] for row in steps if isinstance(row.get(name), (int, float))])
+        if curve:
+            return f"{name} {curve}"
     return ""
 
 
@@ -253,22 +255,22 @@ def span(seconds: float) -> str:
 
     `humanize` writes it in words, which are too long for a line of a table.
     """
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    rounded = max(0, round(seconds))
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60} min"
 
 
 def spark(values: Iterable[float], cells: int = _SPARK) -> str:
     """Draw a curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
-    kept = [value for value in values if math.isfinite(value)]
-    if len(kept) < 2:
+    finite_values = [value for value in values if math.isfinite(value)]
+    if len(finite_values) < 2:
         return ""
-    size = min(cells, len(kept))
-    bounds = [round(i * len(kept) / size) for i in range(size + 1)]
-    means = [sum(kept[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    size = min(cells, len(finite_values))
+    bounds = [round(i * len(finite_values) / size) for i in range(size + 1)]
+    means = [sum(finite_values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
     top = len(_BLOCKS) - 1
     return "".join(_BLOCKS[round(top * (m - low) / (high - low)) if high > low else 0] for m in means)

@@ -26,9 +26,9 @@ class WrittenText(str):
     written: str
 
     def __new__(cls, text: str, written: str) -> WrittenText:
-        made = super().__new__(cls, text)
-        made.written = written
-        return made
+        instance = super().__new__(cls, text)
+        instance.written = written
+        return instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sett
 
 def has_own_cluster(arm: Arm) -> bool:
     """Return whether an experiment that leads to an arm has a cluster for itself."""
-    return any(each.cluster is not None for each in arm.checkpoint.experiments)
+    return any(experiment.cluster is not None for experiment in arm.checkpoint.experiments)
 
 
 def stages_of(start: Source) -> int:
@@ -66,39 +66,42 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Reward):
         yield from _reward(value, path)
     elif isinstance(value, Measure):
-        lets = [f"{each.name} = {expression_text(each.value)}" for each in value.lets]
+        lets = [f"{inner.name} = {expression_text(inner.value)}" for inner in value.lets]
         yield path, WrittenText("; ".join([*lets, expression_text(value.value)]), value.name)
     elif isinstance(value, IR):
         places = dict(written_fields(type(value)))
         for name, info in type(value).model_fields.items():
             if name not in value.presentation:
-                part = getattr(value, name)
-                omitted = name in value.later and part == info.default
-                for setting, each in settings(part, _name(path, name, places.get(name, name), value)):
-                    yield setting, DefaultValue(each) if omitted and not isinstance(part, IR) else each
-    elif isinstance(value, tuple) and value and all(isinstance(each, IR) for each in value):
-        names = ["name" not in each.presentation and getattr(each, "name", None) for each in value]
+                field_value = getattr(value, name)
+                omitted = name in value.later and field_value == info.default
+                for setting, inner in settings(field_value, _name(path, name, places.get(name, name), value)):
+                    yield (
+                        setting,
+                        DefaultValue(inner) if omitted and not isinstance(field_value, IR) else inner,
+                    )
+    elif isinstance(value, tuple) and value and all(isinstance(inner, IR) for inner in value):
+        names = ["name" not in inner.presentation and getattr(inner, "name", None) for inner in value]
         named = all(names) and len(set(names)) == len(names)
         if not named or len(names) > 1:
             yield (f"{path}.order", names) if named else (f"{path}.count", len(names))
-        for index, each in enumerate(value):
-            yield from settings(each, f"{path}.{names[index]}" if named else f"{path}[{index}]")
+        for index, inner in enumerate(value):
+            yield from settings(inner, f"{path}.{names[index]}" if named else f"{path}[{index}]")
     elif isinstance(value, tuple):
-        yield path, [text for each in value for _, text in settings(each, "")]
+        yield path, [text for inner in value for _, text in settings(inner, "")]
     else:
         yield path, expression_text(cast("Expression", value)) if isinstance(value, Node) else value
 
 
-def _name(path: str, name: str, place: str | type, value: IR) -> str:
+def _name(path: str, name: str, written: str | type, value: IR) -> str:
     """Return the name of a field as a spec writes it: what is inlined, or of a method, has that of what holds it."""
-    if name == "method" or isinstance(place, type):
+    if name == "method" or isinstance(written, type):
         return path
     if name == "kind" and isinstance(value, (Ppo, Sequences)):
-        place = "method"
-    if place.startswith("/"):
+        written = "method"
+    if written.startswith("/"):
         # What is around an item of a list is that of all items.
-        path, place = (path, name) if path.endswith("]") else (path.rpartition(".")[0], place[1:])
-    return f"{path}.{place}" if path else place
+        path, written = (path, name) if path.endswith("]") else (path.rpartition(".")[0], written[1:])
+    return f"{path}.{written}" if path else written
 
 
 def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
@@ -123,11 +126,11 @@ def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
 def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the form of a reward, its expressions as text, and its split."""
     names = let_names(reward.lets)
-    lines = (WrittenText(each, as_written(each, names)) for each in reward_lines(reward))
+    lines = (WrittenText(line, as_written(line, names)) for line in reward_lines(reward))
     yield path, [form(reward), *lines]
     if reward.splits is not None:
         # The form tells the kind.
-        yield from (each for each in settings(reward.splits, f"{path}.at") if each[0] != f"{path}.at.kind")
+        yield from (line for line in settings(reward.splits, f"{path}.at") if line[0] != f"{path}.at.kind")
     if reward.dense is not None and reward.dense.var != "L":
         yield f"{path}.variable", reward.dense.var
 
@@ -137,8 +140,8 @@ def form(reward: Reward) -> str:
     split = reward.splits
     if reward.dense is not None and split is not None:
         return f"dense over {_spoken(split)}"
-    what = f"a sum of {len(reward.parts)} parts" if reward.parts else "one number per response"
-    return what if split is None else f"{what}, of {_spoken(split)}"
+    summary = f"a sum of {len(reward.parts)} parts" if reward.parts else "one number per response"
+    return summary if split is None else f"{summary}, of {_spoken(split)}"
 
 
 def _spoken(split: Split) -> str:
@@ -200,7 +203,7 @@ class Diff:
     def different(self) -> bool:
         """Return whether the two mean different things."""
         compared = (self.study, *self.arms)
-        return bool(self.only_a or self.only_b) or any(each.rows for each in compared)
+        return bool(self.only_a or self.only_b) or any(difference.rows for difference in compared)
 
 
 Payload = Callable[[Task], Mapping[str, Any]]
@@ -216,25 +219,25 @@ def compare(
 ) -> Diff:
     """Compare two specs, given their graphs. `payload_…` returns the part of a task that its result depends on."""
     pairs = pair(a.study, b.study)
-    renamed = {two.name: one.name for one, two in pairs}
+    renamed = {arm_b.name: arm_a.name for arm_a, arm_b in pairs}
     study = compared(
         a.study.name, b.study.name, study_settings(a.study), _rename_arms(study_settings(b.study), renamed)
     )
     arms = []
-    for one, two in pairs:
-        staged = max(stages_of(one.checkpoint), stages_of(two.checkpoint)) > 1
+    for arm_a, arm_b in pairs:
+        staged = max(stages_of(arm_a.checkpoint), stages_of(arm_b.checkpoint)) > 1
         # Arms that run where their studies do differ in nothing that the studies do not.
-        placed_apart = has_own_cluster(one) or has_own_cluster(two)
-        left, right = (
+        placed_apart = has_own_cluster(arm_a) or has_own_cluster(arm_b)
+        settings_a, settings_b = (
             arm_settings(arm, staged, study.cluster if placed_apart else None)
-            for arm, study in ((one, a.study), (two, b.study))
+            for arm, study in ((arm_a, a.study), (arm_b, b.study))
         )
-        difference = compared(one.name, two.name, left, _rename_arms(right, renamed))
-        if one.name != two.name:
-            rows = (ChangedSetting("name", one.name, two.name), *difference.rows)
+        difference = compared(arm_a.name, arm_b.name, settings_a, _rename_arms(settings_b, renamed))
+        if arm_a.name != arm_b.name:
+            rows = (ChangedSetting("name", arm_a.name, arm_b.name), *difference.rows)
             difference = replace(difference, rows=rows)
         arms.append(difference)
-    paired_a, paired_b = {one.name for one, _ in pairs}, {two.name for _, two in pairs}
+    paired_a, paired_b = {arm_a.name for arm_a, _ in pairs}, {arm_b.name for _, arm_b in pairs}
     return Diff(
         study,
         tuple(arms),
@@ -250,21 +253,21 @@ def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
     They are those of one name, of the others those that mean the same, and at last the one trained arm that each
     side has left.
     """
-    there = {arm.name: arm for arm in b.arms}
-    pairs = [(arm, there[arm.name]) for arm in a.arms if arm.name in there]
-    taken = {arm.name for arm, _ in pairs}
-    alike = {_meaning(arm): arm for arm in reversed(b.arms) if arm.name not in taken}
+    arms_b = {arm.name: arm for arm in b.arms}
+    pairs = [(arm, arms_b[arm.name]) for arm in a.arms if arm.name in arms_b]
+    paired = {arm.name for arm, _ in pairs}
+    alike = {_meaning(arm): arm for arm in reversed(b.arms) if arm.name not in paired}
     for arm in a.arms:
-        if arm.name not in taken and (twin := alike.pop(_meaning(arm), None)) is not None:
+        if arm.name not in paired and (twin := alike.pop(_meaning(arm), None)) is not None:
             pairs.append((arm, twin))
-            taken |= {arm.name, twin.name}
+            paired |= {arm.name, twin.name}
     for trained in (True, False):
-        left_a = [arm for arm in a.arms if arm.name not in taken and arm.trained == trained]
-        left_b = [arm for arm in b.arms if arm.name not in taken and arm.trained == trained]
+        left_a = [arm for arm in a.arms if arm.name not in paired and arm.trained == trained]
+        left_b = [arm for arm in b.arms if arm.name not in paired and arm.trained == trained]
         if len(left_a) == len(left_b) == 1:
             pairs.append((left_a[0], left_b[0]))
     order = {arm.name: index for index, arm in enumerate(a.arms)}
-    return tuple(sorted(pairs, key=lambda each: order[each[0].name]))
+    return tuple(sorted(pairs, key=lambda arms: order[arms[0].name]))
 
 
 def _meaning(arm: Arm) -> str:
@@ -276,23 +279,23 @@ def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> Compared:
     """Compare settings side by side: rows for different ones, and the equal ones by their first word."""
     rows, same = [], dict[str, dict[str, Any]]()
     # A default that only one side has is no difference; where the other has set a value it is one.
-    left, right = (
+    settings_a, settings_b = (
         {
             name: value
-            for name, value in one.items()
-            if not (isinstance(value, DefaultValue) and isinstance(two.get(name, value), DefaultValue))
+            for name, value in value_a.items()
+            if not (isinstance(value, DefaultValue) and isinstance(value_b.get(name, value), DefaultValue))
         }
-        for one, two in ((a, b), (b, a))
+        for value_a, value_b in ((a, b), (b, a))
     )
-    names = dict.fromkeys([*left, *right])
+    names = dict.fromkeys([*settings_a, *settings_b])
     words = list(dict.fromkeys(map(_first_word, names)))
-    for name in sorted(names, key=lambda each: words.index(_first_word(each))):
-        one, two = left.get(name, ABSENT), right.get(name, ABSENT)
-        if one == two and type(one) is type(two):
-            same.setdefault(_first_word(name), {})[name] = _as_written(one)
-        elif not (_lacks(name, one, right) or _lacks(name, two, left)):
-            shown = _as_written(one), _as_written(two)
-            rows.append(ChangedSetting(name, *(shown if shown[0] != shown[1] else (one, two))))
+    for name in sorted(names, key=lambda setting: words.index(_first_word(setting))):
+        value_a, value_b = settings_a.get(name, ABSENT), settings_b.get(name, ABSENT)
+        if value_a == value_b and type(value_a) is type(value_b):
+            same.setdefault(_first_word(name), {})[name] = _as_written(value_a)
+        elif not (_lacks(name, value_a, settings_b) or _lacks(name, value_b, settings_a)):
+            texts = _as_written(value_a), _as_written(value_b)
+            rows.append(ChangedSetting(name, *(texts if texts[0] != texts[1] else (value_a, value_b))))
     return Compared(name_a, name_b, tuple(rows), same)
 
 
@@ -314,14 +317,14 @@ def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
 
 def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> TaskPairs:
     """Match the tasks of two graphs that are the same work, all inputs included."""
-    left, right = fingerprints(a, payload_a), fingerprints(b, payload_b)
-    there = {mark: name for name, mark in right.items()}
-    shared = tuple((name, there[mark]) for name, mark in left.items() if mark in there)
-    marks = set(left.values())
+    marks_a, marks_b = fingerprints(a, payload_a), fingerprints(b, payload_b)
+    names_b = {mark: name for name, mark in marks_b.items()}
+    shared = tuple((name, names_b[mark]) for name, mark in marks_a.items() if mark in names_b)
+    marks = set(marks_a.values())
     return TaskPairs(
         shared,
-        tuple(name for name, mark in left.items() if mark not in there),
-        tuple(name for name, mark in right.items() if mark not in marks),
+        tuple(name for name, mark in marks_a.items() if mark not in names_b),
+        tuple(name for name, mark in marks_b.items() if mark not in marks),
     )
 
 
@@ -341,7 +344,7 @@ def _rename_arms(settings: Settings, names: Mapping[str, str]) -> Settings:
     """Replace references to arms by the names that the other side has for them."""
     return {
         setting: (
-            [names.get(each, each) for each in value] if isinstance(value, list) else names.get(value, value)
+            [names.get(name, name) for name in value] if isinstance(value, list) else names.get(value, value)
         )
         if setting.rpartition(".")[2] in _REFERENCES
         else value

@@ -28,11 +28,11 @@ def to_json(diff: Diff, sides: tuple[str, str]) -> dict[str, Any]:
         "b": sides[1],
         "different": diff.different,
         "study": _compared_json(diff.study),
-        "arms": [_compared_json(each) for each in diff.arms],
+        "arms": [_compared_json(arm) for arm in diff.arms],
         "only_a": list(diff.only_a),
         "only_b": list(diff.only_b),
         "tasks": {
-            "shared": [{"a": one, "b": two} for one, two in diff.work.shared],
+            "shared": [{"a": task_a, "b": task_b} for task_a, task_b in diff.work.shared],
             "only_a": list(diff.work.only_a),
             "only_b": list(diff.work.only_b),
         },
@@ -45,26 +45,26 @@ def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, column
     In a terminal of so many `columns`, cells are narrower, and below a setting's name where there is no room beside it.
     """
     blocks = []
-    for part in _parts(diff, sides, everything):
-        label = max(_LABEL, *(len(row[0]) for row in part.cells), 0) + 2
+    for block in _parts(diff, sides, everything):
+        label = max(_LABEL, *(len(row[0]) for row in block.cells), 0) + 2
         room = min(_COLUMN, ((columns or 2 * _WIDTH) - label - 2) // 2)
-        lines = _columns(part.cells, label, room) if room >= _NARROWEST else _stack(part.cells)
+        lines = _columns(block.cells, label, room) if room >= _NARROWEST else _stack(block.cells)
         label = label if room >= _NARROWEST else _LABEL + 2
-        for head, words in part.notes:
+        for head, words in block.notes:
             start = f"{head:<{label}}" if head else ""
             lines += (
                 _wrap(start + words, min(_WIDTH, columns or _WIDTH), " " * len(start)) if head else [words]
             )
-        blocks.append("\n".join(each for line in lines for each in fold(line, columns or len(line))))
+        blocks.append("\n".join(folded for line in lines for folded in fold(line, columns or len(line))))
     return "\n\n".join(blocks)
 
 
 def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[str]:
     """Return rows of three cells as lines; a cell is as wide as `room`, and a word of it wider."""
     rows = [(first, _wrap(second, room), _wrap(third, room)) for first, second, third in cells]
-    left = max((len(line) for _, second, _ in rows for line in second), default=0) + 2
+    width = max((len(line) for _, second, _ in rows for line in second), default=0) + 2
     return [
-        f"{head:<{label}}{second:<{left}}{third}".rstrip()
+        f"{head:<{label}}{second:<{width}}{third}".rstrip()
         for first, *values in rows
         for head, second, third in zip_longest([first], *values, fillvalue="")
     ]
@@ -81,15 +81,15 @@ def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
     """Return a text in lines of a width, each line of it further in from its second on; no word is broken."""
     options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
-    return [part for line in text.split("\n") for part in textwrap.wrap(line, width, **options) or [""]]
+    return [wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, width, **options) or [""]]
 
 
 def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) -> str:
     """Return the difference as Markdown for a page of others: no name of either side is markup."""
     blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
-    for part in _parts(diff, sides, everything):
-        blocks.append(table(part.cells[0], part.cells[1:]) if part.cells else [])
-        blocks.append([f"- {head}{': ' if head else ''}{code(words)}" for head, words in part.notes])
+    for block in _parts(diff, sides, everything):
+        blocks.append(table(block.cells[0], block.cells[1:]) if block.cells else [])
+        blocks.append([f"- {head}{': ' if head else ''}{code(words)}" for head, words in block.notes])
     return document(blocks)
 
 
@@ -102,8 +102,8 @@ class _Part:
 
 
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
-    for names, each in _alike(diff.arms):
-        yield _part(_heads(names, sides), _rows(each), each, everything)
+    for names, arm in _alike(diff.arms):
+        yield _part(_heads(names, sides), _rows(arm), arm, everything)
     if diff.study.rows or everything:
         yield _part(("study", *sides), diff.study.rows, diff.study, everything)
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
@@ -112,7 +112,7 @@ def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Pa
     if not diff.different:
         yield _Part(notes=[("", f"No difference in meaning: {', '.join(dict.fromkeys(sides))}")])
         return
-    hidden = [each.a for each in diff.arms if not each.rows]
+    hidden = [arm.a for arm in diff.arms if not arm.rows]
     if hidden and not everything:
         verb = "is" if len(hidden) == 1 else "are"
         yield _Part(notes=[("", f"{_some(hidden)} {verb} the same  (--all)")])
@@ -122,38 +122,38 @@ def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Pa
 def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
     """Group arms that differ in the very same way: (pairs of names, one of them)."""
     groups: dict[Any, list[Compared]] = {}
-    for each in arms:
-        if each.rows:
-            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(each))
-            groups.setdefault(key, []).append(each)
-    return [(tuple((each.a, each.b) for each in group), group[0]) for group in groups.values()]
+    for arm in arms:
+        if arm.rows:
+            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(arm))
+            groups.setdefault(key, []).append(arm)
+    return [(tuple((arm.a, arm.b) for arm in group), group[0]) for group in groups.values()]
 
 
-def _rows(each: Compared) -> tuple[ChangedSetting, ...]:
+def _rows(difference: Compared) -> tuple[ChangedSetting, ...]:
     """Return the rows without the arm's name, which is in the head of the block."""
-    return tuple(row for row in each.rows if row.setting != "name")
+    return tuple(row for row in difference.rows if row.setting != "name")
 
 
 def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
     if len(names) == 1:
-        one, two = names[0]
-        return ("", one, two) if one != two else (one, *sides)
-    return _some([one for one, _ in names]), *sides
+        name_a, name_b = names[0]
+        return ("", name_a, name_b) if name_a != name_b else (name_a, *sides)
+    return _some([name_a for name_a, _ in names]), *sides
 
 
 def _part(
-    heads: tuple[str, str, str], rows: Iterable[ChangedSetting], each: Compared, everything: bool
+    heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: Compared, everything: bool
 ) -> _Part:
     """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
-    for row in rows if everything else _gather_rows(rows, each.same):
+    for row in rows if everything else _gather_rows(rows, difference.same):
         cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
     if everything:
-        for same in each.same.values():
+        for same in difference.same.values():
             for setting, value in same.items():
                 cells.append((f"= {setting}", _text(setting, value), ""))
         return _Part(cells)
-    equal = sum(value not in (None, []) for same in each.same.values() for value in same.values())
+    equal = sum(value not in (None, []) for same in difference.same.values() for value in same.values())
     return _Part(cells, [("same", f"{equal} other setting{'s' * (equal != 1)}  (--all)")] if equal else [])
 
 
@@ -162,22 +162,22 @@ def _gather_rows(
 ) -> list[ChangedSetting]:
     """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
     rows = tuple(rows)
-    known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
-    known += [setting for each in same.values() for setting in each]
+    both_sided = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
+    both_sided += [setting for settings in same.values() for setting in settings]
     # A stage that both sides have lacks a part at most.
-    staged = {".".join(setting.split(".")[:2]) for setting in known if setting.startswith("stages.")}
+    staged = {".".join(setting.split(".")[:2]) for setting in both_sided if setting.startswith("stages.")}
     groups: dict[tuple[str, bool, bool], list[ChangedSetting]] = {}
     for row in rows:
         lacks = row.a == ABSENT, row.b == ABSENT
         names = row.setting.split(".")
         deep = 3 if ".".join(names[:2]) in staged else 2
-        part = ".".join(names[:deep]) if any(lacks) else row.setting
-        groups.setdefault((part, *lacks), []).append(row)
+        prefix = ".".join(names[:deep]) if any(lacks) else row.setting
+        groups.setdefault((prefix, *lacks), []).append(row)
     gathered: list[ChangedSetting] = []
-    for (part, no_a, no_b), group in groups.items():
+    for (prefix, no_a, no_b), group in groups.items():
         if (no_a or no_b) and len(group) >= _GROUP:
             words = f"{len(group)} settings{_MORE}"
-            gathered.append(ChangedSetting(part, ABSENT if no_a else words, ABSENT if no_b else words))
+            gathered.append(ChangedSetting(prefix, ABSENT if no_a else words, ABSENT if no_b else words))
         else:
             gathered += group
     return gathered
@@ -193,7 +193,7 @@ def _text(setting: str, value: Any) -> str:
 
 def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
     """List the tasks that are shared and that are not, by their names without seeds."""
-    renamed = {each.b: each.a for each in diff.arms if each.a != each.b}
+    renamed = {arm.b: arm.a for arm in diff.arms if arm.a != arm.b}
     both = {name for pair in renamed.items() for name in pair}
 
     def bare(name: str) -> str:
@@ -202,9 +202,9 @@ def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
         arm, _, rest = name.partition(".")
         return rest if arm in both and rest else name
 
-    shared = list(dict.fromkeys(bare(one) for one, _ in diff.work.shared))
-    apart = [name for name in (*diff.work.only_a, *diff.work.only_b) if name != "report"]
-    unshared = list(dict.fromkeys(map(bare, apart)))
+    shared = list(dict.fromkeys(bare(name) for name, _ in diff.work.shared))
+    unshared_tasks = [name for name in (*diff.work.only_a, *diff.work.only_b) if name != "report"]
+    unshared = list(dict.fromkeys(map(bare, unshared_tasks)))
     most = len(shared) + len(unshared) if everything else _NAMES
     return [
         ("Shared work", _some(shared, most) or "none"),
@@ -219,17 +219,17 @@ def _some(names: Sequence[str], most: int = _NAMES) -> str:
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"
 
 
-def _compared_json(each: Compared) -> dict[str, Any]:
+def _compared_json(difference: Compared) -> dict[str, Any]:
     rows = []
-    for row in each.rows:
+    for row in difference.rows:
         cell = {"setting": row.setting}
         for side, value in (("a", row.a), ("b", row.b)):
             if value != ABSENT:
                 cell[side] = value.value if isinstance(value, DefaultValue) else value
         rows.append(cell)
     return {
-        "a": each.a,
-        "b": each.b,
+        "a": difference.a,
+        "b": difference.b,
         "rows": rows,
-        "same": each.same,
+        "same": difference.same,
     }

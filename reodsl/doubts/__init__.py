@@ -76,9 +76,9 @@ def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list
     counts = {name: int(facts.get(_PREFIX + name, 0)) for name in ("too_long", "without_budget", "repeated")}
     if unit is None or not any(counts.values()):
         return []
-    name, what = ("max_prompt", "prompt is") if "max_prompt" in method else ("max_tokens", "tokens are")
+    name, subject = ("max_prompt", "prompt is") if "max_prompt" in method else ("max_tokens", "tokens are")
     reasons = {
-        "too_long": (f"whose {what} longer than `{name}`", f"{name} = {method.get(name)} tokens"),
+        "too_long": (f"whose {subject} longer than `{name}`", f"{name} = {method.get(name)} tokens"),
         "without_budget": ("for which no checkpoint gives a budget", "question_min(…)"),
         "repeated": ("that ask an earlier question again", DROPS),
     }
@@ -92,19 +92,19 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     Repeated rows are reported of their data set, and not again of a training on it.
     """
     trained = task.kind == "train"
-    method, what = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
+    method, verb = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
     diagnostics = []
-    for each in left_out_counts(method, facts):
-        if trained and each.setting == DROPS:
+    for count in left_out_counts(method, facts):
+        if trained and count.setting == DROPS:
             continue
-        make, code = (warning, "W0807") if each.share > MOST else (note, "N0807")
+        make, code = (warning, "W0807") if count.share > MOST else (note, "N0807")
         diagnostics.append(
             make(
                 code,
-                f"{each.count:,} of {each.total:,} {each.unit} are {what}: those {each.reason}",
+                f"{count.count:,} of {count.total:,} {count.unit} are {verb}: those {count.reason}",
                 where=task.id,
-                notes=[f"`{each.setting}` decides it"],
-                help=_HELP.get(each.setting, "raise it, or keep such rows out of the data"),
+                notes=[f"`{count.setting}` decides it"],
+                help=_HELP.get(count.setting, "raise it, or keep such rows out of the data"),
             )
         )
     return diagnostics
@@ -158,9 +158,9 @@ def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
     """
     columns = ["benchmark", "response", "finish", "answer"]
     samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
-    ended = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
-    warnings = (_without(task, str(name), rows) for (name,), rows in ended)
-    return [each for each in warnings if each is not None]
+    benchmarks = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
+    warnings = (_without(task, str(name), rows) for (name,), rows in benchmarks)
+    return [warning_ for warning_ in warnings if warning_ is not None]
 
 
 def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
@@ -174,7 +174,11 @@ def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | Non
     silent = rows.filter(pl.col("answer").is_null())
     if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
         return None
-    data = next(each["data"] for each in task.payload["suite"]["benchmarks"] if each["name"] == benchmark)
+    data = next(
+        benchmark_["data"]
+        for benchmark_ in task.payload["suite"]["benchmarks"]
+        if benchmark_["name"] == benchmark
+    )
     ends = [" ".join(text[-4 * _SHOWN :].split())[-_SHOWN:] for text in silent["response"].head(20)]
     share = f"{silent.height} of {rows.height} responses to `{benchmark}` that ended"
     return _warning(task.id, share, data, ends)
@@ -182,8 +186,8 @@ def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | Non
 
 def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
     last = list(ends)
-    given = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
-    read = f"`answer = {Grading.model_validate(given).words}`"
+    settings = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
+    read = f"`answer = {Grading.model_validate(settings).words}`"
     advice = f"say where: {_advice(last)} in the data"
     if data.get("thinking") == "skip":
         read += " found none after the thinking"
@@ -213,9 +217,9 @@ def find_inexact(task: Task, folder: Path) -> list[Diagnostic]:
     curves = json.loads((folder / "curves.json").read_bytes())
     reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
     return [
-        warning("W0809", _INEXACT[each][0], where=task.id, help=_INEXACT[each][1])
-        for each in reasons
-        if each in _INEXACT
+        warning("W0809", _INEXACT[reason][0], where=task.id, help=_INEXACT[reason][1])
+        for reason in reasons
+        if reason in _INEXACT
     ]
 
 
@@ -338,9 +342,9 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
         return []
     text, first = turns[0]
     parts = [
-        f"{name}: {json.dumps(part.strip(), ensure_ascii=False)}"
-        for name, part in (("before", first.before), ("after", first.after))
-        if part.strip() and len(part) <= _LONGEST
+        f"{name}: {json.dumps(mark.strip(), ensure_ascii=False)}"
+        for name, mark in (("before", first.before), ("after", first.after))
+        if mark.strip() and len(mark) <= _LONGEST
     ]
     return [
         warning(
@@ -421,8 +425,8 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
         for name in (trained, judged):
             if name not in questions:
                 questions[name] = _questions(folders[name], templates)
-        known = frozenset().union(*questions[trained].values())
-        shared = [text for text, keys in questions[judged].items() if keys & known]
+        trained_keys = frozenset().union(*questions[trained].values())
+        shared = [text for text, keys in questions[judged].items() if keys & trained_keys]
         if shared:
             warnings.append(
                 warning(
@@ -444,13 +448,15 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
             continue
         judged = [source for role, source in task.inputs.items() if role.startswith("data:")]
         for pair in (
-            (trained, one) for trained in _find_training_data(graph, task.inputs["start"]) for one in judged
+            (trained, table)
+            for trained in _find_training_data(graph, task.inputs["start"])
+            for table in judged
         ):
             names = arms.setdefault(pair, [])
             if task.arm is not None and task.arm not in names:
                 names.append(task.arm)
-    for (trained, one), names in arms.items():
-        yield trained, one, names
+    for (trained, table), names in arms.items():
+        yield trained, table, names
 
 
 def _find_training_data(graph: Graph, task_id: str) -> list[str]:
@@ -469,7 +475,9 @@ def _questions_of(graph: Graph, task_id: str) -> list[str]:
         return [task_id]
     if task.kind == "sample":
         return _questions_of(graph, task.inputs["data"])
-    return [one for source in task.inputs.values() for one in _questions_of(graph, source)]
+    return [
+        question_task for source in task.inputs.values() for question_task in _questions_of(graph, source)
+    ]
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
@@ -478,9 +486,9 @@ def _templates(graph: Graph) -> list[re.Pattern[str]]:
     patterns = []
     for text in texts:
         # A question's key has its white space run together, and so have the words around it.
-        before, _, after = (normal_question(part) for part in text.partition("{question}"))
+        before, _, after = (normal_question(side) for side in text.partition("{question}"))
         if before or after:
-            parts = (re.escape(part).replace(re.escape("{budget}"), r"\d+") for part in (before, after))
+            parts = (re.escape(side).replace(re.escape("{budget}"), r"\d+") for side in (before, after))
             patterns.append(re.compile(" ?(.+) ?".join(parts), re.DOTALL))
     return patterns
 
@@ -502,8 +510,8 @@ def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, 
     """Return the texts of a table of questions, each with all that makes another one the same."""
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
-        kept = [name for name in ("question", "bare") if name in table.columns]
-        rows = table.select(kept).unique(maintain_order=True).rows()
+        columns = [name for name in ("question", "bare") if name in table.columns]
+        rows = table.select(columns).unique(maintain_order=True).rows()
     except (OSError, pl.exceptions.PolarsError):
         return {}
     return {row[0]: _keys(row, templates) for row in rows if row and row[0] is not None}
@@ -515,6 +523,8 @@ def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> 
     more = {question_key(text) for text in texts if text is not None}
     while more:
         keys |= more
-        inside = {match[1].strip() for key in more for each in templates if (match := each.fullmatch(key))}
+        inside = {
+            match[1].strip() for key in more for template in templates if (match := template.fullmatch(key))
+        }
         more = inside - keys
     return frozenset(keys)

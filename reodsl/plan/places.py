@@ -23,17 +23,17 @@ Path = tuple[str, ...]
 def find_place(task: Task, path: Path) -> Origin | None:
     """Return the line that gave a part of a task's work (`stage`, `optim`, `lr`), or the nearest part around it."""
     value: Any = task.work
-    found = declared = None
+    origin = declared = None
     for name in path:
         if isinstance(value, IR):
-            found, declared = value.given_at.get(name, found), value.given_at.get("", declared)
+            origin, declared = value.given_at.get(name, origin), value.given_at.get("", declared)
             value = getattr(value, name, None)
         elif isinstance(value, tuple):
             value = value[int(name)] if int(name) < len(value) else None
         else:
-            found = task.given_at.get(name) or found
+            origin = task.given_at.get(name) or origin
             value = value.get(name) if isinstance(value, Mapping) else None
-    return found or (value.given_at.get("", declared) if isinstance(value, IR) else declared)
+    return origin or (value.given_at.get("", declared) if isinstance(value, IR) else declared)
 
 
 def _let_names(task: Task) -> dict[str, str]:
@@ -75,7 +75,7 @@ def locate_failures(
 ) -> dict[str, tuple[Diagnostic, ...]]:
     """Return the failures of tasks, each with the line of the setting that is to blame as its first place."""
     return {
-        name: tuple(_locate_failure(spec, graph[name], each) for each in diagnostics)
+        name: tuple(_locate_failure(spec, graph[name], diagnostic) for diagnostic in diagnostics)
         for name, diagnostics in failed.items()
     }
 
@@ -128,8 +128,8 @@ class Difference:
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     """Yield the smallest named parts in which two JSON values differ, as (path, old, new)."""
-    whole = bool(path) and path[-1] in _WHOLE
-    if isinstance(old, Mapping) and isinstance(new, Mapping) and not whole:
+    is_leaf = bool(path) and path[-1] in _WHOLE
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and not is_leaf:
         for key in [*old, *(key for key in new if key not in old)]:
             # Most parts are equal, and Python compares them without a call for each of theirs.
             if old.get(key) != new.get(key):
@@ -139,7 +139,7 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
         and isinstance(new, list)
         and len(old) == len(new)
         and any(isinstance(item, (Mapping, list)) for item in old)
-        and not whole
+        and not is_leaf
     ):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
             yield from differences(before, after, (*path, str(index)))
@@ -149,25 +149,28 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 def explain(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two materials of a task without its inputs, whose changes are their own tasks'."""
-    differing, now = [], _let_names(task)
-    was, is_ = _lets(old), _lets(new)
-    # A let of before has the name of that in its place, or where there are more or fewer now, of one with its value.
-    then = {
-        one["name"]: now[two["name"]]
-        for (at, one), (place, two) in product(enumerate(was), enumerate(is_))
-        if (at == place if len(was) == len(is_) else one["value"] == two["value"]) and two["name"] in now
+    differing, new_names = [], _let_names(task)
+    old_lets, new_lets = _lets(old), _lets(new)
+    # An old let takes the name of the new let at its position or, if their number changed, of the new let with its value.
+    old_names = {
+        old_let["name"]: new_names[new_let["name"]]
+        for (i, old_let), (j, new_let) in product(enumerate(old_lets), enumerate(new_lets))
+        if (i == j if len(old_lets) == len(new_lets) else old_let["value"] == new_let["value"])
+        and new_let["name"] in new_names
     }
-    for part in ("version", "payload"):
-        for path, before, after in differences(old.get(part), new.get(part), (part,)):
-            origin = find_place(task, _inside(path, before, after)[1:]) if part == "payload" else None
+    for section in ("version", "payload"):
+        for path, before, after in differences(old.get(section), new.get(section), (section,)):
+            origin = find_place(task, _inside(path, before, after)[1:]) if section == "payload" else None
             differing.append(
-                Difference(".".join(path), _name_lets(before, then), _name_lets(after, now), origin)
+                Difference(
+                    ".".join(path), _name_lets(before, old_names), _name_lets(after, new_names), origin
+                )
             )
     return tuple(differing)
 
 
-def _lets(given: Mapping[str, Any]) -> list[Any]:
-    payload = given.get("payload", {})
+def _lets(material: Mapping[str, Any]) -> list[Any]:
+    payload = material.get("payload", {})
     rule = payload.get("stage", {}).get("method", {}).get("reward") or payload.get("selection") or {}
     return list(rule.get("lets", ()))
 
@@ -182,7 +185,7 @@ def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return path
     first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
-    return tuple(part for part in first if part)
+    return tuple(name for name in first if name)
 
 
 def list_changed_inputs(
@@ -196,12 +199,12 @@ def list_changed_inputs(
     before, after = old.get("inputs", {}), new.get("inputs", {})
     roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
     if "arms" in roles:
-        there = before.get("arms", ())
+        old_arms = before.get("arms", ())
         other = [
-            role for role, content in now.items() if role.startswith(f"{ARMS}:") and content not in there
+            role for role, content in now.items() if role.startswith(f"{ARMS}:") and content not in old_arms
         ]
-        at = roles.index("arms")
-        roles[at : at + 1] = other or ["arms"]
+        position = roles.index("arms")
+        roles[position : position + 1] = other or ["arms"]
     return tuple(roles)
 
 
@@ -210,27 +213,29 @@ CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets":
 _BASE = "relative_to"
 
 
-def compare_roles(task: Task, then: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
+def compare_roles(
+    task: Task, old_contents: Mapping[str, str], new_contents: Mapping[str, str]
+) -> tuple[Difference, ...]:
     """Return the changes of which arms a task reads, and which one it compares with.
 
-    `then` and `now` are digests of inputs by role: an arm by another name is the same arm.
+    `old_contents` and `new_contents` are digests of inputs by role: an arm by another name is the same arm.
     """
     before, after = (
-        {role.partition(":")[2]: each for role, each in inputs.items() if role.startswith(f"{ARMS}:")}
-        for inputs in (then, now)
+        {role.partition(":")[2]: content for role, content in inputs.items() if role.startswith(f"{ARMS}:")}
+        for inputs in (old_contents, new_contents)
     )
     if not before or task.kind not in CHOSEN:
         return ()
     changed: list[tuple[tuple[str, ...], Any, Any]] = []
-    gone = [name for name in before if name not in after and before[name] not in after.values()]
-    came = [name for name in after if name not in before and after[name] not in before.values()]
-    if gone or came:
+    removed = [name for name in before if name not in after and before[name] not in after.values()]
+    added = [name for name in after if name not in before and after[name] not in before.values()]
+    if removed or added:
         changed.append((CHOSEN[task.kind], list(before), list(after)))
     old, new = (
-        next((name for name, each in group.items() if each == inputs.get(_BASE)), None)
-        for group, inputs in ((before, then), (after, now))
+        next((name for name, content in group.items() if content == inputs.get(_BASE)), None)
+        for group, inputs in ((before, old_contents), (after, new_contents))
     )
-    if old != new and then.get(_BASE) != now.get(_BASE) and (new is None or new in before):
+    if old != new and old_contents.get(_BASE) != new_contents.get(_BASE) and (new is None or new in before):
         changed.append((("score", _BASE), old, new))
     return tuple(
         Difference(".".join(("payload", *path)), was, is_, find_place(task, path))
@@ -257,19 +262,19 @@ def format_expression(value: Any) -> str | None:
     """Format an expression of a reward, or its `let`s, as in a spec; None for anything else."""
     match value:
         case {"op": _}:
-            given = [{"name": "", "value": value}]
+            pairs = [{"name": "", "value": value}]
         case [{"name": _, "value": {"op": _}}, *_]:
-            given = value
+            pairs = value
         case _:
             return None
     try:
-        lets = [NamedValue.model_validate(each) for each in given]
+        lets = [NamedValue.model_validate(pair) for pair in pairs]
     except ValidationError:
         # An older version's, in a form that is gone.
         return None
     return "; ".join(
-        f"{each.name} = {expression_text(each.value)}" if each.name else expression_text(each.value)
-        for each in lets
+        f"{pair.name} = {expression_text(pair.value)}" if pair.name else expression_text(pair.value)
+        for pair in lets
     )
 
 
@@ -278,7 +283,11 @@ def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
     if max(len(old), len(new)) <= _ROOM:
         return old, new
     same = next(
-        (at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
+        (
+            i
+            for i, (old_letter, new_letter) in enumerate(zip(old, new, strict=False))
+            if old_letter != new_letter
+        ),
         min(len(old), len(new)),
     )
     start = max(0, old.rfind(" ", 0, max(0, same - _ROOM // 4)) + 1)

@@ -129,23 +129,23 @@ def load_registry() -> Registry:
     Any package can provide one, and none is imported only because it is installed. Raises E0121 when it is missing
     or cannot be imported.
     """
-    wanted = os.environ.get(CHOICE) or PACKAGE
-    those = {
-        each.dist.name.lower().replace("_", "-"): each
-        for each in reversed(tuple(metadata.entry_points(group=GROUP)))
-        if each.dist is not None
+    package = os.environ.get(CHOICE) or PACKAGE
+    entry_points = {
+        entry_point.dist.name.lower().replace("_", "-"): entry_point
+        for entry_point in reversed(tuple(metadata.entry_points(group=GROUP)))
+        if entry_point.dist is not None
     }
-    entry = those.get(wanted.lower().replace("_", "-"))
+    entry = entry_points.get(package.lower().replace("_", "-"))
     if entry is None:
-        others = sorted(those.keys() - {PACKAGE})
+        packages = sorted(entry_points.keys() - {PACKAGE})
         raise problem(
             "E0121",
             "no runners are installed"
-            if wanted == PACKAGE
-            else f"the package `{wanted}` provides no runners",
-            notes=[f"of other packages there are those of {', '.join(others)}"] if others else (),
+            if package == PACKAGE
+            else f"the package `{package}` provides no runners",
+            notes=[f"of other packages there are those of {', '.join(packages)}"] if packages else (),
             help="install them with: pip install 'reodsl[run]'"
-            if not others
+            if not packages
             else f"install ours with: pip install 'reodsl[run]', or choose a package that you trust: {CHOICE}=NAME",
         )
     try:

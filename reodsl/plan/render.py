@@ -82,7 +82,7 @@ def describe_corrections(study: Study) -> list[str]:
         "are weighed by trainer over engine (importance_cap)": weighed,
         "are not weighed by trainer over engine (importance_cap = none)": plain,
     }
-    return [f"    tokens of {listed(arms, 4)} {what}" for what, arms in words.items() if arms]
+    return [f"    tokens of {listed(arms, 4)} {correction}" for correction, arms in words.items() if arms]
 
 
 def schedule_text(row: Trained) -> list[str]:
@@ -146,12 +146,12 @@ def to_text(
     rows, unseen = _rows(plan, everything, now, prices)
     width = max([30, *(len(row.name) for row in rows)]) + 2
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
-    whole = width + 8 + room + 16 if any(row.price for row in rows) else width + 40
-    narrow = columns is not None and columns < whole
-    lines = [_head(plan, 0 if narrow else whole)]
+    full_width = width + 8 + room + 16 if any(row.price for row in rows) else width + 40
+    narrow = columns is not None and columns < full_width
+    lines = [_head(plan, 0 if narrow else full_width)]
     for row in rows:
         if narrow:
-            lines += _stack_task(row, columns or whole)
+            lines += _stack_task(row, columns or full_width)
             continue
         reason = f"{row.reason:<{room}}{row.price:>16}{row.devices}" if row.price else row.reason
         if row.price and len(row.reason) >= room:
@@ -159,7 +159,9 @@ def to_text(
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
     lines += _beneath(plan, everything, prices, unseen, columns)
-    return "\n".join(lines if columns is None else [part for line in lines for part in fold(line, columns)])
+    return "\n".join(
+        lines if columns is None else [folded for line in lines for folded in fold(line, columns)]
+    )
 
 
 def to_markdown(
@@ -214,8 +216,8 @@ def _beneath(
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _estimate_elapsed(plan, prices))
     if plan.absent:
-        shown = listed([visible(each) for each in plan.absent], _ABSENT)
-        lines.append(f"Not on this machine: {shown}. A run here stops before it starts.")
+        names = listed([visible(name) for name in plan.absent], _ABSENT)
+        lines.append(f"Not on this machine: {names}. A run here stops before it starts.")
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
         lines.append("Nothing to do: every result is there.")
@@ -228,7 +230,7 @@ def _beneath(
 
 def _stack_task(row: _Row, columns: int) -> list[str]:
     """Return a task on one line if that is long enough, else on several: its name, verdict and price, then why."""
-    head = "  ".join(part for part in (row.name, row.verdict, row.price + row.devices) if part.strip())
+    head = "  ".join(cell for cell in (row.name, row.verdict, row.price + row.devices) if cell.strip())
     if len(head) + 2 + len(row.reason) <= columns:
         head, reason = f"{head}  {row.reason}", ""
     else:
@@ -270,13 +272,13 @@ def item_json(item: Item) -> dict[str, Any]:
         "reason": item.reason,
         "changes": [
             {
-                "path": each.path,
-                "name": each.name,
-                "old": each.old,
-                "new": each.new,
-                "origin": {"path": each.origin.path, "line": each.origin.line} if each.origin else None,
+                "path": change.path,
+                "name": change.name,
+                "old": change.old,
+                "new": change.new,
+                "origin": {"path": change.origin.path, "line": change.origin.line} if change.origin else None,
             }
-            for each in item.changes
+            for change in item.changes
         ],
         "needs": list(item.needs),
         "absent": list(item.absent),
@@ -293,9 +295,9 @@ def _counts(plan: Plan) -> tuple[str, str]:
 
 
 def _head(plan: Plan, width: int) -> str:
-    left = "  ".join(_counts(plan))
-    room = max(len(left) + 1, width - 13)
-    return f"{left:<{room}} spec {plan.digest[:8]}"
+    counts = "  ".join(_counts(plan))
+    room = max(len(counts) + 1, width - 13)
+    return f"{counts:<{room}} spec {plan.digest[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +335,12 @@ def _rows(
     rows = []
     mixed = prices is not None and prices.mixed
     for (name, verdict, reason, below), ids in groups.items():
-        shown = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
+        label = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
         devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and mixed else ""
-        rows.append(_Row(shown, verdict, reason, price, devices, below, len(ids)))
+        rows.append(_Row(label, verdict, reason, price, devices, below, len(ids)))
     seen = rows if everything else rows[:_ROWS]
     return seen, sum(row.tasks for row in rows[len(seen) :])
 

@@ -155,8 +155,8 @@ class _Planner:
         manifest = self.store.get(key)
         if manifest is not None:
             self.done[task.id] = manifest
-            kept = acceptances(manifest)
-            reason = f"accepted: {kept[-1].because}" if kept else "done"
+            accepted = acceptances(manifest)
+            reason = f"accepted: {accepted[-1].because}" if accepted else "done"
             return Item(task, "reuse", reason, key=key, created=manifest.created)
         if can_go_on(self.store.root / "work" / key):
             return Item(task, "run", "goes on where it stopped", key=key)
@@ -167,15 +167,15 @@ class _Planner:
         old = self._previous(task)
         if old is None:
             return Item(task, "run", "not done yet", key=key)
-        now = contents(task, inputs)
+        new_contents = contents(task, inputs)
         changes = explain(task, old, new)
         if task.kind in CHOSEN:
             last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
-            then = last.provenance.get("contents", {}) if last is not None else {}
-            changes += compare_roles(task, then, now)
+            old_contents = last.provenance.get("contents", {}) if last is not None else {}
+            changes += compare_roles(task, old_contents, new_contents)
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
-        roles = list_changed_inputs(old, new, now)
+        roles = list_changed_inputs(old, new, new_contents)
         sources = dict.fromkeys(task.inputs.get(role, _GROUPS.get(role, role)) for role in roles)
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
@@ -221,11 +221,11 @@ def find(plan: Plan, name: str | None) -> Item:
     chosen = [item for item in plan.items if item.task.id == name]
     chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
     if len(chosen) != 1:
-        near = (
+        candidates = (
             [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
-        what = "several tasks start with" if chosen else "no task is called"
-        raise problem("E0954", f"{what} `{name}`", help=f"name one of: {_list_tasks(near)}")
+        complaint = "several tasks start with" if chosen else "no task is called"
+        raise problem("E0954", f"{complaint} `{name}`", help=f"name one of: {_list_tasks(candidates)}")
     return chosen[0]
 
 
@@ -254,10 +254,10 @@ class Ready:
 
 def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
     """Prepare the spec compiled from the file at `path`; results are in `store`, or where `find_store` says."""
-    beside = path.resolve().parent
-    place = Store(store or find_store(beside))
-    folder = Path(spec.folder) if spec.folder else beside
-    return Ready(spec, lower_placed(spec), place, Keys(place, folder))
+    spec_folder = path.resolve().parent
+    opened = Store(store or find_store(spec_folder))
+    folder = Path(spec.folder) if spec.folder else spec_folder
+    return Ready(spec, lower_placed(spec), opened, Keys(opened, folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +286,14 @@ def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, resul
     if item.key is None:
         needs = ", ".join(item.needs)
         raise _refuse(task, f"what it reads is not there yet: {needs}", "run or accept that first")
-    done = _find_done(plan, store)
-    key, new = keys.key(task, {role: done[source] for role, source in task.inputs.items()})
+    manifests = _find_done(plan, store)
+    key, new = keys.key(task, {role: manifests[source] for role, source in task.inputs.items()})
     chosen = _choose_result(plan.spec, store, task, key, result)
     manifest, old = store.get(chosen), store.material(chosen)
     damage = store.damage(chosen)
     if manifest is None or old is None or damage:
-        what = damage[0] if damage else "its files are not whole"
-        raise _refuse(task, f"the result {chosen[:8]} is damaged: {what}", "run the task")
+        fault = damage[0] if damage else "its files are not whole"
+        raise _refuse(task, f"the result {chosen[:8]} is damaged: {fault}", "run the task")
     if old["kind"] != task.kind:
         raise _refuse(
             task,

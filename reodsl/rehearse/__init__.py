@@ -42,22 +42,22 @@ def list_reached(small: Spec, notes: Notes, versions: Sequence[int], lag: float)
     return (
         _placement(notes),
         _weights(versions) if methods else Phase("weights", None, ("no stage of the spec is PPO",)),
-        _lag(lag) if any(each.lag for each in methods) else Phase("lag", None, ("no stage has a lag",)),
+        _lag(lag) if any(method.lag for method in methods) else Phase("lag", None, ("no stage has a lag",)),
     )
 
 
 def _placement(notes: Notes) -> Phase:
     layouts: dict[str, list[str]] = {}
-    for each in notes:
-        if each["did"] == "placed":
-            counted = Counter((place["role"], place["gpus"], place["node"]) for place in each["places"])
+    for note in notes:
+        if note["did"] == "placed":
+            counts = Counter((bundle["role"], bundle["gpus"], bundle["node"]) for bundle in note["places"])
             parts = [
                 f"{count} {role}{'s' if count > 1 else ''} of {gpus:g} GPU{'s' if gpus != 1 else ''} on {node}"
-                for (role, gpus, node), count in counted.items()
+                for (role, gpus, node), count in counts.items()
                 if gpus
             ]
             words = ", ".join(parts[:_NAMED] + [f"{len(parts) - _NAMED} more"] * (len(parts) > _NAMED))
-            layouts.setdefault(words, []).append(each["task"])
+            layouts.setdefault(words, []).append(note["task"])
     lines = []
     for words, tasks in layouts.items():
         several = tuple(dict.fromkeys(tasks))
@@ -68,7 +68,7 @@ def _placement(notes: Notes) -> Phase:
 
 
 def _weights(versions: Sequence[int]) -> Phase:
-    newer = sorted({each for each in versions if each})
+    newer = sorted({version for version in versions if version})
     if not newer:
         return Phase("weights", False, ("no response was sampled by new weights",))
     return Phase("weights", True, (f"responses were sampled by the weights of {_steps(newer)}",))

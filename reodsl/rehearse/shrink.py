@@ -142,9 +142,9 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     if not study.models:
         # Results of others take moments: they are their own rehearsal.
         return spec
-    lengths = [each.max_tokens for each in values_of(study, Sampling)]
+    lengths = [sampling.max_tokens for sampling in values_of(study, Sampling)]
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
-    ends = {each.to for each in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
+    ends = {sampling.to for sampling in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
     ends |= {0, study.score.to if study.score else 0}
     chosen = choose_sharding(spec)
     small = _Shrinking(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
@@ -201,8 +201,8 @@ class _Shrinking:
         """Return what else changes in a value whose parts are small, so that it is whole."""
         match value:
             case Study():
-                here = {"engine": self.engine} if self.engine else {}
-                return {"seeds": value.seeds[:1], "cluster": self._place(value.cluster), **here}
+                engine = {"engine": self.engine} if self.engine else {}
+                return {"seeds": value.seeds[:1], "cluster": self._place(value.cluster), **engine}
             case Arm(checkpoint=FromResults(at=at)):
                 # A table has responses to all questions and not to a few: another model answers in its place.
                 return {"checkpoint": self.shrink(at or FromModel(model=self.first))}
@@ -213,8 +213,8 @@ class _Shrinking:
                 )
                 return {"accuracy": tuple(points[budget] for budget in small.budgets)}
             case Suite():
-                kept = {0, small.grid[-1], *map(self.tokens, self.ends)} & set(small.grid)
-                thin = sorted({*small.grid[:: max(1, len(small.grid) // self.size.cuts)], *kept})
+                fixed = {0, small.grid[-1], *map(self.tokens, self.ends)} & set(small.grid)
+                thin = sorted({*small.grid[:: max(1, len(small.grid) // self.size.cuts)], *fixed})
                 return {"grid": tuple(thin)}
             case Benchmark():
                 return {"data": self._limit_data(value.data, self.size.questions)}
@@ -237,7 +237,7 @@ class _Shrinking:
                 return {"max_tokens": longest, "solution": solution}
             case Budgets():
                 longest = max(2, small.l_max)
-                below = tuple(each for each in small.budgets if each < longest)
+                below = tuple(budget for budget in small.budgets if budget < longest)
                 return {"budgets": below or (1,), "l_max": longest}
             case OracleBudgets():
                 longest = max(2, small.l_max)
@@ -265,10 +265,10 @@ class _Shrinking:
         verifier = "math" if cannot else data.verifier
         sources = [
             # A source draws no more questions than are kept.
-            each.model_copy(update={"count": min(each.count, count)})
-            if isinstance(each, Generated | PackageData)
-            else each
-            for each in other or data.sources
+            source.model_copy(update={"count": min(source.count, count)})
+            if isinstance(source, Generated | PackageData)
+            else source
+            for source in other or data.sources
         ]
         changes = {
             "sources": tuple(sources),
@@ -308,16 +308,18 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
     `declared`: processors computed in the place of the cluster's GPUs, and the embedded engine in that of servers.
     """
     study, less = spec.study, small.study
-    said = []
+    sentences = []
     doubles: dict[str, list[str]] = {}
     for model in values_of(spec.study, Model):
         double = stand_ins.model(model)
         if double is not None:
             doubles.setdefault(double.words, []).append(f"`{model.name}`")
-    said += [f"the weights of {', '.join(names)}: {words}" for words, names in doubles.items()]
-    absent = [each.name for each in values_of(spec.study, Data) if stand_ins.sources(each) is not None]
+    sentences += [f"the weights of {', '.join(names)}: {words}" for words, names in doubles.items()]
+    absent = [
+        cluster.name for cluster in values_of(spec.study, Data) if stand_ins.sources(cluster) is not None
+    ]
     if absent:
-        said.append(
+        sentences.append(
             f"data that are not on this machine: made-up sums were asked in place of {', '.join(absent)}"
         )
     theirs: dict[str, list[str]] = {}
@@ -326,30 +328,37 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
             model = study.models[0] if arm.checkpoint.at is None else arm.checkpoint.at.model
             theirs.setdefault(model.name, []).append(f"`{arm.name}`")
     for name, arms in theirs.items():
-        said.append(f"results of others: `{name}` answered in place of {', '.join(arms)}")
-    clusters = {each.name: each for each in values_of(spec.study, Cluster)} if less.cluster is None else {}
+        sentences.append(f"results of others: `{name}` answered in place of {', '.join(arms)}")
+    clusters = (
+        {cluster.name: cluster for cluster in values_of(spec.study, Cluster)} if less.cluster is None else {}
+    )
     for cluster in clusters.values():
-        said.append(
+        sentences.append(
             f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them,"
             " tensor parallelism, Ray"
         )
     if declared and study.cluster is not None:
-        whole, part = label_cluster(study.cluster), label_cluster(less.cluster)
-        had = "" if whole == part else f", of which {part} were declared"
-        said.append(f"GPUs of {whole}{had}: what fits into their memory, their kernels and NCCL")
+        label, small_label = label_cluster(study.cluster), label_cluster(less.cluster)
+        had = "" if label == small_label else f", of which {small_label} were declared"
+        sentences.append(f"GPUs of {label}{had}: what fits into their memory, their kernels and NCCL")
     if declared and study.engine == "sglang":
-        said.append("SGLang: the embedded engine generated in its place")
+        sentences.append("SGLang: the embedded engine generated in its place")
     if study.engine != less.engine:
-        said.append(f"engine {study.engine}: {less.engine} generated in its place")
+        sentences.append(f"engine {study.engine}: {less.engine} generated in its place")
     longest, shorter = (
-        max((each.max_tokens for each in values_of(one.study, Sampling)), default=0) for one in (spec, small)
+        max((cluster.max_tokens for cluster in values_of(shown_spec.study, Sampling)), default=0)
+        for shown_spec in (spec, small)
     )
     if shorter < longest:
-        said.append(f"long responses: the longest had {shorter:,} tokens and not {longest:,}")
-    steps, fewer = (sum(each.steps for each in values_of(one.study, Stage)) for one in (spec, small))
+        sentences.append(f"long responses: the longest had {shorter:,} tokens and not {longest:,}")
+    steps, fewer = (
+        sum(cluster.steps for cluster in values_of(shown_spec.study, Stage)) for shown_spec in (spec, small)
+    )
     if fewer < steps:
-        said.append(f"long trainings: {fewer:,} steps in all and not {steps:,}, so nothing was learnt")
+        sentences.append(f"long trainings: {fewer:,} steps in all and not {steps:,}, so nothing was learnt")
     if len(less.seeds) < len(study.seeds):
-        said.append(f"other seeds: one of {len(study.seeds)} was run")
-    said.append("accuracy, REG and the rest of the report: half of all answers counted as right by chance")
-    return tuple(said)
+        sentences.append(f"other seeds: one of {len(study.seeds)} was run")
+    sentences.append(
+        "accuracy, REG and the rest of the report: half of all answers counted as right by chance"
+    )
+    return tuple(sentences)

@@ -77,14 +77,14 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
     """
     spec = require_spec(store, record)
     graph = lower(spec)
-    known = {arm.name: arm for arm in spec.study.arms}
+    arms_by_name = {arm.name: arm for arm in spec.study.arms}
     for name in arms:
-        if name not in known:
+        if name not in arms_by_name:
             raise problem(
                 "E0954",
                 f"the study {record.study!r} has no arm {name!r}",
                 where=record.name,
-                help=f"there is {', '.join(known)}",
+                help=f"there is {', '.join(arms_by_name)}",
             )
     inputs: dict[str, Path] = {}
     evaluations: list[FinishedEvaluation] = []
@@ -92,18 +92,18 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
     for role, task in graph["report"].inputs.items():
         key = record.tasks.get(task, "")
         manifest = store.get(key) if key else None
-        place = parse_role(role)
+        parsed = parse_role(role)
         if manifest is not None:
             inputs[role] = store.path(key)
-        if place.kind != "evaluate" or (arms and place.name not in arms):
+        if parsed.kind != "evaluate" or (arms and parsed.name not in arms):
             continue
         if manifest is None:
             missing.append(task)
             continue
         evaluations.append(
             FinishedEvaluation(
-                arm=known[place.name],
-                seed=place.seed,
+                arm=arms_by_name[parsed.name],
+                seed=parsed.seed,
                 key=key,
                 folder=store.path(key),
                 ended=datetime.fromisoformat(manifest.created),
@@ -132,10 +132,10 @@ def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
     )
 
 
-def benchmarks(material: Material, one: FinishedEvaluation) -> list[str]:
+def benchmarks(material: Material, evaluation: FinishedEvaluation) -> list[str]:
     """Return the names of an arm's benchmarks, in the order of the study."""
-    there = set(material.summary.filter(pl.col("arm") == one.arm.name)["benchmark"])
-    return [name for name in material.benchmarks if name in there]
+    names = set(material.summary.filter(pl.col("arm") == evaluation.arm.name)["benchmark"])
+    return [name for name in material.benchmarks if name in names]
 
 
 def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
@@ -148,16 +148,16 @@ def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
     return float(means.mean() or 0.0), error  # type: ignore[arg-type]
 
 
-def curve(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[str, float]:
+def curve(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, float]:
     """Return the accuracy of forced answers by budget in tokens; these are text, as keys of JSON are."""
-    seed = pl.col("seed").is_null() if one.seed is None else pl.col("seed") == one.seed
+    seed = pl.col("seed").is_null() if evaluation.seed is None else pl.col("seed") == evaluation.seed
     rows = material.curves.filter(
-        (pl.col("name") == one.arm.name) & seed & (pl.col("benchmark") == benchmark)
+        (pl.col("name") == evaluation.arm.name) & seed & (pl.col("benchmark") == benchmark)
     )
     return {str(row["budget"]): row["accuracy"] for row in rows.sort("budget").iter_rows(named=True)}
 
 
-def score(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[str, Any]:
+def score(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, Any]:
     """Return the row of the study's score, in tokens: `reg`, `difference` and the like; empty without a score.
 
     It is of the evaluation's seed if the score has rows by seed, else over all seeds.
@@ -165,11 +165,11 @@ def score(material: Material, one: FinishedEvaluation, benchmark: str) -> dict[s
     scores = material.scores
     if not scores.height:
         return {}
-    rows = scores.filter((pl.col("arm") == one.arm.name) & (pl.col("benchmark") == benchmark))
-    mine = rows.filter(pl.col("seed") == one.seed) if one.seed is not None else rows
+    rows = scores.filter((pl.col("arm") == evaluation.arm.name) & (pl.col("benchmark") == benchmark))
+    mine = rows.filter(pl.col("seed") == evaluation.seed) if evaluation.seed is not None else rows
     row = next((mine if mine.height else rows.filter(pl.col("seed").is_null())).iter_rows(named=True), {})
-    kept = ("reg", "reg_low", "reg_high", "reg_plain", "difference", "difference_low", "difference_high")
-    return {name: row[name] for name in kept if row.get(name) is not None and math.isfinite(row[name])}
+    columns = ("reg", "reg_low", "reg_high", "reg_plain", "difference", "difference_low", "difference_high")
+    return {name: row[name] for name in columns if row.get(name) is not None and math.isfinite(row[name])}
 
 
 SCORER = "answer"
@@ -177,36 +177,38 @@ SCORER = "answer"
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
-def file_name(material: Material, one: FinishedEvaluation, benchmark: str) -> str:
+def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> str:
     """Return `2026-01-01T12-00-00+00-00_easy_STUDY-ARM-KEY.json`: inspect finds logs by the time at the beginning."""
-    stamp = one.began.isoformat(timespec="seconds").replace(":", "-")
+    stamp = evaluation.began.isoformat(timespec="seconds").replace(":", "-")
     plain = "".join(
-        c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in f"{benchmark}_{one.name}"
+        c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in f"{benchmark}_{evaluation.name}"
     )
-    return f"{stamp}_{plain}_{one.key[:12]}.json"
+    return f"{stamp}_{plain}_{evaluation.key[:12]}.json"
 
 
-def log(material: Material, one: FinishedEvaluation, benchmark: str) -> Iterator[str]:
+def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> Iterator[str]:
     """Yield the text of a log, piece by piece: one response at a time."""
-    samples = one.samples(benchmark)
-    header = json.dumps(_header(material, one, benchmark, samples), ensure_ascii=False, allow_nan=False)
+    samples = evaluation.samples(benchmark)
+    header = json.dumps(
+        _header(material, evaluation, benchmark, samples), ensure_ascii=False, allow_nan=False
+    )
     yield header.removesuffix("}") + ', "samples": [\n'
     before = ""
-    for sample in _list_samples(material, one, benchmark, samples):
+    for sample in _list_samples(material, evaluation, benchmark, samples):
         yield before + json.dumps(sample, ensure_ascii=False, allow_nan=False)
         before = ",\n"
     yield "\n]}\n"
 
 
-def model_name(material: Material, one: FinishedEvaluation) -> str:
+def model_name(material: Material, evaluation: FinishedEvaluation) -> str:
     """Return `STUDY/ARM.sSEED`, as names of models are `OWNER/NAME` elsewhere."""
-    return f"{material.study.name}/{one.name}"
+    return f"{material.study.name}/{evaluation.name}"
 
 
 def _header(
-    material: Material, one: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
+    material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> dict[str, Any]:
-    suite, model = one.arm.suite, model_name(material, one)
+    suite, model = evaluation.arm.suite, model_name(material, evaluation)
     questions = samples["question"].unique(maintain_order=True).to_list()
     accuracy, error = mean_and_error(samples, "correct")
     usage = _usage(int(samples["tokens"].sum()))
@@ -215,11 +217,11 @@ def _header(
         "version": 2,
         "status": "success",
         "eval": {
-            "eval_id": f"{one.key[:32]}-{benchmark}",
-            "run_id": one.key[:32],
-            "created": _format_moment(one.began),
+            "eval_id": f"{evaluation.key[:32]}-{benchmark}",
+            "run_id": evaluation.key[:32],
+            "created": _format_moment(evaluation.began),
             "task": f"{suite.name or 'reodsl'}/{benchmark}",
-            "task_id": f"{benchmark}-{one.key[:16]}",
+            "task_id": f"{benchmark}-{evaluation.key[:16]}",
             "task_version": 0,
             "dataset": {"name": benchmark, "samples": len(questions), "sample_ids": questions},
             "model": model,
@@ -229,8 +231,13 @@ def _header(
                 "max_tokens": limit,
             },
             "config": {"epochs": suite.samples, "epochs_reducer": ["mean"]},
-            "packages": {"reodsl": one.versions.get("reodsl", "")},
-            "metadata": {"study": material.study.name, "arm": one.arm.name, "seed": one.seed, "key": one.key},
+            "packages": {"reodsl": evaluation.versions.get("reodsl", "")},
+            "metadata": {
+                "study": material.study.name,
+                "arm": evaluation.arm.name,
+                "seed": evaluation.seed,
+                "key": evaluation.key,
+            },
             "scorers": [
                 {"name": SCORER, "metrics": [{"name": "inspect_ai/accuracy"}, {"name": "inspect_ai/stderr"}]}
             ],
@@ -254,27 +261,27 @@ def _header(
             ],
             "metadata": {
                 "tokens": mean_and_error(samples, "tokens")[0],
-                "accuracy_by_budget": curve(material, one, benchmark),
-                "score": score(material, one, benchmark),
+                "accuracy_by_budget": curve(material, evaluation, benchmark),
+                "score": score(material, evaluation, benchmark),
             },
         },
         "stats": {
-            "started_at": _format_moment(one.began),
-            "completed_at": _format_moment(one.ended),
+            "started_at": _format_moment(evaluation.began),
+            "completed_at": _format_moment(evaluation.ended),
             "model_usage": {model: usage},
         },
     }
 
 
 def _list_samples(
-    material: Material, one: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
+    material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
     """Yield a sample for each response, with its answers at every budget beside it."""
-    model = model_name(material, one)
-    rows = one.forced(benchmark).iter_rows(named=True)
+    model = model_name(material, evaluation)
+    rows = evaluation.forced(benchmark).iter_rows(named=True)
     at_budgets = {
-        place: {str(row["budget"]): {"answer": row["answer"], "correct": row["correct"]} for row in group}
-        for place, group in groupby(rows, key=lambda row: (row["question"], row["sample"]))
+        key: {str(row["budget"]): {"answer": row["answer"], "correct": row["correct"]} for row in group}
+        for key, group in groupby(rows, key=lambda row: (row["question"], row["sample"]))
     }
     for row in samples.iter_rows(named=True):
         golds = row["gold"].split("\x1e")
@@ -330,9 +337,9 @@ def export(shared: Shared, out: Path) -> list[Path]:
     files = []
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
-        for one in shared.evaluations:
-            for benchmark in benchmarks(shared.material, one):
-                files.append(out / file_name(shared.material, one, benchmark))
-                pieces = log(shared.material, one, benchmark)
+        for evaluation in shared.evaluations:
+            for benchmark in benchmarks(shared.material, evaluation):
+                files.append(out / file_name(shared.material, evaluation, benchmark))
+                pieces = log(shared.material, evaluation, benchmark)
                 write_atomic(files[-1], (piece.encode() for piece in pieces), durable=False)
     return files

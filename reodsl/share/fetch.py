@@ -85,52 +85,56 @@ class Offer:
 def list_repositories(spec: Spec) -> tuple[Wanted, ...]:
     """Return the repositories of hubs that a spec names, each once."""
     sources = [model.source for model in values_of(spec.study, Model)]
-    asked = [Wanted("models", each.repo, each.revision) for each in sources if isinstance(each, Hub)]
-    asked += [
-        Wanted("models", each.tokenizer.repo, each.tokenizer.revision, texts=True)
-        for each in sources
-        if isinstance(each, Served) and isinstance(each.tokenizer, Hub)
+    repositories = [
+        Wanted("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
     ]
-    asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(spec.study, HubData)]
-    return tuple(dict.fromkeys(asked))
+    repositories += [
+        Wanted("models", source.tokenizer.repo, source.tokenizer.revision, texts=True)
+        for source in sources
+        if isinstance(source, Served) and isinstance(source.tokenizer, Hub)
+    ]
+    repositories += [
+        Wanted("datasets", source.repo, source.revision) for source in values_of(spec.study, HubData)
+    ]
+    return tuple(dict.fromkeys(repositories))
 
 
-def look_up(wanted: Wanted) -> Offer:
+def look_up(repository: Wanted) -> Offer:
     """Ask the hub for a repository's commit and the size of its files.
 
     Raises E0850 for a model or a data set that it refuses.
     """
-    with _telling(wanted):
+    with _telling(repository):
         info: Any = _api().repo_info(
-            wanted.repo, repo_type=wanted.kind[:-1], revision=wanted.revision, files_metadata=True
+            repository.repo, repo_type=repository.kind[:-1], revision=repository.revision, files_metadata=True
         )
         sizes = {file.rfilename: int(file.size) for file in info.siblings or ()}
         if not _COMMIT.fullmatch(str(info.sha)):
             raise ValueError
-        names = filter_repo_objects(sizes, allow_patterns=wanted.patterns)
-        return Offer(wanted, str(info.sha), sum(sizes[name] for name in names))
+        names = filter_repo_objects(sizes, allow_patterns=repository.patterns)
+        return Offer(repository, str(info.sha), sum(sizes[name] for name in names))
 
 
 def fetch(offer: Offer) -> Path:
     """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays."""
-    wanted = offer.wanted
-    place = hub_place(wanted.kind, wanted.repo)
-    with _telling(wanted):
-        place.mkdir(parents=True, exist_ok=True)
-        write_atomic(place / UNFINISHED, offer.commit.encode())
+    repository = offer.wanted
+    cached = hub_place(repository.kind, repository.repo)
+    with _telling(repository):
+        cached.mkdir(parents=True, exist_ok=True)
+        write_atomic(cached / UNFINISHED, offer.commit.encode())
         folder = huggingface_hub.snapshot_download(
-            wanted.repo,
-            repo_type=wanted.kind[:-1],
+            repository.repo,
+            repo_type=repository.kind[:-1],
             revision=offer.commit,
             cache_dir=hub_cache(),
             endpoint=_api().endpoint,
-            allow_patterns=wanted.patterns,
+            allow_patterns=repository.patterns,
         )
-        if wanted.revision != offer.commit:
-            ref = place / "refs" / (wanted.revision or "main")
+        if repository.revision != offer.commit:
+            ref = cached / "refs" / (repository.revision or "main")
             ref.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(ref, offer.commit.encode())
-        (place / UNFINISHED).unlink(missing_ok=True)
+        (cached / UNFINISHED).unlink(missing_ok=True)
     return Path(folder)
 
 
@@ -139,23 +143,25 @@ def _api() -> huggingface_hub.HfApi:
 
 
 @contextmanager
-def _telling(wanted: Wanted) -> Iterator[None]:
+def _telling(repository: Wanted) -> Iterator[None]:
     """Turn whatever the hub, the network or the disk refuses into one diagnostic."""
     try:
         yield
     except HfHubHTTPError as refused:
         status = refused.response.status_code if refused.response is not None else 0
         raise _failure(
-            wanted, *_REFUSALS.get(status, (f"the hub answers {status}", "try again later"))
+            repository, *_REFUSALS.get(status, (f"the hub answers {status}", "try again later"))
         ) from None
     except (httpx.HTTPError, LocalEntryNotFoundError, OSError) as fault:
         why = f"{first_line(fault.__cause__ or fault, type(fault).__name__)}"
         raise _failure(
-            wanted, why, "the same command goes on from here; HF_ENDPOINT names another hub"
+            repository, why, "the same command goes on from here; HF_ENDPOINT names another hub"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
         raise _failure(
-            wanted, "what answers there is no hub", "HF_ENDPOINT names the hub; unset it for the usual one"
+            repository,
+            "what answers there is no hub",
+            "HF_ENDPOINT names the hub; unset it for the usual one",
         ) from None
 
 
@@ -169,12 +175,12 @@ _REFUSALS = {
 }
 
 
-def _failure(wanted: Wanted, why: str, remedy: str) -> Problem:
-    what = "model" if wanted.kind == "models" else "data set"
-    revision = f" at {wanted.revision}" if wanted.revision else ""
+def _failure(repository: Wanted, why: str, remedy: str) -> Problem:
+    noun = "model" if repository.kind == "models" else "data set"
+    revision = f" at {repository.revision}" if repository.revision else ""
     return problem(
         "E0850",
-        f"the {what} `{wanted.repo}`{revision} cannot be fetched: {why}",
+        f"the {noun} `{repository.repo}`{revision} cannot be fetched: {why}",
         where=_api().endpoint,
         help=remedy,
     )

@@ -104,27 +104,27 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
 
     `model` is a key of `MODELS` and `method` one of its methods. A name that the text uses gives way to `compare`.
     """
-    place, arm = MODELS[model], _OF_ARMS.get(method, "")
-    scored = method != "vanilla" or not place.vanilla
-    vanilla = scored and (place.vanilla or bool(arm))
-    asked = place.vanilla and method in _ASKED
-    base = f"asked_{place.base}" if asked else place.base
+    start, arm = MODELS[model], _OF_ARMS.get(method, "")
+    scored = method != "vanilla" or not start.vanilla
+    vanilla = scored and (start.vanilla or bool(arm))
+    own_prompt = start.vanilla and method in _ASKED
+    base = f"asked_{start.base}" if own_prompt else start.base
     by_name = method != "own" and not arm
     experiment = (
         f"experiment mine = {method} {{\n  # Settings that differ go here, such as: optim {{ lr = 1e-4 }}\n}}"
     )
     words = {
-        "doc": place.methods[method],
-        "imports": place.imports.format(base=base),
+        "doc": start.methods[method],
+        "imports": start.imports.format(base=base),
         "model": model,
         "methods": ", ".join(["rl"] * (not by_name) + ["vanilla"] * vanilla + [method] * by_name),
         "experiment": experiment if by_name else "" if arm else _OWN_REWARD,
-        "settings": place.settings,
+        "settings": start.settings,
         "base": base,
-        "vanilla": f"arm vanilla = vanilla {f'{{ base = checkpoint({base}) }}' * asked}" * vanilla,
+        "vanilla": f"arm vanilla = vanilla {f'{{ base = checkpoint({base}) }}' * own_prompt}" * vanilla,
         "mine": arm or "mine",
         "unequal": f'unequal = "{_UNEQUAL[method]}"' if vanilla and method in _UNEQUAL else "",
-        "score": place.score * scored,
+        "score": start.score * scored,
         "columns": "accuracy, length" + ", reg" * scored,
         "lines": "base, " + "vanilla, " * vanilla + "mine",
     }
@@ -132,8 +132,8 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
     if _NAME.fullmatch(name) and name.upper() not in KEYWORDS and not re.search(rf"\b{name}\b", text):
         text = _fill("study", words | {"name": name})
     # Lines of a study that this one lacks are empty.
-    whole = re.sub(r"\n(?: +\n)+", "\n", text)
-    result = format_source(source_from_bytes(whole.encode(), "<new>"))
+    filled = re.sub(r"\n(?: +\n)+", "\n", text)
+    result = format_source(source_from_bytes(filled.encode(), "<new>"))
     assert result.text is not None, result.diagnostics
     return result.text
 
@@ -170,7 +170,7 @@ def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
         "quoted": shlex.quote(path),
         "entrypoint": f"reodsl run --address auto --store /shared/.reodsl -- {shlex.quote(path)}",
     }
-    if any(not each.isprintable() for each in (path, file, cluster.gpu)):
+    if any(not text.isprintable() for text in (path, file, cluster.gpu)):
         raise problem("E0122", "a path or a GPU's name has letters that no script can hold", help="rename it")
     if target == "kuberay":
         words["entrypoint"] = json.dumps(words["entrypoint"])

@@ -29,16 +29,16 @@ TRACKERS = ("trackio", "wandb", "tensorboard")
 """The trackers that a run can have, each named as the package that it needs."""
 
 
-def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """Return the trackers of a run, those asked for or else the configuration's, and warnings about the latter.
 
     Raises E0121 if one that was asked for is unknown or not installed.
     """
-    if asked:
-        for name in dict.fromkeys(asked):
-            gone = refuse_dropped(f"reodsl run --track {name}")
-            if gone is not None:
-                raise Problem(gone)
+    if requested:
+        for name in dict.fromkeys(requested):
+            refusal = refuse_dropped(f"reodsl run --track {name}")
+            if refusal is not None:
+                raise Problem(refusal)
             if name not in TRACKERS:
                 raise problem(
                     "E0121",
@@ -51,11 +51,11 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
                     f"the package `{name}` is not installed, which `--track {name}` needs",
                     help=f"pip install 'reodsl[{name}]', or leave out --track {name}",
                 )
-        return tuple(dict.fromkeys(asked)), ()
+        return tuple(dict.fromkeys(requested)), ()
     names, findings = read_trackers(configuration())
-    there = tuple(name for name in names if is_installed(name))
-    lacking = [name for name in names if name not in there]
-    return there, findings + tuple(
+    installed = tuple(name for name in names if is_installed(name))
+    lacking = [name for name in names if name not in installed]
+    return installed, findings + tuple(
         warning(
             "W0806",
             f"nothing is sent to {name}: the package `{name}` is not installed",
@@ -68,22 +68,22 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
 
 def configuration() -> Path:
     """Return the user's configuration file: `$XDG_CONFIG_HOME/reodsl/config.toml`."""
-    place = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(place) if place else Path.home() / ".config") / "reodsl" / "config.toml"
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path.home() / ".config") / "reodsl" / "config.toml"
 
 
-def read_trackers(place: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+def read_trackers(path: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """Return the trackers of a configuration file, of its line `track = ["wandb"]`; none without a file."""
     try:
-        data = tomllib.loads(place.read_text("utf-8"))
+        data = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return (), ()
     except (OSError, ValueError) as fault:
-        return (), (_refuse_tracker(place, f"it cannot be read: {fault}"),)
+        return (), (_refuse_tracker(path, f"it cannot be read: {fault}"),)
     value = data.get("track", [])
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(name in TRACKERS for name in names):
-        return (), (_refuse_tracker(place, f"`track` is {value!r}"),)
+        return (), (_refuse_tracker(path, f"`track` is {value!r}"),)
     return tuple(dict.fromkeys(names)), ()
 
 
@@ -92,11 +92,11 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _refuse_tracker(place: Path, why: str) -> Diagnostic:
+def _refuse_tracker(path: Path, why: str) -> Diagnostic:
     return warning(
         "W0806",
         f"the configuration is left out: {why}",
-        where=str(place),
+        where=str(path),
         help=f'write `track = ["wandb"]`; there is {", ".join(TRACKERS)}',
     )
 
@@ -167,10 +167,10 @@ class Trackers:
             "state": str(self.store.root.resolve() / "work" / key / f"{TRACKED}{name}"),
         }
 
-    def _log(self, sent: _Sent, rows: Iterable[Mapping[str, float]]) -> None:
-        later = sent.select(rows)
+    def _log(self, sent_rows: _Sent, rows: Iterable[Mapping[str, float]]) -> None:
+        later = sent_rows.select(rows)
         for worker in self.workers if later else ():
-            worker.send({"do": "log", "key": sent.key, "rows": later})
+            worker.send({"do": "log", "key": sent_rows.key, "rows": later})
 
     def _close(self, task: str, status: str) -> None:
         steps = self.going.pop(task)
@@ -199,8 +199,8 @@ def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
         if kind == "evaluate":
             summary = json.loads((folder / "summary.json").read_bytes())
             numbers = {
-                name if place == "mean" else f"{place}/{name}": value
-                for place, values in summary.items()
+                name if benchmark == "mean" else f"{benchmark}/{name}": value
+                for benchmark, values in summary.items()
                 for name, value in values.items()
                 if isinstance(value, (int, float))
             }

@@ -188,9 +188,9 @@ def work(
                     "failed": f"{type(caught).__name__}: {first_line(caught, '')}",
                 }
             )
-    for each in runs.values():
+    for run in runs.values():
         try:
-            each.sink.close("interrupted")
+            run.sink.close("interrupted")
         except Exception as caught:
             say({"task": "", "failed": f"{type(caught).__name__}: {first_line(caught, '')}"})
 

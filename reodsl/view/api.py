@@ -95,13 +95,13 @@ class Api:
     def run(self, query: Query) -> dict[str, Any]:
         """Return how far a run is, and its evaluations."""
         record = self._record(query)
-        there = self._of(record)
-        study = there.spec.study
+        studied = self._of(record)
+        study = studied.spec.study
         arms = [arm.name for arm in study.arms]
         grid: set[int] = set()
-        for each in there.evaluations.values():
+        for evaluation in studied.evaluations.values():
             with suppress(*_UNREADABLE):
-                grid |= set(budgets(each))
+                grid |= set(budgets(evaluation))
         names = [benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks]
         return {
             **to_json(read_state(self.store, record, steps=False)),
@@ -110,30 +110,40 @@ class Api:
             "benchmarks": list(dict.fromkeys(names)),
             "budgets": sorted(grid),
             "evaluations": [
-                {"name": each.name, "arm": each.arm, "seed": each.seed, "whole": each.whole}
-                for each in there.evaluations.values()
+                {
+                    "name": evaluation.name,
+                    "arm": evaluation.arm,
+                    "seed": evaluation.seed,
+                    "whole": evaluation.whole,
+                }
+                for evaluation in studied.evaluations.values()
             ],
-            "trainings": [{"name": each.task, "arm": each.arm} for each in there.trainings.values()],
+            "trainings": [
+                {"name": evaluation.task, "arm": evaluation.arm} for evaluation in studied.trainings.values()
+            ],
         }
 
     def report(self, run: str) -> str:
         """Return a run's report as it is now, as a page that follows the run. Raises E0954 for a run that is not there."""
         record = self._record({"run": run})
         state = read_state(self.store, record, steps=False)
-        now = (state.status, state.done, tuple((each.task, each.progress) for each in state.going))
+        now = (state.status, state.done, tuple((task.task, task.progress) for task in state.going))
         with self._drawing:
-            before, drawn = self._reports.get(run, (None, ""))
+            before, html = self._reports.get(run, (None, ""))
             if before != now:
-                drawn = self._draw(record)
-                self._reports[run] = (now, drawn)
-        return drawn
+                html = self._draw(record)
+                self._reports[run] = (now, html)
+        return html
 
     def _draw(self, record: RunRecord) -> str:
         live = f"../api/run?{urlencode({'run': record.name})}"
         try:
             material, _ = material_of(self.store, record)
         except Problem as caught:
-            words = [tag("p", f"{each.message}. {each.help or ''}") for each in caught.diagnostics]
+            words = [
+                tag("p", f"{diagnostic.message}. {diagnostic.help or ''}")
+                for diagnostic in caught.diagnostics
+            ]
             body = [
                 tag("header", tag("h1", record.study), class_="top"),
                 navigation((), live),
@@ -144,44 +154,54 @@ class Api:
 
     def responses(self, query: Query) -> dict[str, Any]:
         """Return a page of the responses that fit a filter."""
-        there = self._of(self._record(query))
+        studied = self._of(self._record(query))
         chosen = query.get("evaluation", "")
-        every = list(there.evaluations.values())
-        other = self._evaluation(there, query["other"]) if query.get("other") else None
-        order: Order = next((each for each in ORDERS if each == query.get("order")), "")
+        every = list(studied.evaluations.values())
+        other = self._evaluation(studied, query["other"]) if query.get("other") else None
+        order: Order = next((evaluation for evaluation in ORDERS if evaluation == query.get("order")), "")
         offset = _whole(query, "offset", 0) or 0
         limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
-        wanted = _filter(query, other)
+        filter_ = _filter(query, other)
         compared = [other] if other is not None else every if order == "different" else []
-        among = [each for each in compared if self._reads(each, Filter())]
-        listed = [self._evaluation(there, chosen)] if chosen else every
-        if other is not None and not among:
+        readable = [evaluation for evaluation in compared if self._reads(evaluation, Filter())]
+        listed = [self._evaluation(studied, chosen)] if chosen else every
+        if other is not None and not readable:
             listed = []
-        read = [each for each in listed if self._reads(each, wanted)]
-        total, page = list_responses(read, wanted, offset, limit, order, among)
-        left = [each.task for each in (*compared, *listed) if each not in among and each not in read]
-        return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(left))}
+        read = [evaluation for evaluation in listed if self._reads(evaluation, filter_)]
+        total, page = list_responses(read, filter_, offset, limit, order, readable)
+        unread = [
+            evaluation.task
+            for evaluation in (*compared, *listed)
+            if evaluation not in readable and evaluation not in read
+        ]
+        return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(unread))}
 
     def response(self, query: Query) -> dict[str, Any]:
         """One response, by its row or by what it answers."""
-        there = self._of(self._record(query))
-        each, score = self._evaluation(there, query.get("evaluation", "")), there.spec.study.score
-        if not self._reads(each, Filter()):
-            raise _damaged("responses", each.task)
+        studied = self._of(self._record(query))
+        evaluation, score = self._evaluation(studied, query.get("evaluation", "")), studied.spec.study.score
+        if not self._reads(evaluation, Filter()):
+            raise _damaged("responses", evaluation.task)
         row = _whole(query, "row")
         if row is None:
             sample = _whole(query, "sample", 0) or 0
-            row = row_of(each, query.get("benchmark", ""), query.get("question", ""), sample)
+            row = row_of(evaluation, query.get("benchmark", ""), query.get("question", ""), sample)
         details = (
             None
             if row is None
-            else response(each, row, query.get("whole") == "1", score.to if score is not None else None)
+            else response(evaluation, row, query.get("whole") == "1", score.to if score is not None else None)
         )
         if details is None:
             raise problem(
-                "E0954", f"{each.name} has no such response", help="choose one of the list", where=each.task
+                "E0954",
+                f"{evaluation.name} has no such response",
+                help="choose one of the list",
+                where=evaluation.task,
             )
-        return {**details, "wording": there.spec.study.arm(each.arm).name_wording(details.get("mode"))}
+        return {
+            **details,
+            "wording": studied.spec.study.arm(evaluation.arm).name_wording(details.get("mode")),
+        }
 
     def rollouts(self, query: Query) -> dict[str, Any]:
         """Return a page of the rollouts of a step, the last unless asked for another, or of a question over the steps."""
@@ -190,18 +210,18 @@ class Api:
         return list_rollouts(self._training(query), step, query.get("question") or None, offset, limit)
 
     def _training(self, query: Query) -> Training:
-        known = self._of(self._record(query)).trainings
-        training = known.get(query.get("training", ""))
+        trainings = self._of(self._record(query)).trainings
+        training = trainings.get(query.get("training", ""))
         if training is None:
-            there = ", ".join(known) or "none yet"
-            raise problem("E0954", "no such training has rollouts", help=f"there is {there}")
+            names = ", ".join(trainings) or "none yet"
+            raise problem("E0954", "no such training has rollouts", help=f"there is {names}")
         if training.whole and not self._whole(training.key, ("rollouts.parquet",)):
             raise _damaged("rollouts", training.task)
         return training
 
     def _record(self, query: Query) -> RunRecord:
         name = query.get("run", "")
-        record = next((each for each in records(self.store) if each.name == name), None)
+        record = next((record for record in records(self.store) if record.name == name), None)
         if record is None:
             raise problem("E0954", f"no run is called `{name}`", help="choose one of the list")
         return record
@@ -215,11 +235,11 @@ class Api:
             self._studied[key] = find_evaluations(self.store, record)
         return self._studied[key]
 
-    def _evaluation(self, there: Studied, name: str) -> Evaluation:
-        evaluation = there.evaluations.get(name)
+    def _evaluation(self, studied: Studied, name: str) -> Evaluation:
+        evaluation = studied.evaluations.get(name)
         if evaluation is None:
-            known = ", ".join(there.evaluations) or "none yet"
-            raise problem("E0954", f"nothing was evaluated as {name}", help=f"there is {known}")
+            names = ", ".join(studied.evaluations) or "none yet"
+            raise problem("E0954", f"nothing was evaluated as {name}", help=f"there is {names}")
         return evaluation
 
     def _whole(self, key: str, files: Sequence[str] = ()) -> bool:
@@ -230,16 +250,18 @@ class Api:
         read = files or [path for path in manifest.checksums if not path.startswith(WEIGHTS)]
         return all(self._prints.file(folder / path) == manifest.checksums[path] for path in read)
 
-    def _reads(self, each: Evaluation, wanted: Filter) -> bool:
+    def _reads(self, evaluation: Evaluation, filter_: Filter) -> bool:
         try:
-            return (not each.whole or self._whole(each.key)) and matching(each, wanted) is not None
+            return (not evaluation.whole or self._whole(evaluation.key)) and matching(
+                evaluation, filter_
+            ) is not None
         except _UNREADABLE:
             return False
 
 
-def _damaged(what: str, task: str) -> Problem:
+def _damaged(noun: str, task: str) -> Problem:
     """Return E0981 for results of a task that are not as they were written."""
-    message = f"the {what} of {task} are damaged or missing"
+    message = f"the {noun} of {task} are damaged or missing"
     return problem("E0981", message, help="run the spec again", where=task)
 
 

@@ -71,37 +71,39 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
     evaluations: dict[str, Evaluation] = {}
     trainings: dict[str, Training] = {}
     for role, task in graph["report"].inputs.items():
-        place = parse_role(role)
+        parsed = parse_role(role)
         key = keys.get(task, "")
-        if place.kind == "train" and key:
-            inputs = {name: keys[each] for name, each in graph[task].inputs.items() if each in keys}
-            training = find_training(store, place.name, task, key, inputs, _name_wordings(spec, place))
+        if parsed.kind == "train" and key:
+            inputs = {name: keys[source] for name, source in graph[task].inputs.items() if source in keys}
+            training = find_training(store, parsed.name, task, key, inputs, _name_wordings(spec, parsed))
             if training is not None:
                 trainings[task] = training
-        if place.kind != "evaluate" or not key:
+        if parsed.kind != "evaluate" or not key:
             continue
-        whole = task in record.tasks or store.path(key).is_dir()
-        folder = store.path(key) if whole else store.root / "work" / key
-        evaluation = _evaluation(store, folder, place.name, place.seed, task, key, whole)
+        is_complete = task in record.tasks or store.path(key).is_dir()
+        folder = store.path(key) if is_complete else store.root / "work" / key
+        evaluation = _evaluation(store, folder, parsed.name, parsed.seed, task, key, is_complete)
         if evaluation.samples:
             evaluations[evaluation.name] = evaluation
     return Studied(spec, evaluations, trainings)
 
 
-def _name_wordings(spec: Spec, place: Role) -> tuple[str, ...]:
+def _name_wordings(spec: Spec, role: Role) -> tuple[str, ...]:
     """Return the names of the wordings of a stage's rollouts."""
-    method = spec.study.arm(place.name).stages[place.index or 0].method
+    method = spec.study.arm(role.name).stages[role.index or 0].method
     return name_wordings(method.wordings) if isinstance(method, Ppo) else ()
 
 
 def _evaluation(
-    store: Store, folder: Path, arm: str, seed: int | None, task: str, key: str, whole: bool
+    store: Store, folder: Path, arm: str, seed: int | None, task: str, key: str, is_complete: bool
 ) -> Evaluation:
-    parts = [folder] if whole else sorted(path.parent for path in folder.glob("chunks-*/*/samples.parquet"))
+    parts = (
+        [folder] if is_complete else sorted(path.parent for path in folder.glob("chunks-*/*/samples.parquet"))
+    )
 
     def files(name: str) -> tuple[Path, ...]:
-        places = (part / name for part in parts if part.suffix != ".part")
-        return tuple(place for place in places if place.is_file() or (whole and name == "samples.parquet"))
+        paths = (folder / name for folder in parts if folder.suffix != ".part")
+        return tuple(path for path in paths if path.is_file() or (is_complete and name == "samples.parquet"))
 
     manifest = store.get(key)
     start = manifest.provenance.get("inputs", {}).get("start") if manifest is not None else None
@@ -115,7 +117,7 @@ def _evaluation(
         forced=files("forced.parquet"),
         examples=files("examples.parquet"),
         tokenizer=tokenizer if tokenizer is not None and tokenizer.is_file() else None,
-        whole=whole,
+        whole=is_complete,
     )
 
 
@@ -171,30 +173,30 @@ def _budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
         return ()
     # The rows of a response stand together, one a budget.
     first = _scan(files).head(20_000).select(*KEYS, "budget").collect()
-    one = first.filter(pl.all_horizontal(pl.col(c) == first[c][0] for c in KEYS))
-    return tuple(sorted(set(one["budget"].to_list())))
+    response = first.filter(pl.all_horizontal(pl.col(c) == first[c][0] for c in KEYS))
+    return tuple(sorted(set(response["budget"].to_list())))
 
 
-def matching(evaluation: Evaluation, wanted: Filter) -> Rows:
+def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
     """Return the numbers of the rows of an evaluation's samples that fit, in their order."""
-    return _matching(evaluation.samples, evaluation.forced, wanted)
+    return _matching(evaluation.samples, evaluation.forced, filter_)
 
 
 @lru_cache(maxsize=64)
-def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], wanted: Filter) -> Rows:
-    given = {name: getattr(wanted, name) for name in _CONDITIONS}
-    conditions = [_CONDITIONS[name](value) for name, value in given.items() if value is not None]
+def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
+    values = {name: getattr(filter_, name) for name in _CONDITIONS}
+    conditions = [_CONDITIONS[name](value) for name, value in values.items() if value is not None]
     if conditions:
         fits = pl.all_horizontal(conditions).fill_null(False).alias("hit")
         hit = _scan(samples).select(fits).collect(engine="streaming")["hit"].to_numpy()
     else:
         hit = np.ones(_count(samples), dtype=bool)
-    for budget, right in ((wanted.right_at, True), (wanted.wrong_at, False)):
+    for budget, right in ((filter_.right_at, True), (filter_.wrong_at, False)):
         if budget is not None:
             hit = hit & (_verdicts(samples, forced, budget) == right)
-    if wanted.beside and wanted.beside_right is not None:
-        beside = _read_beside(samples, wanted.beside, "correct") == wanted.beside_right
-        hit = hit & beside.fill_null(False).to_numpy()
+    if filter_.beside and filter_.beside_right is not None:
+        other_hit = _read_beside(samples, filter_.beside, "correct") == filter_.beside_right
+        hit = hit & other_hit.fill_null(False).to_numpy()
     return np.flatnonzero(hit).astype(np.uint32)
 
 
@@ -220,8 +222,8 @@ def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
     """Return whether two arms responded to the same questions in the same order, as most do: it spares a join."""
     if samples == other or _count(samples) != _count(other):
         return samples == other
-    one, two = (_scan(files).select(KEYS).collect(engine="streaming") for files in (samples, other))
-    return one.equals(two)
+    keys, other_keys = (_scan(files).select(KEYS).collect(engine="streaming") for files in (samples, other))
+    return keys.equals(other_keys)
 
 
 def _have_words(words: str) -> pl.Expr:
@@ -248,13 +250,13 @@ def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) 
     grid = _budgets(forced[:1])
     if budget not in grid:
         return np.full(_count(samples), -1, dtype=np.int8)
-    there = _scan(forced).filter(pl.col("budget") == budget)
+    at_budget = _scan(forced).filter(pl.col("budget") == budget)
     if _rows_match(samples, forced, len(grid)):
         # Rows are in the order of the responses, so that one column tells all.
-        right = there.select("correct").collect(engine="streaming")["correct"]
+        right = at_budget.select("correct").collect(engine="streaming")["correct"]
         if len(right) == _count(samples):
             return right.cast(pl.Int8).to_numpy()
-    right = _join(samples, there.select(*KEYS, pl.col("correct").alias("_right")))["_right"]
+    right = _join(samples, at_budget.select(*KEYS, pl.col("correct").alias("_right")))["_right"]
     return right.cast(pl.Int8).fill_null(-1).to_numpy()
 
 
@@ -276,49 +278,55 @@ def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: in
 
 def list_responses(
     evaluations: Sequence[Evaluation],
-    wanted: Filter,
+    filter_: Filter,
     offset: int,
     limit: int,
     order: Order = "",
-    among: Sequence[Evaluation] = (),
+    compared: Sequence[Evaluation] = (),
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts.
 
-    The most `different` are those to whose question the arms `among` responded at lengths that are furthest apart.
+    The most `different` are those to whose question the `compared` arms responded at the most different lengths.
     """
-    rows = [matching(each, wanted) for each in evaluations]
+    rows = [matching(evaluation, filter_) for evaluation in evaluations]
     starts = np.cumsum([0, *map(len, rows)])
     total = int(starts[-1])
     if order and total:
-        places = _order(tuple(evaluations), wanted, order, tuple(each.samples for each in among))
-        places = places[offset : offset + limit]
+        positions = _order(
+            tuple(evaluations), filter_, order, tuple(evaluation.samples for evaluation in compared)
+        )
+        positions = positions[offset : offset + limit]
     else:
-        places = np.arange(min(offset, total), min(offset + limit, total))
+        positions = np.arange(min(offset, total), min(offset + limit, total))
     page: dict[int, dict[str, Any]] = {}
-    for each, fitting, start in zip(evaluations, rows, starts, strict=False):
-        here = np.sort(places[(places >= start) & (places < start + len(fitting))])
-        for place, row in zip(here, _rows(each, fitting[here - start]), strict=True):
-            page[place] = {"evaluation": each.name, **row}
-    return total, [page[place] for place in places]
+    for evaluation, fitting, start in zip(evaluations, rows, starts, strict=False):
+        own_positions = np.sort(positions[(positions >= start) & (positions < start + len(fitting))])
+        for position, row in zip(
+            own_positions, _rows(evaluation, fitting[own_positions - start]), strict=True
+        ):
+            page[position] = {"evaluation": evaluation.name, **row}
+    return total, [page[position] for position in positions]
 
 
 @lru_cache(maxsize=4)
 def _order(
-    evaluations: tuple[Evaluation, ...], wanted: Filter, order: Order, among: tuple[tuple[Path, ...], ...]
+    evaluations: tuple[Evaluation, ...], filter_: Filter, order: Order, compared: tuple[tuple[Path, ...], ...]
 ) -> NDArray[np.int64]:
     """Return the places of the responses that fit, all evaluations after one another; of equal ones the longest first."""
-    lengths, apart = [], []
-    for each in evaluations:
-        rows = matching(each, wanted)
-        tokens = _read_beside(each.samples, each.samples, "tokens").to_numpy()
+    lengths, spreads = [], []
+    for evaluation in evaluations:
+        rows = matching(evaluation, filter_)
+        tokens = _read_beside(evaluation.samples, evaluation.samples, "tokens").to_numpy()
         lengths.append(tokens[rows])
         if order == "different":
-            others = [_read_beside(each.samples, files, "tokens").to_numpy() for files in among]
-            high, low = (end.reduce([tokens, *others]) for end in (np.fmax, np.fmin))
-            apart.append((high - low)[rows])
+            other_tokens = [
+                _read_beside(evaluation.samples, files, "tokens").to_numpy() for files in compared
+            ]
+            high, low = (end.reduce([tokens, *other_tokens]) for end in (np.fmax, np.fmin))
+            spreads.append((high - low)[rows])
     longest = -np.concatenate(lengths).astype(np.int64)
     if order == "different":
-        return np.lexsort((longest, -np.concatenate(apart).astype(np.int64)))
+        return np.lexsort((longest, -np.concatenate(spreads).astype(np.int64)))
     return np.argsort(longest if order == "longest" else -longest, kind="stable")
 
 
@@ -326,18 +334,23 @@ def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
     """Return the light columns of some rows, and the beginning of each question."""
     if not len(rows):
         return []
-    asked = pl.col("text").str.slice(0, _CLIP).alias("asked")
+    question = pl.col("text").str.slice(0, _CLIP).alias("asked")
     clipped = pl.col("answer").str.slice(0, _CLIP)
     light = [pl.col(c) for c in LIGHT if c not in ("answer", "gold")]
     frame = _scan(evaluation.samples)
     first, last = int(rows[0]), int(rows[-1])
-    wanted = pl.DataFrame({"row": rows})
+    numbers = pl.DataFrame({"row": rows})
     if last - first < _NEAR:
         frame = frame.slice(first, last - first + 1)
-        shown = frame.select(*light, clipped, asked).with_row_index("row", offset=first)
+        light_rows = frame.select(*light, clipped, question).with_row_index("row", offset=first)
     else:
-        shown = frame.select(*light, clipped, asked).with_row_index("row")
-    return shown.join(wanted.lazy(), on="row", how="semi").collect(engine="streaming").sort("row").to_dicts()
+        light_rows = frame.select(*light, clipped, question).with_row_index("row")
+    return (
+        light_rows.join(numbers.lazy(), on="row", how="semi")
+        .collect(engine="streaming")
+        .sort("row")
+        .to_dicts()
+    )
 
 
 def response(
@@ -359,17 +372,17 @@ def response(
     for cut in _cuts(evaluation, row, head):
         budget, tokens = int(cut["budget"]), int(head["tokens"])
         exact = places is not None and budget in places
-        at = places[budget] if places is not None and exact else len(text) * budget // max(1, tokens)
-        cuts.append({**cut, "characters": min(at, len(text)), "exact": exact or budget >= tokens})
+        character = places[budget] if places is not None and exact else len(text) * budget // max(1, tokens)
+        cuts.append({**cut, "characters": min(character, len(text)), "exact": exact or budget >= tokens})
     left_out = 0
     if len(text) > MOST_TEXT and not whole:
         half = MOST_TEXT // 2
         left_out = len(text) - 2 * half
         text = text[:half] + text[-half:]
         for cut in cuts:
-            at = cut["characters"]
-            cut["characters"] = at if at <= half else max(half, at - left_out)
-    gold = [part for part in str(head.pop("gold") or "").split("\x1e") if part.strip()]
+            character = cut["characters"]
+            cut["characters"] = character if character <= half else max(half, character - left_out)
+    gold = [text_ for text_ in str(head.pop("gold") or "").split("\x1e") if text_.strip()]
     return {
         "evaluation": evaluation.name,
         "row": row,
@@ -428,9 +441,11 @@ def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[s
 def _places(evaluation: Evaluation, head: dict[str, Any], text: str) -> dict[int, int] | None:
     """At which character each budget cuts: as the evaluation kept it, or as the model's tokenizer has it."""
     if evaluation.examples:
-        kept = _scan(evaluation.examples).filter(_is_response(head)).select("budget", "characters").collect()
-        if kept.height:
-            return dict(zip(kept["budget"].to_list(), kept["characters"].to_list(), strict=True))
+        stored = (
+            _scan(evaluation.examples).filter(_is_response(head)).select("budget", "characters").collect()
+        )
+        if stored.height:
+            return dict(zip(stored["budget"].to_list(), stored["characters"].to_list(), strict=True))
     ends = _ends(evaluation.tokenizer, text)
     # The text is without its stop token. Another count: it was written by other tokens than it is read by.
     if ends is None or int(head["tokens"]) - len(ends) not in (0, 1):

@@ -88,8 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         key, _, rest = parts.path.lstrip("/").partition("/")
         # The host is checked, as a name of somebody else's may lead here.
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        known = hmac.compare_digest(key.encode(), self.server.key.encode())
-        if not known or self.headers.get("Host") not in hosts or "/" + key == parts.path:
+        is_allowed = hmac.compare_digest(key.encode(), self.server.key.encode())
+        if not is_allowed or self.headers.get("Host") not in hosts or "/" + key == parts.path:
             self._send(404, b"not found\n", "text/plain; charset=utf-8")
         elif rest in _FILES:
             path, kind = _FILES[rest]
@@ -103,12 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _report(self, run: str) -> None:
         try:
-            drawn = self.server.api.report(run)
+            html = self.server.api.report(run)
         except Problem as caught:
             self._send(404, f"{caught.diagnostics[0].message}\n".encode(), "text/plain; charset=utf-8")
         else:
             # The page has a policy of its own, which names its scripts by their hashes.
-            self._send(200, drawn.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
+            self._send(200, html.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
 
     def _answer(self, name: str, text: str) -> None:
         call = self.server.api.calls.get(name)
@@ -137,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         if packed:
             data = gzip.compress(data, 1)
         self.send_response(status)
-        sent = {"Content-Security-Policy": policy, "Content-Type": kind, "Content-Length": str(len(data))}
-        for name, value in (_HEADERS | sent).items():
+        headers = {"Content-Security-Policy": policy, "Content-Type": kind, "Content-Length": str(len(data))}
+        for name, value in (_HEADERS | headers).items():
             self.send_header(name, value)
         if packed:
             self.send_header("Content-Encoding", "gzip")
@@ -149,22 +149,22 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is logged: an address has the key in it."""
 
 
-def read_key(place: Path) -> str:
+def read_key(path: Path) -> str:
     """Return the key that stands in the page's address: made once and kept for this user, so that links stay good.
 
     Where it cannot be kept it is good for one time.
     """
     try:
-        kept = place.read_text("ascii").strip()
+        kept = path.read_text("ascii").strip()
         if len(kept) >= 22 and kept.replace("-", "").replace("_", "").isalnum():
             return kept
     except (OSError, ValueError):
         pass
     key = secrets.token_urlsafe(24)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        place.unlink(missing_ok=True)
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(key + "\n")
     except OSError:

@@ -59,11 +59,15 @@ def find_training(
 ) -> Training | None:
     """Return a training with rollouts, ended or under way; None where it has none. `inputs` are keys of results by role."""
     table = store.path(key) / "rollouts.parquet"
-    whole = table.is_file()
-    files = (table,) if whole else tuple(sorted((store.root / "work" / key / "rollouts").glob("*.parquet")))
+    is_complete = table.is_file()
+    files = (
+        (table,) if is_complete else tuple(sorted((store.root / "work" / key / "rollouts").glob("*.parquet")))
+    )
     data = store.path(inputs["data"]) / "questions.parquet" if "data" in inputs else None
-    known = data is not None and data.is_file()
-    return Training(arm, task, key, files, data if known else None, whole, wordings) if files else None
+    has_data = data is not None and data.is_file()
+    return (
+        Training(arm, task, key, files, data if has_data else None, is_complete, wordings) if files else None
+    )
 
 
 def list_rollouts(
@@ -79,8 +83,8 @@ def list_rollouts(
     table = table.filter(step=step) if question is None else table.filter(question=question)
     numbers = pl.col("reward", "tokens", "correct").cast(pl.Float64)
     means = table.select(numbers.mean(), pl.len().alias("total")).collect().row(0, named=True)
-    shown = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))
-    page = [_show(training, row) for row in shown.collect().to_dicts()]
+    columns = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))
+    page = [_show(training, row) for row in columns.collect().to_dicts()]
     texts = _texts(training.data, {row["question"] for row in page})
     return {
         "steps": steps,
@@ -104,5 +108,5 @@ def _show(training: Training, row: dict[str, Any]) -> dict[str, Any]:
 def _texts(data: Path | None, questions: set[str]) -> dict[str, str]:
     if data is None:
         return {}
-    known = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))
-    return dict(known.select("id", pl.col("question").str.slice(0, MOST_CHARACTERS)).collect().iter_rows())
+    table = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))
+    return dict(table.select("id", pl.col("question").str.slice(0, MOST_CHARACTERS)).collect().iter_rows())
