@@ -38,7 +38,7 @@ WORDS = {
     "COOKBOOK.md": 1500,
     "FAQ.md": 900,
     "GLOSSARY.md": 800,
-    "CONTRIBUTING.md": 1800,
+    "CONTRIBUTING.md": 1600,
     "CLUSTERS.md": 2600,
     "COMPARISON.md": 900,
     "EVIDENCE.md": 3300,
