@@ -306,13 +306,13 @@ def table(tallies: Mapping[str, Tally]) -> str:
         )
 
     rows = [
-        (each.name, f"{tally.studies:,}", *(share(tally, measure) for measure in MEASURES))
+        (each.name, *(share(tally, measure) for measure in MEASURES))
         for each in SCENARIOS
         if (tally := tallies.get(each.name)) is not None
     ]
     differences = (">difference: in interval", ">bias", ">percentile bootstrap")
     gaps = (">REG: in interval", ">bias, cross-fitted", ">bias, plain", ">percentile bootstrap, plain")
-    return markdown(("scenario", ">studies", *differences, *gaps), rows)
+    return markdown(("300 studies each", *differences, *gaps), rows)
 
 
 def star_table(tallies: Mapping[str, Tally]) -> str:
@@ -320,7 +320,6 @@ def star_table(tallies: Mapping[str, Tally]) -> str:
     rows = [
         (
             each.name,
-            f"{tally.studies:,}",
             *(f"{in_percent(tally.mean(measure), 1)}%" for measure in STAR_MEASURES),
         )
         for each in STARS
@@ -328,7 +327,7 @@ def star_table(tallies: Mapping[str, Tally]) -> str:
     ]
     held = (">difference: in interval", ">first arm", ">last arm")
     found = (">studies with an interval that excludes 0", ">studies with a star")
-    return markdown(("scenario", ">studies", *held, *found), rows)
+    return markdown(("600 studies each", *held, *found), rows)
 
 
 def ends(tallies: Mapping[str, Tally]) -> str:

@@ -23,6 +23,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "docs" / "site" / "landing.md",
 ]
+OTHERS = [ROOT / "CHANGELOG.md", ROOT / "editors/vscode/README.md", *(ROOT / "benchmarks").glob("*.md")]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 MOVES = runpy.run_path(str(ROOT / "docs" / "site" / "moved.py"))
@@ -42,8 +43,8 @@ WORDS = {
     "CLUSTERS.md": 2600,
     "COMPARISON.md": 900,
     "EVIDENCE.md": 3300,
-    "GRADING.md": 2600,
-    "LOG.md": 2300,
+    "GRADING.md": 2500,
+    "LOG.md": 1900,
     "OWN_CODE.md": 1800,
     "PRICE.md": 1700,
     "PROOFS.md": 2200,
@@ -51,7 +52,7 @@ WORDS = {
     "SECURITY.md": 1800,
     "SCIENCE.md": 2600,
     "STORE.md": 1900,
-    "TOOLS.md": 1100,
+    "TOOLS.md": 900,
     "TRAINING.md": 2600,
 }
 """The most words that a page by hand may have, as `wc -w` counts them: these only go down."""
@@ -91,9 +92,7 @@ def anchors(page: Path) -> set[str]:
     return set(MOVES["slugs"](BLOCK.sub("", page.read_text())))
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "benchmarks").glob("*.md")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in LINK.findall(BLOCK.sub("", page.read_text())):
         if "://" not in target:
@@ -115,6 +114,11 @@ def test_an_address_that_moved_leads_on(old: str, new: str) -> None:
 def test_a_page_stays_within_its_words(page: Path) -> None:
     if page.name not in {*GENERATED, *MOVES["GONE"]}:
         assert len(page.read_text().split()) <= WORDS[page.name]
+
+
+def test_all_pages_by_hand_stay_within_their_words() -> None:
+    pages = [page for page in (*PAGES, *OTHERS) if page.name not in GENERATED]
+    assert sum(len(page.read_text().split()) for page in pages) <= 44_000
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
