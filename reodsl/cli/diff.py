@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli.options import complete_runs_or_files, existing_store, spec_options
 from reodsl.cli.output import print_json, terminal_columns
-from reodsl.cli.place import prepare
+from reodsl.cli.prepare import prepare
 from reodsl.diagnostics import misread, problem
 from reodsl.diff.compare import Payload, compare
 from reodsl.graph.lower import lower
@@ -22,16 +22,16 @@ from reodsl.store.runs import began, pick, records, require_spec
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: its name, its spec and graph, and what its results depend on.
-
-    `shown` is a name in few characters.
-    """
+    """A side of the comparison: a spec or a run."""
 
     name: str
-    shown: str
+    """Name as the user gave it, or the run's name."""
+    label: str
+    """Name in few characters."""
     spec: Spec
     graph: Graph
     payload: Payload
+    """Function from a task to the facts that its result depends on."""
 
 
 @click.command(
@@ -77,14 +77,14 @@ def diff_command(
     right = _side(b or a, sets, amends, target, store_dir)
     same = left.name == right.name
     names = left.name, _name_changed_side(right) if same else right.name
-    shown = left.shown, _name_changed_side(right) if same else right.shown
+    labels = left.label, _name_changed_side(right) if same else right.label
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(difference, names))
     elif markdown:
-        click.echo(to_markdown(difference, shown, everything))
+        click.echo(to_markdown(difference, labels, everything))
     else:
-        click.echo(to_text(difference, shown, everything, terminal_columns()))
+        click.echo(to_text(difference, labels, everything, terminal_columns()))
     if difference.different:
         raise SystemExit(2)
 
@@ -92,16 +92,18 @@ def diff_command(
 def _name_changed_side(side: Side) -> str:
     """Return the name of a side that differs from the other in its changes alone."""
     changes = _changes(side.spec)
-    return f"with {changes}" if changes else side.shown
+    return f"with {changes}" if changes else side.label
 
 
 def _changes(spec: Spec) -> str:
+    """Return the changes from the command line: `n=10, seeds=[1]`."""
     return ", ".join(f"{change.target}={change.value}" for change in spec.changes)
 
 
 def _side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
+    """Return the side that a text names: a spec file, a run's folder, or a run of the store."""
     path = Path(text)
     if path.suffix == ".reo" or text == "-" or (path.is_file() and path.suffix != ".json"):
         return _compile_side(text, sets, amends, target, store_dir)
@@ -116,15 +118,15 @@ def _side(
 def _compile_side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
-
+    """Return the side of a spec file with changes."""
     ready = prepare(text, sets, amends, target, store_dir)
     changes = _changes(ready.spec)
-    shown = f"{text} with {changes}" if changes else text
-    return Side(text, shown, ready.spec, ready.graph, ready.keys.payload)
+    label = f"{text} with {changes}" if changes else text
+    return Side(text, label, ready.spec, ready.graph, ready.keys.payload)
 
 
 def _read_side(text: str, path: Path) -> Side:
-
+    """Return the side of a compiled spec (E0967 if it is none)."""
     try:
         spec = Spec.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -139,7 +141,7 @@ def _read_side(text: str, path: Path) -> Side:
 
 
 def _open_side(text: str, store_dir: Path | None) -> Side:
-
+    """Return the side of a run of the store."""
     store = existing_store(store_dir)
     record = pick(records(store), text)
     spec = require_spec(store, record)
@@ -149,5 +151,5 @@ def _open_side(text: str, store_dir: Path | None) -> Side:
         material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
         return material["payload"] if material is not None else identity(task)
 
-    shown = f"{record.study} {began(record.name)}"
-    return Side(record.name, shown, spec, lower(spec), payload)
+    label = f"{record.study} {began(record.name)}"
+    return Side(record.name, label, spec, lower(spec), payload)

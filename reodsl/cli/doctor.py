@@ -26,7 +26,7 @@ from reodsl.price.show import memory, refusals, size
 from reodsl.price.value import Prices, add_prices
 from reodsl.store.store import Store, find_store
 
-_SHOWN = 3
+_MOST_LISTED = 3
 _SPECS = Path("specs")
 
 
@@ -76,31 +76,35 @@ def doctor_command(
         print_json(_json(everything, fits, ready))
     else:
         print_text(_text(everything, fits, bool(specs)))
-    if not ready or (specs and not all(each.well for each in fits)):
+    if not ready or (specs and not all(result.fits for result in fits)):
         raise SystemExit(1)
 
 
 def _probe(store: Path, address: str | None, as_json: bool) -> None:
-    """Print what nodes have and lack. Raises E0121 and E0962, and SystemExit where they lack something."""
+    """Print what nodes have and lack, and exit with 1 if they lack anything.
+
+    Raises:
+        Problem: E0121 or E0962 if the nodes cannot be reached.
+    """
     look = load_registry().probe
-    found = look(store, address) if look is not None else {}
+    nodes = look(store, address) if look is not None else {}
     if as_json:
         print_json(
-            {"nodes": [{"name": name, "parts": list(map(_describe, parts))} for name, parts in found.items()]}
+            {"nodes": [{"name": name, "parts": list(map(_describe, parts))} for name, parts in nodes.items()]}
         )
     else:
-        width = max((len(part.name) for parts in found.values() for part in parts), default=0)
-        for name, parts in found.items():
+        width = max((len(part.name) for parts in nodes.values() for part in parts), default=0)
+        for name, parts in nodes.items():
             print_text(name)
             for part in parts:
                 help = f": {part.help}" if part.help is not None else ""
                 print_text(f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
-    if any(part.state != "ok" for parts in found.values() for part in parts):
+    if any(part.state != "ok" for parts in nodes.values() for part in parts):
         raise SystemExit(1)
 
 
 def _survey() -> tuple[Registry | None, Sequence[MachinePart]]:
-    """Return the runners and what they find; where they cannot be loaded, that."""
+    """Return the runners and the parts they find, or the reason why they cannot be loaded."""
     try:
         registry = load_registry()
     except Problem as caught:
@@ -110,7 +114,7 @@ def _survey() -> tuple[Registry | None, Sequence[MachinePart]]:
 
 
 def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
-    """Return the parts that are known without a runner."""
+    """Return the parts that need no runner."""
     cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
     return (
         MachinePart("python", "ok", platform.python_version()),
@@ -121,58 +125,60 @@ def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
 
 
 def _text(parts: Sequence[MachinePart], fits: Sequence[Fit], named: bool) -> str:
+    """Return the parts, the specs and the remedies as lines."""
     width = max(len(part.name) for part in parts)
     lines = ["This machine"]
     lines += [f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
     if fits:
-        lines += ["Specs", *(f"  {line}" for line in (_each(fits) if named else _overview(fits)))]
+        lines += ["Specs", *(f"  {line}" for line in (_list_specs(fits) if named else _overview(fits)))]
     remedies, names = _remedies(parts, fits), {part.name for part in parts}
     if remedies:
-        lines += ["For the rest", *(f"  {remedy}{_for(users, names)}" for remedy, users in remedies.items())]
+        lines += ["For the rest", *(f"  {remedy}{_uses(users, names)}" for remedy, users in remedies.items())]
     return "\n".join(lines)
 
 
-def _mark(well: bool) -> str:
-    return "+" if well else "-"
+def _mark(ok: bool) -> str:
+    return "+" if ok else "-"
 
 
-def _each(fits: Sequence[Fit]) -> list[str]:
-    """Every spec with every reason why it cannot run here, or what is other than it says."""
+def _list_specs(fits: Sequence[Fit]) -> list[str]:
+    """Return every spec with every reason why it cannot run here, or differs from what it says."""
     lines = []
     for fit in fits:
-        lines.append(f"{_mark(fit.well)} {fit.path}{'  fits' if fit.well else ''}")
+        lines.append(f"{_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}")
         lines += [f"    {reason}" for reason in _reasons(fit)]
     return lines
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:
-    """Return a line for each spec that does not fit, with its first reason; those that do, by folder."""
+    """Return a line for each spec that does not fit, with its first reason, and a line for each folder of fitting specs."""
     folders: dict[Path, list[Fit]] = {}
     for fit in fits:
         folders.setdefault(Path(fit.path).parent, []).append(fit)
     lines = []
-    for folder, those in folders.items():
-        if len(those) > _SHOWN and not any(fit.lacks for fit in those):
-            lines.append(f"+ {folder}: all {len(those)} fit")
+    for folder, members in folders.items():
+        if len(members) > _MOST_LISTED and not any(fit.lacks for fit in members):
+            lines.append(f"+ {folder}: all {len(members)} fit")
             continue
-        width = max(len(fit.path) for fit in those)
-        for fit in those:
+        width = max(len(fit.path) for fit in members)
+        for fit in members:
             reasons = _reasons(fit)
             more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             words = f"{reasons[0]}{more}" if reasons else "fits"
-            lines.append(f"{_mark(fit.well)} {fit.path:<{width}}  {words}")
+            lines.append(f"{_mark(fit.fits)} {fit.path:<{width}}  {words}")
     return lines
 
 
 def _reasons(fit: Fit) -> list[str]:
+    """Return the reasons why a spec does not fit, each once."""
     return list(dict.fromkeys(map(_reason, fit.lacks)))
 
 
 def _reason(lack: Diagnostic) -> str:
-    """Return the reason why a part is lacking; if a line of the spec names a file at fault, that file and its row."""
-    here = lack.code == "E0803"  # Of a folder, which it speaks of as the place it is shown at.
+    """Return why a part is lacking, with the file at fault if a line of the spec names it."""
+    path = lack.code == "E0803"  # Of a folder, which it speaks of as the place it is shown at.
     return (
-        f"{lack.where}: {lack.message}" if lack.where is not None and (lack.labels or here) else lack.message
+        f"{lack.where}: {lack.message}" if lack.where is not None and (lack.labels or path) else lack.message
     )
 
 
@@ -182,16 +188,16 @@ def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, li
     for part in parts:
         if part.help is not None and part.state != "ok":
             remedies.setdefault(part.help, []).append(part.name)
-    for each in fits:
-        for lack in each.lacks:
+    for fit in fits:
+        for lack in fit.lacks:
             users = remedies.setdefault(lack.help or f"reodsl explain {lack.code}", [])
-            if each.path not in users:
-                users.append(each.path)
+            if fit.path not in users:
+                users.append(fit.path)
     return remedies
 
 
-def _for(users: Sequence[str], parts: Collection[str]) -> str:
-    """Parts by name, and a spec too where it is the only one."""
+def _uses(users: Sequence[str], parts: Collection[str]) -> str:
+    """Return what a remedy is for: parts by name, and specs by number or, if single, by name."""
     specs = [user for user in users if user not in parts]
     words = [user for user in users if user in parts]
     if specs:
@@ -200,10 +206,11 @@ def _for(users: Sequence[str], parts: Collection[str]) -> str:
 
 
 def _json(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
+    """Return parts and specs as JSON data."""
     return {
         "ready": ready,
         "parts": list(map(_describe, parts)),
-        "specs": [{"path": each.path, "fits": each.well, "lacks": to_json(each.lacks)} for each in fits],
+        "specs": [{"path": fit.path, "fits": fit.fits, "lacks": to_json(fit.lacks)} for fit in fits],
     }
 
 
@@ -213,15 +220,15 @@ def _describe(part: MachinePart) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A spec and what it lacks here, or finds other than it says; without an error among it, it fits."""
+    """A spec with the diagnostics of what it lacks here; it fits without an error among them."""
 
     path: str
     lacks: tuple[Diagnostic, ...]
 
     @property
-    def well(self) -> bool:
-        """Return whether it can run here."""
-        return all(each.severity != "error" for each in self.lacks)
+    def fits(self) -> bool:
+        """Return whether the spec can run here."""
+        return all(lack.severity != "error" for lack in self.lacks)
 
 
 def fit(
@@ -229,13 +236,18 @@ def fit(
 ) -> Fit:
     """Return what a spec lacks on `machine`, and start nothing.
 
-    It may lack a correct text, packages, devices, weights, data, memory, disk, or a store.
+    It may lack a correct text, packages, devices, weights, data, memory, disk, or a store. Questions that its store
+    already has are not looked up again.
 
-    Without a `registry` the runners' part of it is not known. Of what the spec's store already has (in `store_dir`, or
-    beside the spec) only questions count: their sources are not looked at again.
+    Args:
+        path: spec file.
+        registry: the runners, or None if they cannot be loaded; their needs are then unknown.
+        measures: memory and disk of this machine, in bytes.
+        machine: machine or Ray cluster that is asked.
+        store_dir: the store; None for the one beside the spec.
     """
     compiled = compile_file(path)
-    wrong = tuple(each for each in compiled.diagnostics if each.severity == "error")
+    wrong = tuple(found for found in compiled.diagnostics if found.severity == "error")
     if compiled.spec is None or wrong:
         return Fit(str(path), wrong)
     spec = compiled.spec
@@ -251,12 +263,12 @@ def fit(
     missing = registry.check(tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),
-        (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_room(prices, measures)),
+        (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_space(prices, measures)),
     )
 
 
 def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
-    """Return the tasks but for those whose questions are in the store, made from what their sources hold now."""
+    """Return the tasks, except those whose questions are in the store and still up to date."""
     if not store.root.is_dir():
         return graph.tasks
     keys = Keys(store, folder)
@@ -265,12 +277,12 @@ def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, 
     )
 
 
-def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
-    """Report E0973 if the largest task needs more memory than there is, or the results need more disk."""
+def _space(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
+    """Report E0973 if the largest task needs more memory than available, or the results need more disk."""
     lacks = []
     if prices.unit == "seconds":
         task, peak = max(
-            ((name, process_bytes(each.memory)) for name, each in prices.tasks.items()),
+            ((name, process_bytes(value.memory)) for name, value in prices.tasks.items()),
             key=lambda item: item[1],
             default=("", 0.0),
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reodsl.cli.options import Place, frontier_of, name_place, token_count, token_grid
+from reodsl.cli.options import PathOption, frontier_of, name_source, token_count, token_grid
 from reodsl.cli.output import file_to_write, lay_columns, print_json
 from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import visible
@@ -80,7 +80,7 @@ A table of responses (reodsl import) gives intervals, paired by question, and di
     "Differences are then in percent too, where that REG is apart from 0.",
 )
 @click.option(
-    "--picture", type=Place(), help="Draw the curves of a table of responses here, .svg, .png or .pdf."
+    "--picture", type=PathOption(), help="Draw the curves of a table of responses here, .svg, .png or .pdf."
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."
@@ -112,9 +112,9 @@ def reg_command(
         return
     models, named = read_models(curves, model=curves.stem)
     frontier = require_frontier(curves, frontier, of, picture)
-    base = base or tuple(dict.fromkeys(name for each in named.values() for name in each))
+    base = base or tuple(dict.fromkeys(name for names in named.values() for name in names))
     reference = frontier_of(frontier, base)
-    with name_place(f"{curves} against {frontier}"):
+    with name_source(f"{curves} against {frontier}"):
         edge, faults = _edge(reference, models, base, integration_grid(stop, points), frontier, approximate)
         table = reg_table(edge, models, stop, points, relative_to, questions)
     mark = "~" if faults else ""
@@ -139,7 +139,7 @@ def reg_command(
     for model in models:
         cells = (mark + _cell(table[model, name], model == relative_to) for name in names)
         lines.append([visible(model), *cells])
-    click.echo("\n".join(lay_columns(lines, left=1)))
+    click.echo("\n".join(lay_columns(lines, num_left=1)))
     span = f"in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     click.echo(_TITLES.get(table.kind, f"Not REG, but the gap between `{table.kind}` curves") + " " + span)
     if relative_to is not None:
@@ -179,7 +179,7 @@ Examples:
     metavar="MODEL",
     help="The model that all of these were trained from, as Qwen/Qwen3-4B; more than once for several.",
 )
-@click.option("--out", "-o", type=Place(), help="Write the frontier file here.")
+@click.option("--out", "-o", type=PathOption(), help="Write the frontier file here.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the frontier, and which model reaches it where, as JSON."
 )
@@ -196,7 +196,7 @@ def frontier_command(
     All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
     `reodsl reg` compares with that of the models it scores.
     """
-    place = None if out is None else file_to_write(_json_file(out), files)
+    target = None if out is None else file_to_write(_json_file(out), files)
     stop = None if to is None else token_count("--to", to)
     models, named = _models(files, stop, of)
     unknown = [name for name in of if name not in models]
@@ -209,13 +209,13 @@ def frontier_command(
         )
     chosen = of or tuple(models)
     # A frontier goes back to no model that can be named where one of its models does not.
-    whole = all(name in named for name in chosen)
-    bases = base or tuple(dict.fromkeys(each for name in chosen for each in named[name]) if whole else ())
-    with name_place(", ".join(map(str, files))):
+    complete = all(name in named for name in chosen)
+    bases = base or tuple(dict.fromkeys(m for name in chosen for m in named[name]) if complete else ())
+    with name_source(", ".join(map(str, files))):
         edge = envelope({name: models[name] for name in chosen}, stop)
-    if place is not None:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_frontier(place, edge.curves, bases)
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_frontier(target, edge.curves, bases)
     if as_json:
         winners = [
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}
@@ -227,10 +227,10 @@ def frontier_command(
         )
         return
     for benchmark, curve in edge.curves.items():
-        reached = Counter(
+        counts = Counter(
             model for winner in edge.winners if winner.benchmark == benchmark for model in winner.models
         )
-        best = ", ".join(f"{visible(model)} {count}" for model, count in reached.most_common())
+        best = ", ".join(f"{visible(model)} {count}" for model, count in counts.most_common())
         kind = "" if curve.kind == "J" else f" of the kind `{curve.kind}`"
         points = f"{plural(len(curve.budgets), 'budget')}{kind} up to {curve.budgets[-1]} tokens"
         click.echo(f"{visible(benchmark)}: {points}; best at: {best}")
@@ -254,7 +254,11 @@ def _json_file(path: Path) -> Path:
 def _models(
     files: tuple[Path, ...], stop: int | None, of: tuple[str, ...]
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
-    """Read the models of curve files by name, with the base models that these name. Raises E0114 for one in two files."""
+    """Return the models of curve files by name, and the base models that the files name.
+
+    Raises:
+        Problem: E0114 if two files have the same model.
+    """
     models: dict[str, Curves] = {}
     bases: dict[str, tuple[str, ...]] = {}
     for path in files:
@@ -280,7 +284,7 @@ def _models(
 
 _ENDED = "* Only responses that ended count (`ended`), so this is not REG, and a difference of AUC_OAA bounds none of REG.\n"
 _BETWEEN = "  REG lies between the two numbers of `REG between`.\n"
-_MORE = "  Answers forced at every budget would give REG."
+_FORCED = "  Answers forced at every budget would give REG."
 
 
 def score_table(
@@ -297,7 +301,20 @@ def score_table(
 ) -> None:
     """Print the scores of the responses in a table, and draw their curves into `picture`.
 
-    Raises `Problem` where nothing sound can be printed.
+    Args:
+        path: table of responses.
+        frontier: file or published name of a frontier, or None.
+        of: models whose best curve is the frontier.
+        base: base models of the scored models.
+        approximate: whether a frontier of another model or other benchmarks is allowed.
+        stop: last budget of the integration, in tokens; None for the default.
+        grid: budgets of the integration, in tokens; None for the table's own.
+        relative_to: model that differences are relative to.
+        picture: file for the curves (.svg, .png or .pdf), or None.
+        as_json: whether to print JSON.
+
+    Raises:
+        Problem: E0114, E0118 or E0435 if nothing sound can be printed.
     """
     from reodsl.report.curve_chart import draw_picture
 
@@ -307,8 +324,8 @@ def score_table(
             "the frontier is named twice, by `--frontier` and by `--of`",
             help="take one: a file or a published one, or the best of models in this table",
         )
-    place = None if picture is None else file_to_write(_drawable(picture), [path])
-    with name_place(path):
+    target = None if picture is None else file_to_write(_drawable(picture), [path])
+    with name_source(path):
         responses = read_responses(path)
         if grid is None and responses.budgets:
             grid, stop = responses.budgets, stop or min(REG_TO, responses.budgets[-1])
@@ -321,7 +338,7 @@ def score_table(
             edge, faults = _edge(reference, models, base, points, frontier, approximate)
         rows = score_responses(responses, points, edge, relative_to)
         curves = curves_by_model(responses, points)
-    if place is not None:
+    if target is not None:
         best = (
             edge
             if isinstance(edge, Mapping)
@@ -329,11 +346,11 @@ def score_table(
             if of
             else None
         )
-        form = place.suffix.lower()
-        drawn = draw_picture(curves, best, points[-1], "pdf" if form == ".pdf" else "png")
-        with storing(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(place, drawn.svg if form == ".svg" else drawn.image)
+        form = target.suffix.lower()
+        drawing = draw_picture(curves, best, points[-1], "pdf" if form == ".pdf" else "png")
+        with storing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(target, drawing.svg if form == ".svg" else drawing.image)
     if as_json:
         print_json(
             {
@@ -349,20 +366,20 @@ def score_table(
     titles = list(dict.fromkeys(row.scores.benchmark for row in rows))
     # One benchmark is its mean, which has REG even where the frontier is one.
     for title in titles if len(titles) > 2 else titles[:1]:
-        shown = title if len(titles) > 2 else titles[-1]
-        mine = [row for row in rows if row.scores.benchmark == shown]
+        benchmark = title if len(titles) > 2 else titles[-1]
+        mine = [row for row in rows if row.scores.benchmark == benchmark]
         _print(visible(title), mine, relative_to, "~" if faults else "")
-    ended = rows[0].auc_oaa is not None
-    what = (
+    is_bound = rows[0].auc_oaa is not None
+    measure = (
         "REG in tokens, integrated"
         if edge is not None
         else "AUC_OAA"
-        if ended
+        if is_bound
         else "Differences of REG in tokens, integrated"
     )
-    click.echo(f"{what} from {points[0]} to {points[-1]} tokens; [low, high]: 95%, paired by question")
-    if ended:
-        click.echo(_ENDED + (_BETWEEN if edge is not None else "") + _MORE)
+    click.echo(f"{measure} from {points[0]} to {points[-1]} tokens; [low, high]: 95%, paired by question")
+    if is_bound:
+        click.echo(_ENDED + (_BETWEEN if edge is not None else "") + _FORCED)
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault)}")
     if picture is not None:
@@ -370,6 +387,7 @@ def score_table(
 
 
 def _drawable(path: Path) -> Path:
+    """Return the file to draw into; E0118 if its ending names no format of pictures."""
     if path.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise problem(
             "E0118",
@@ -388,15 +406,16 @@ def _edge(
     name: str,
     approximate: bool,
 ) -> tuple[Curves, tuple[str, ...]]:
-    """Return the curves of the frontier `name`, and why it does not fit these models, which `approximate` lets pass."""
-    found = misfits(reference, models, base, points, name)
-    if found and not approximate:
-        raise Problem(*found)
-    edge = select_benchmarks(reference.curves, models.values()) if found else reference.curves
-    return edge, tuple(each.message for each in found)
+    """Return the curves of the frontier `name`, and why it does not fit the models if `approximate` allows that."""
+    mismatches = misfits(reference, models, base, points, name)
+    if mismatches and not approximate:
+        raise Problem(*mismatches)
+    edge = select_benchmarks(reference.curves, models.values()) if mismatches else reference.curves
+    return edge, tuple(diagnostic.message for diagnostic in mismatches)
 
 
 def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: str) -> None:
+    """Print the rows of a benchmark as a table."""
     columns: dict[str, list[str]] = {title: [visible(row.scores.model) for row in rows]}
     against = "" if relative_to is None else f"- {visible(relative_to)}"
     for head, cells in (
@@ -408,9 +427,9 @@ def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: st
         if any(cells):
             digits = 3 if rows[0].auc_oaa is not None else 1
             columns[head] = [
-                "" if each is None or (head.strip() == against and row.scores.model == relative_to)
-                else (mark if head == "REG" else "") + _words(each, digits)
-                for row, each in zip(rows, cells, strict=True)
+                "" if cell is None or (head.strip() == against and row.scores.model == relative_to)
+                else (mark if head == "REG" else "") + _words(cell, digits)
+                for row, cell in zip(rows, cells, strict=True)
             ]  # fmt: skip
     if any(row.low for row in rows):
         columns["REG between*"] = [
@@ -422,11 +441,11 @@ def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: st
     columns["acc %"] = [f"{100 * row.scores.accuracy.value:.1f}" for row in rows]
     columns["length"] = [f"{row.scores.length.value:.1f}" for row in rows]
     lines = zip(*([head, *cells] for head, cells in columns.items()), strict=True)
-    click.echo("\n".join([*lay_columns(lines, left=1), ""]))
+    click.echo("\n".join([*lay_columns(lines, num_left=1), ""]))
 
 
 def _cell(row: RegRow, is_baseline: bool) -> str:
-    """Return REG or what it lies between, with its change from another row's if there is one."""
+    """Return REG, or the bounds between which it lies, with its change from the baseline."""
     low, high = row.between or (0.0, 0.0)
     value = f"[{low:.1f}, {high:.1f}]" if row.reg is None else f"{row.reg:.1f}"
     if row.difference is None or is_baseline:
@@ -435,14 +454,17 @@ def _cell(row: RegRow, is_baseline: bool) -> str:
     return f"{value} {row.difference:+.1f}{percent}"
 
 
-def _words(one: Interval, digits: int) -> str:
-    ends = "" if one.low is None or one.high is None else f" [{one.low:.{digits}f}, {one.high:.{digits}f}]"
-    return f"{one.value:.{digits}f}{ends}"
+def _words(ci: Interval, digits: int) -> str:
+    """Return an estimate with its interval: `1.2 [0.9, 1.4]`."""
+    ends = "" if ci.low is None or ci.high is None else f" [{ci.low:.{digits}f}, {ci.high:.{digits}f}]"
+    return f"{ci.value:.{digits}f}{ends}"
 
 
 def _facts(row: Scored) -> dict[str, Any]:
-    def three(one: Interval | None) -> dict[str, float | None] | None:
-        return None if one is None else {"value": one.value, "low": one.low, "high": one.high}
+    """Return a scored row as JSON data."""
+
+    def three(ci: Interval | None) -> dict[str, float | None] | None:
+        return None if ci is None else {"value": ci.value, "low": ci.low, "high": ci.high}
 
     scores = row.scores
     return {
@@ -462,7 +484,11 @@ def _facts(row: Scored) -> dict[str, Any]:
 
 
 def require_frontier(path: Path, frontier: str | None, of: Sequence[str], picture: Path | None) -> str:
-    """Return the frontier that curves are scored against. Raises E0114 without one, and for what takes responses."""
+    """Return the frontier that curves are scored against.
+
+    Raises:
+        Problem: E0114 without a frontier, or with options for a table of responses.
+    """
     if frontier is None or of or picture is not None:
         raise problem(
             "E0114",

@@ -34,7 +34,7 @@ from reodsl.language.suggest import suggest
 
 
 def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
-    """Return splits that rise. Raises ValueError for others."""
+    """Return splits if they rise, else raise ValueError."""
     if list(splits) != sorted(set(splits)):
         raise ValueError("it does not rise: write it from short to long")
     return splits
@@ -44,29 +44,36 @@ _Splits = Annotated[tuple[PositiveInt, ...], AfterValidator(_check_rising)]
 
 
 class GroupResponse(BaseModel, extra="forbid"):
-    """A response of a group file. `forced` and `bare` have a verdict by cut in tokens, and `splits` end its sections."""
+    """A response of a group file."""
 
     length: PositiveInt
+    """Length in tokens."""
     correct: bool
     forced: dict[int, bool] = {}
+    """Verdict on the forced answer, by cut in tokens."""
     bare: dict[int, bool] = {}
+    """Verdict on the first tokens alone, by cut in tokens."""
     splits: _Splits = ()
+    """Ends of its sections, in tokens."""
     thinking: NonNegativeInt | None = None
+    """Tokens of thinking."""
 
 
 class GroupFile(BaseModel, extra="forbid"):
-    """A group file. `reference` are the reference model's responses, and `splits` those of responses without their own."""
+    """A group file."""
 
     responses: list[GroupResponse] = Field(min_length=1)
     reference: list[GroupResponse] = []
+    """Responses of the reference model."""
     splits: _Splits = ()
+    """Splits of responses without their own, in tokens."""
 
 
 class _Verdicts(dict[int, bool]):
-    """Verdicts by cut. A missing one is no, and noted in `missing`."""
+    """Verdicts by cut; a missing verdict counts as wrong, and its cut is added to `missing`."""
 
-    def __init__(self, known: Mapping[int, bool], missing: set[int]) -> None:
-        super().__init__(known)
+    def __init__(self, verdicts: Mapping[int, bool], missing: set[int]) -> None:
+        super().__init__(verdicts)
         self.missing = missing
 
     def __missing__(self, cut: int) -> bool:
@@ -75,16 +82,22 @@ class _Verdicts(dict[int, bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A group, the splits of each response, and the cuts that a reward asked for and nobody gave, by kind of answer."""
+class SampledGroup:
+    """A group of responses, with their splits and the cuts that the reward needs but lacks."""
 
     group: ResponseGroup
     splits: tuple[tuple[int, ...], ...]
+    """Splits of each response, in tokens."""
     missing: Mapping[str, set[int]]
+    """Cuts without a verdict, in tokens, by kind of answer (`forced`, `bare`)."""
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
-    """Return the group of `--length 10,20 --correct yes,no`. Raises E0123, and E0114 where a length is no number."""
+    """Return the group of `--length 10,20 --correct yes,no`.
+
+    Raises:
+        Problem: E0123 for a wrong option, E0114 if a length is no number.
+    """
     if length is None or correct is None:
         absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
         raise _refuse(
@@ -101,7 +114,11 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
 
 
 def read_file(path: Path) -> GroupFile:
-    """Return the group of a JSON file. Raises E0123 with every mistake in it."""
+    """Return the group of a JSON file.
+
+    Raises:
+        Problem: E0123 with every mistake in the file.
+    """
     try:
         return _parse(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError, RecursionError) as fault:
@@ -109,70 +126,82 @@ def read_file(path: Path) -> GroupFile:
 
 
 def _parse(data: object, where: str) -> GroupFile:
+    """Return the group of JSON data; E0123 with every mistake."""
     try:
         return GroupFile.model_validate(data)
     except ValidationError as wrong:
-        faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg'].lower()}" for each in wrong.errors()]
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}" for fault in wrong.errors()]
         raise problem(
             "E0123", "this is not a group of responses", where=where, notes=faults[:6], help="mend these"
         ) from None
 
 
-def make_group(reward: Reward, file: GroupFile, given: Sequence[str]) -> Asked:
-    """Return the group that a file or options describe, with the numbers of `--given`. Raises E0123."""
-    missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
-    numbers, tracks = _numbers(reward, given, len(file.responses))
+def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> SampledGroup:
+    """Return the group that a file or options describe, with the numbers of `--given`.
 
-    def rollout(one: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
-        forced, bare = _Verdicts(one.forced, missing["forced"]), _Verdicts(one.bare, missing["bare"])
-        values = values if one.thinking is None else {"thinking": float(one.thinking), **values}
-        return RewardedResponse(one.length, one.correct, forced, bare, values, _tokens(reward, values))
+    Raises:
+        Problem: E0123 if the numbers do not suit the reward or the group.
+    """
+    missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
+    numbers, tracks = _numbers(reward, assignments, len(file.responses))
+
+    def rollout(row: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
+        forced, bare = (_Verdicts(row.forced, missing["forced"]), _Verdicts(row.bare, missing["bare"]))
+        values = values if row.thinking is None else {"thinking": float(row.thinking), **values}
+        return RewardedResponse(row.length, row.correct, forced, bare, values, _tokens(reward, values))
 
     rollouts = (
-        rollout(one, {name: values[i] for name, values in numbers.items()})
-        for i, one in enumerate(file.responses)
+        rollout(row, {name: values[i] for name, values in numbers.items()})
+        for i, row in enumerate(file.responses)
     )
-    group = ResponseGroup("", tuple(rollouts), tuple(rollout(one, {}) for one in file.reference), tracks)
-    return Asked(group, tuple(one.splits or file.splits for one in file.responses), missing)
+    group = ResponseGroup("", tuple(rollouts), tuple(rollout(row, {}) for row in file.reference), tracks)
+    return SampledGroup(group, tuple(row.splits or file.splits for row in file.responses), missing)
 
 
-def list_places(reward: Reward, asked: Asked) -> list[tuple[int, ...]]:
-    """Return the splits of each response in tokens: given ones, else the reward's own; none if the reward has none.
+def list_splits(reward: Reward, sample: SampledGroup) -> list[tuple[int, ...]]:
+    """Return the splits of each response in tokens: its own, else the reward's; empty if the reward has none.
 
-    Where splits are `reached`, they are those below the response's end, and its end. Raises E0123 for splits in vain.
+    If splits are `reached`, they are those below the response's end, and its end.
+
+    Raises:
+        Problem: E0123 for splits that the reward does not use.
     """
     split = reward.splits
     if split is None:
-        if any(asked.splits):
+        if any(sample.splits):
             raise _refuse(f"`{reward.name}` has no splits, and the group gives some", "leave `splits` out")
         return []
     own = (*split.budgets, split.l_max) if isinstance(split, Budgets) else ()
-    places = [each or own for each in asked.splits]
+    places = [splits or own for splits in sample.splits]
     if isinstance(split, (Steps, Exits)) or not split.reached:
         return places
-    return [reached_places(each, one.length) for each, one in zip(places, asked.group.rollouts, strict=True)]
+    return [reached_places(ends, r.length) for ends, r in zip(places, sample.group.rollouts, strict=True)]
 
 
-def check_inputs(reward: Reward, asked: Asked) -> None:
-    """Raise E0123 with everything that the reward reads, or has asked for, and the group lacks."""
-    group = asked.group
+def check_inputs(reward: Reward, sample: SampledGroup) -> None:
+    """Check that the group has everything the reward reads.
+
+    Raises:
+        Problem: E0123 with all that is lacking.
+    """
+    group = sample.group
     # A track whose value is given looks at nothing.
     looks = reward.model_copy(
-        update={"tracks": tuple(each for each in reward.tracks if each.name not in group.tracks)}
+        update={"tracks": tuple(track for track in reward.tracks if track.name not in group.tracks)}
     )
     lacks = {
         f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
         for name in sorted(_list_given(looks))
-        if not all(name in each.given for each in group.rollouts)
+        if not all(name in response.given for response in group.rollouts)
     }
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.reference:
         lacks["`ref`, the reference model's responses"] = '`"reference": […]` in a group file'
-    elif list_sampled(looks) and not all(each.given for each in group.reference):
+    elif list_sampled(looks) and not all(response.given for response in group.reference):
         lacks["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
-    if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(asked.splits):
-        lacks[f"its splits, which {_whence(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
-    for kind, cuts in asked.missing.items():
+    if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(sample.splits):
+        lacks[f"its splits, which {_origin(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
+    for kind, cuts in sample.missing.items():
         if cuts:
             places = listed([str(cut) for cut in sorted(cuts)], 6)
             lacks[f"the {kind} answer at {places} tokens"] = (
@@ -183,20 +212,20 @@ def check_inputs(reward: Reward, asked: Asked) -> None:
 
 
 def _list_given(reward: Reward) -> set[str]:
-    """Return the names of the numbers of each response that a reward is given, those of its tokens by their text."""
+    """Return the names of the numbers that a reward reads of each response; numbers of tokens by their text."""
     sampled = set(map(id, list_sampled(reward)))
     fields = {node.field for node in walk(reward) if isinstance(node, Given) and id(node) not in sampled}
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 
-def _tokens(reward: Reward, given: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
-    """Return what is given of a response's tokens, the same at each cut."""
+def _tokens(reward: Reward, own: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
+    """Return the given numbers of a response's tokens, equal at each cut."""
     texts = {expression_text(node): node for node in reward.tokens}
-    return {texts[name]: defaultdict(partial(float, value)) for name, value in given.items() if name in texts}
+    return {texts[name]: defaultdict(partial(float, value)) for name, value in own.items() if name in texts}
 
 
 def _read(reward: Reward, name: str) -> str:
-    """Return how a reward reads a number that it is given."""
+    """Return how the reward spells a number that it reads."""
     if " for t in " in name:
         return name
     if name in reward.functions:
@@ -204,8 +233,8 @@ def _read(reward: Reward, name: str) -> str:
     return f"{name}(y)" if name in READINGS else f"x.{name}"
 
 
-def _whence(split: Split) -> str:
-    """Return where a training gets splits from that are not in the spec."""
+def _origin(split: Split) -> str:
+    """Return where a training gets splits from that the spec does not contain."""
     match split:
         case Steps():
             return "are where its reasoning steps end"
@@ -217,7 +246,7 @@ def _whence(split: Split) -> str:
 
 
 def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
-    """Return one value for each response; a single one counts for all."""
+    """Return a value for each response; a single value counts for all."""
     if len(values) not in (1, size):
         raise _refuse(
             f"{option} has {len(values)} values for {size} responses",
@@ -229,11 +258,15 @@ def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
 def _numbers(
     reward: Reward, texts: Sequence[str], size: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Return the numbers that --given names: those of each response, and those of the step, as `Group.tracks` has them."""
+    """Return the numbers of `--given`: of each response, and of the step.
+
+    Returns:
+        Values by name for each response, and single values by name as `ResponseGroup.tracks` has them.
+    """
     each_has = _list_given(reward)
     tracks = {track.name for track in reward.tracks}
     reads_step = any(
-        node.name == STEP for each in reward.tracks for node in walk(each) if isinstance(node, Variable)
+        node.name == STEP for track in reward.tracks for node in walk(track) if isinstance(node, Variable)
     )
     if reads_step or any(track.start is not None for track in reward.tracks):
         tracks.add(STEP)
@@ -253,7 +286,7 @@ def _numbers(
             )
         if name in numbers:
             raise _refuse(f"--given names `{name}` twice", "give it once, with a value for each response")
-        numbers[name] = [_number(each.strip()) for each in values.split(",")]
+        numbers[name] = [_number(value.strip()) for value in values.split(",")]
         if name in each_has:
             continue
         first, *more = numbers[name]
@@ -271,6 +304,7 @@ def _numbers(
 
 
 def _number(text: str) -> float:
+    """Return the number that a text names, such as `0.5` or `1K`."""
     try:
         value = float(text)
     except ValueError:

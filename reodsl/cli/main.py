@@ -48,11 +48,11 @@ class Formatter(click.HelpFormatter):
     """The text of `--help`, whose examples are folded between words where the terminal is narrower."""
 
     def write_text(self, text: str) -> None:
-        """Write a text; click leaves lines that are set apart, such as examples, as long as they are."""
-        begun = len(self.buffer)
+        """Write a text, with lines that click keeps as they are folded to the width too."""
+        start = len(self.buffer)
         super().write_text(text)
-        lines = "".join(self.buffer[begun:]).split("\n")
-        self.buffer[begun:] = ["\n".join(part for line in lines for part in fold(line, self.width))]
+        lines = "".join(self.buffer[start:]).split("\n")
+        self.buffer[start:] = ["\n".join(piece for line in lines for piece in fold(line, self.width))]
 
 
 class Context(click.Context):
@@ -80,7 +80,7 @@ class Commands(click.Group):
                 )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name."""
+        """Return the command called `cmd_name`, or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
         module = importlib.import_module(f"reodsl.cli.{_FILES.get(cmd_name, cmd_name)}")
@@ -91,14 +91,14 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; the nearest names when there is none."""
+        """Return the command that the arguments name; without such a command, refuse with the nearest name."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            if gone := refuse_dropped(f"reodsl {name}"):
-                raise Problem(gone)
-            known = self.list_commands(ctx)
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"there is {', '.join(known)}"
+            if diagnostic := refuse_dropped(f"reodsl {name}"):
+                raise Problem(diagnostic)
+            names = self.list_commands(ctx)
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"there is {', '.join(names)}"
             raise click.UsageError(f"no command is called `{name}`; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -121,11 +121,15 @@ def cli(debug: bool) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 error, 2 work or a difference, 130 interrupted."""
+    """Run a command and return its exit code.
+
+    Returns:
+        0 if done, 1 after an error, 2 for work or a difference, 130 if interrupted.
+    """
     # Behind `--` are names of files.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
-    arguments = [each for at, each in enumerate(arguments) if at >= end or each != "--debug"]
+    arguments = [argument for i, argument in enumerate(arguments) if i >= end or argument != "--debug"]
     invoke = cli.main
     if _LONG & set(arguments[:2]):
         from reodsl.interrupts import insist_on_interrupts
@@ -143,9 +147,9 @@ def main(arguments: list[str]) -> int:
     except click.ClickException as caught:
         context: click.Context | None = getattr(caught, "ctx", None)
         option = caught.option_name if isinstance(caught, click.NoSuchOption) else ""
-        gone = refuse_dropped(f"reodsl {context.info_name} {option}") if context and option else None
-        if gone:
-            _show(Problem(gone))
+        diagnostic = refuse_dropped(f"reodsl {context.info_name} {option}") if context and option else None
+        if diagnostic:
+            _show(Problem(diagnostic))
         else:
             where = f" (see `{context.command_path} --help`)" if context else ""
             click.echo(f"error: {caught.format_message()}{where}", err=True)
@@ -193,7 +197,7 @@ def entry() -> None:
 
 
 def _open_streams() -> None:
-    """Open standard streams that the caller closed: the next file to be opened would take their place."""
+    """Open standard streams that the caller closed, so that no other file takes their number."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -238,7 +242,7 @@ def _explain(caught: Exception) -> Problem:
 
 
 def _place(caught: OSError) -> str | None:
-    """Return the file at fault; standard output where it was refused to what commands print with."""
+    """Return the file at fault, or standard output if the system refused to print."""
     if caught.filename is not None:
         return str(caught.filename)
     *_, (frame, _) = traceback.walk_tb(caught.__traceback__)
@@ -246,6 +250,7 @@ def _place(caught: OSError) -> str | None:
 
 
 def _show(caught: Problem) -> None:
+    """Print the diagnostics of a problem."""
     from reodsl.cli.output import show
 
     show(caught.diagnostics)

@@ -16,19 +16,19 @@ from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
 
 _METHODS = MODELS["miniature"].methods
 _WIDTH = max(map(len, (*_METHODS, *MODELS)))
-_ELSEWHERE = dict.fromkeys(("grpo", "ppo", "rl", "rlvr", "outcome"), "vanilla")
+_SYNONYMS = dict.fromkeys(("grpo", "ppo", "rl", "rlvr", "outcome"), "vanilla")
 """Methods by other names: training on right and wrong alone, with advantages over a question's responses, is GRPO."""
 
 
-class Named(click.Choice[str]):
-    """One of the names that `--list` shows; another one gets the nearest of them."""
+class NameChoice(click.Choice[str]):
+    """The name of a method or model; an unknown name is refused with the nearest."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name as it is."""
+        """Return the name."""
         if value not in self.choices:
-            near = _ELSEWHERE.get(str(value).lower(), nearest(str(value), self.choices))
-            near = near if near in self.choices else None
-            hint = f"did you mean `{near}`?" if near else "`reodsl new --list` shows them"
+            nearest_name = _SYNONYMS.get(str(value).lower(), nearest(str(value), self.choices))
+            nearest_name = nearest_name if nearest_name in self.choices else None
+            hint = f"did you mean `{nearest_name}`?" if nearest_name else "`reodsl new --list` shows them"
             self.fail(f"there is none called `{value}`; {hint}", param, ctx)
         return str(value)
 
@@ -48,7 +48,7 @@ Examples:
 @click.argument("file", required=False, shell_complete=complete_files)
 @click.option(
     "--method",
-    type=Named(list(_METHODS)),
+    type=NameChoice(list(_METHODS)),
     default="own",
     show_default=True,
     metavar="NAME",
@@ -56,7 +56,7 @@ Examples:
 )
 @click.option(
     "--model",
-    type=Named(list(MODELS)),
+    type=NameChoice(list(MODELS)),
     default="miniature",
     show_default=True,
     metavar="NAME",
@@ -108,16 +108,16 @@ def new_command(
     file = "quickstart.reo" if file is None else file
     if scheduler is not None and spec is not None:
         starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
-        text, then = _job(file, scheduler, spec), f"read it, then: {starts} {file}"
+        text, advice = _job(file, scheduler, spec), f"read it, then: {starts} {file}"
     elif quickstart:
-        text, then = QUICKSTART.read_text(encoding="utf-8"), f"next: reodsl run {file}"
+        text, advice = QUICKSTART.read_text(encoding="utf-8"), f"next: reodsl run {file}"
     else:
-        text, then = starting_spec(method, model, Path(file).stem), f"next: reodsl plan {file}"
+        text, advice = starting_spec(method, model, Path(file).stem), f"next: reodsl plan {file}"
     if file == "-":
         click.echo(text, nl=False)
         return
     _write(Path(file), text, is_spec=spec is None)
-    click.echo(f"wrote {file}; {then}")
+    click.echo(f"wrote {file}; {advice}")
 
 
 def _job(file: str, scheduler: str, spec: str) -> str:
@@ -130,13 +130,14 @@ def _job(file: str, scheduler: str, spec: str) -> str:
 
 
 def _list(as_json: bool) -> None:
+    """Print the methods and models."""
     methods, models = dict(_METHODS), {name: model.doc for name, model in MODELS.items()}
     if as_json:
         print_json({"methods": methods, "models": models})
         return
-    for title, each in (("Methods", methods), ("Models", models)):
+    for title, docs in (("Methods", methods), ("Models", models)):
         click.echo(f"{title}:")
-        for name, doc in each.items():
+        for name, doc in docs.items():
             click.echo(f"  {name:<{_WIDTH}}  {doc}")
 
 
@@ -150,10 +151,10 @@ def _write(path: Path, text: str, is_spec: bool) -> None:
             where=str(path),
             help=f"write `{'mine.reo' if nameless else path.with_suffix('.reo')}`",
         )
-    place = file_to_write(path, remedy="name a file in another folder")
+    target = file_to_write(path, remedy="name a file in another folder")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("x", encoding="utf-8") as out:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
         raise problem(

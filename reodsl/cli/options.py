@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Place(click.Path):
-    """A file or folder by its name. An empty one is a variable that a shell has not set, and not this folder."""
+class PathOption(click.Path):
+    """A file or folder; an empty name is refused, since it is a shell variable without a value."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -55,7 +55,7 @@ def _store(otherwise: str) -> Callable[[Command], Command]:
     return click.option(
         "--store",
         "store_dir",
-        type=Place(),
+        type=PathOption(),
         envvar="REODSL_STORE",
         metavar="DIR",
         help=f"Where results are kept. Default: REODSL_STORE, or `.reodsl` {otherwise}.",
@@ -98,7 +98,11 @@ def trust_options(command: Command) -> Command:
 
 
 def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping, in order. Raises `Problem` for a text without `=` and for a name given twice."""
+    """Return `NAME=VALUE` texts as a mapping, in order.
+
+    Raises:
+        Problem: E0114 for a text without `=`, or a name given twice.
+    """
     assigned: dict[str, str] = {}
     for text in values:
         name, equals, value = text.partition("=")
@@ -118,7 +122,12 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
 def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontier:
     """Return a published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
 
-    Of a file of several, that of the models `base`. Raises `Problem` where neither is there, naming the frontiers that are.
+    Args:
+        name_or_file: name or path.
+        base: base models; they choose from a file of several frontiers.
+
+    Raises:
+        Problem: E0114 for an unknown name, with the known ones.
     """
     from reodsl.language.chosen_reward import read_frontier_by_name
     from reodsl.numbers.curve_files import read_reference
@@ -126,22 +135,26 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontie
     path = Path(name_or_file)
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
         return read_reference(path, base)
-    with name_place(name_or_file):
+    with name_source(name_or_file):
         return read_frontier_by_name(name_or_file)
 
 
 @contextmanager
-def name_place(place: object) -> Iterator[None]:
-    """Names `place` in every problem inside the block that has none: the numbers layer knows values, not files."""
+def name_source(source: object) -> Iterator[None]:
+    """Add `source` as the place of every problem in the block that has none."""
     try:
         yield
     except Problem as caught:
-        named = (d if d.labels or d.where else replace(d, where=str(place)) for d in caught.diagnostics)
+        named = (d if d.labels or d.where else replace(d, where=str(source)) for d in caught.diagnostics)
         raise Problem(*named) from None
 
 
 def token_count(option: str, text: str) -> int:
-    """`16K` or `16384` as tokens; K is 1024, and M that of K. Raises `Problem` for anything else."""
+    """Return `16K` or `16384` as a number of tokens; K is 1024, M is 1024².
+
+    Raises:
+        Problem: E0114 for another text.
+    """
     factor = {"K": 1024, "M": 1024**2}.get(text[-1:].upper(), 1)
     digits = text if factor == 1 else text[:-1]
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
@@ -154,12 +167,16 @@ def token_count(option: str, text: str) -> int:
 
 
 def token_grid(option: str, text: str) -> tuple[int, ...]:
-    """`0,64,1K` as tokens."""
-    return tuple(token_count(option, part.strip()) for part in text.split(","))
+    """Return `0,64,1K` as numbers of tokens."""
+    return tuple(token_count(option, word.strip()) for word in text.split(","))
 
 
 def existing_store(store_dir: Path | None) -> Store:
-    """Return the store where no spec is named: the option's, that of specs here, or the only one a folder below."""
+    """Return the store for a command without a spec: the option's, the nearest above, or the only one a folder below.
+
+    Raises:
+        Problem: E0952 without a store, or with several.
+    """
     from reodsl.store.store import Store, find_store
 
     folders = [store_dir or find_store(Path().resolve())]
@@ -173,7 +190,7 @@ def existing_store(store_dir: Path | None) -> Store:
 
 
 def no_store(folders: list[Path]) -> Problem:
-    """Return the diagnostic for a store that is not there, or not the only one."""
+    """Return the diagnostic for a missing store, or for several."""
     if len(folders) > 1:
         return problem(
             "E0952", f"there are several stores: {', '.join(map(str, folders))}", help="name one: --store DIR"
@@ -187,7 +204,7 @@ def no_store(folders: list[Path]) -> Problem:
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, as the shell completes them."""
+    """Return the files that the shell completes."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -220,7 +237,7 @@ def complete_runs_or_files(
 
 
 def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tasks of the spec that is named before; none where it has a mistake."""
+    """Return the tasks of the spec on the command line; empty if it has a mistake."""
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
 

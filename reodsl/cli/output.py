@@ -22,28 +22,28 @@ MOST_SHOWN = 100
 
 
 def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
-    """Write diagnostics to stderr, each with its line where the source is at hand; colour on a terminal only.
+    """Write diagnostics to stderr with their source lines, in colour on a terminal.
 
-    Past `MOST_SHOWN` they are only counted: mending the first ones is what helps.
+    Diagnostics past `MOST_SHOWN` are only counted, since mending the first ones helps most.
     """
-    every = sort_diagnostics(diagnostics)
+    ordered = sort_diagnostics(diagnostics)
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    text = render(every[:MOST_SHOWN], sources or {}, color=colourful(), columns=columns)
+    text = render(ordered[:MOST_SHOWN], sources or {}, color=colourful(), columns=columns)
     if text:
         click.echo(text, err=True)
-    if len(every) > MOST_SHOWN:
-        click.echo(f"and {len(every) - MOST_SHOWN} more, not shown\n", err=True)
+    if len(ordered) > MOST_SHOWN:
+        click.echo(f"and {len(ordered) - MOST_SHOWN} more, not shown\n", err=True)
 
 
 def colourful() -> bool:
-    """Return whether stderr is a terminal that wants colour: NO_COLOR (no-color.org) and a dumb one do not."""
+    """Return whether stderr is a terminal with colour (see no-color.org)."""
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
-    """Return the findings of tasks, each once, with its tasks named: as its place if it has none, else in a note.
+    """Return the findings of tasks, each once, with the names of its tasks.
 
-    A store that refuses all tasks alike is no matter of one of them.
+    A store that refuses all tasks alike is named without tasks.
     """
     tasks: dict[Diagnostic, list[str]] = {}
     for task, diagnostics in by_task.items():
@@ -67,71 +67,81 @@ def terminal_columns() -> int | None:
 
 
 def print_text(text: str) -> None:
-    """Print lines to stdout; in a terminal, those that are too long on several, and no word is broken."""
+    """Print lines to stdout, folded between words to the width of a terminal."""
     columns = terminal_columns()
     lines = text.split("\n")
     click.echo(
-        "\n".join(lines if columns is None else [part for line in lines for part in fold(line, columns)])
+        "\n".join(lines if columns is None else [piece for line in lines for piece in fold(line, columns)])
     )
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, keys in the order given."""
+    """Print a JSON document, keys in the order given."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def lay_columns(rows: Iterable[Sequence[str]], left: int = 0) -> list[str]:
-    """Return the rows of a table as lines, its first `left` columns to the left and the others to the right."""
+def lay_columns(rows: Iterable[Sequence[str]], num_left: int = 0) -> list[str]:
+    """Return the rows of a table as lines, with the first `num_left` columns aligned left and the others right."""
     lines = list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
-            f"{cell:<{width}}" if place < left else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            f"{cell:<{width}}" if i < num_left else f"{cell:>{width}}"
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
     ]
 
 
 def has_error(diagnostics: Iterable[Diagnostic]) -> bool:
-    """Return whether any of them is an error."""
+    """Return whether any diagnostic is an error."""
     return any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
 
-ANOTHER = "name another place with --out"
+REMEDY = "name another place with --out"
 
 
-def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = ANOTHER) -> Path:
-    """Return the file that `path` is, links followed. Nothing is created: its folder need not exist yet.
+def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = REMEDY) -> Path:
+    """Return the file that `path` leads to, with links followed; create nothing.
 
-    Raises `Problem` E0118 with the `remedy` for a device or folder, a file that the command itself reads, or a folder
-    that cannot be made.
+    Args:
+        path: the file, whose folder need not exist yet.
+        reads: files that the command reads.
+        remedy: help of the diagnostic.
+
+    Raises:
+        Problem: E0118 for a device or folder, a file that the command reads, or a folder that cannot be made.
     """
     try:
-        place = path.resolve()
-        status = place.stat() if place.exists() else None
-        read = status is not None and any(each.exists() and each.samefile(place) for each in reads)
+        target = path.resolve()
+        status = target.stat() if target.exists() else None
+        read = status is not None and any(source.exists() and source.samefile(target) for source in reads)
     except (OSError, RuntimeError, ValueError) as cause:
         raise _refuse_path(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
     if status is not None and not stat.S_ISREG(status.st_mode):
-        what = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is a device or a pipe"
-        raise _refuse_path(path, what, remedy)
+        reason = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is a device or a pipe"
+        raise _refuse_path(path, reason, remedy)
     if read:
         raise _refuse_path(path, "this command reads it, and would overwrite it", remedy)
-    folder_to_fill(place.parent, remedy)
-    return place
+    folder_to_fill(target.parent, remedy)
+    return target
 
 
-def folder_to_fill(path: Path, remedy: str = ANOTHER) -> Path:
-    """`path`, where files can be put into it; it need not exist yet, and nothing is left there.
+def folder_to_fill(path: Path, remedy: str = REMEDY) -> Path:
+    """Return `path` if files can be written into it; it need not exist yet.
 
-    Asked before hours of work whose end would be the refusal. Raises `Problem` E0118.
+    It is tried before hours of work, and nothing is left in it.
+
+    Raises:
+        Problem: E0118 if nothing can be written.
     """
     try:
-        there = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
-        if not there.is_dir():
-            raise _refuse_path(path, f"{there} is not a folder", remedy)
-        with tempfile.TemporaryFile(dir=there):
+        nearest = next(
+            folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder)
+        )
+        if not nearest.is_dir():
+            raise _refuse_path(path, f"{nearest} is not a folder", remedy)
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except (OSError, ValueError) as cause:
         raise _refuse_path(path, str(getattr(cause, "strerror", None) or cause), remedy) from None

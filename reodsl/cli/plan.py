@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli.options import complete_files, complete_tasks, spec_options
 from reodsl.cli.output import print_json, show, terminal_columns
-from reodsl.cli.place import prepare, wrong_files
+from reodsl.cli.prepare import prepare, wrong_files
 from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
 from reodsl.plan.places import words
@@ -111,7 +111,7 @@ def why_command(
 
 
 def _json(ready: Ready, item: Item) -> dict[str, Any]:
-
+    """Return the facts on a task as JSON data."""
     material = ready.store.material(item.key) if item.key else None
     manifest = ready.store.get(item.key) if item.key else None
     return {
@@ -119,14 +119,14 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
         "inputs": item.task.inputs,
         "readers": list(ready.graph.readers()[item.task.id]),
         "material": material,
-        "accepted": [asdict(kept) for kept in acceptances(manifest)] if manifest else [],
+        "accepted": [asdict(acceptance) for acceptance in acceptances(manifest)] if manifest else [],
         "path": str(ready.store.path(item.key)) if item.key and material else None,
         "running": _running(ready, item),
     }
 
 
 def _reason(ready: Ready, item: Item) -> str:
-    """Why, and of a result that is there when it was made and how long that took."""
+    """Return the reason for a verdict, and when a stored result was made and how long that took."""
     manifest = ready.store.get(item.key) if item.created and item.key else None
     if manifest is None:
         return item.reason
@@ -134,7 +134,7 @@ def _reason(ready: Ready, item: Item) -> str:
 
 
 def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
-    """Return how far a run is with the task, or how far one came that was stopped; None where none began."""
+    """Return how far a run is with the task, or how far a stopped run came; None if no run began it."""
     if item.key is None or item.verdict == "reuse":
         return None
     going = ready.store.busy(item.key)
@@ -168,16 +168,16 @@ def _running_text(running: dict[str, Any]) -> str:
 
 
 def _text(ready: Ready, plan: Plan, item: Item) -> str:
-
+    """Return the verdict on a task with what changed, what it reads, and what reads it."""
     verdicts = {other.task.id: other.verdict for other in plan.items}
     running = _running(ready, item)
     reason = "a run is at it" if running is not None and running["going"] else _reason(ready, item)
     readers = ready.graph.readers()[item.task.id]
-    told = (each for each in item.changes if each.origin is not None or words(each) != item.reason)
+    changes = (c for c in item.changes if c.origin is not None or words(c) != item.reason)
     lines = [
         f"{item.task.id}: {item.verdict}, {reason}",
         *([_running_text(running)] if running is not None else []),
-        *(f"  {words(each)}" + (f"   {place(each.origin)}" if each.origin else "") for each in told),
+        *(f"  {words(c)}" + (f"   {place(c.origin)}" if c.origin else "") for c in changes),
         *(["reads"] if item.task.inputs else []),
         *(f"  {role:<20} {source}  ({verdicts[source]})" for role, source in item.task.inputs.items()),
         *(["read by"] if readers else []),
@@ -187,9 +187,9 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
     manifest = ready.store.get(item.key) if item.key else None
     if item.key and manifest is not None:
         lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
-        for kept in acceptances(manifest):
-            lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
-            lines += [f"  {change}" for change in kept.changes]
+        for a in acceptances(manifest):
+            lines.append(f"accepted {a.at} from {a.result[:8]}: {visible(a.because)}")
+            lines += [f"  {c}" for c in a.changes]
     return "\n".join(lines)
 
 
@@ -232,12 +232,12 @@ def accept_command(
     """
     ready = prepare(spec, sets, amends, target, store_dir).for_run()
     plan = ready.plan()
-    done = accept(plan, ready.store, ready.keys, find(plan, task), because, result)
+    acceptance = accept(plan, ready.store, ready.keys, find(plan, task), because, result)
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(acceptance))
         return
-    click.echo(f"accepted {done.task}: the result {done.result[:8]} stands for it, although")
-    for change in done.changes:
+    click.echo(f"accepted {acceptance.task}: the result {acceptance.result[:8]} stands for it, although")
+    for change in acceptance.changes:
         click.echo(f"  {change}")
     work = [item for item in ready.plan().items if item.verdict != "reuse"]
     count = len(work)

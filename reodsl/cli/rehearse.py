@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.options import Place, complete_files, spec_options, trust_options
-from reodsl.cli.place import prepare
+from reodsl.cli.options import PathOption, complete_files, spec_options, trust_options
+from reodsl.cli.prepare import prepare
 from reodsl.diagnostics import problem
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
@@ -74,7 +74,7 @@ Examples:
     help="Place all on the Ray cluster there as a run does (`auto`: the one of this node; `local`: one that is made for it,"
     " with GPUs that are only declared). Processors stand in for GPUs, or with --real they are used.",
 )
-@click.option("--out", type=Place(), metavar="DIR", help="Keep the report there.")
+@click.option("--out", type=PathOption(), metavar="DIR", help="Keep the report there.")
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and what was not shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -124,14 +124,14 @@ def rehearse_command(
             where=spec,
             help="name one in the study, as `cluster = h100_1x8`, or leave out --address",
         )
-    beside = ready.store.root.parent
-    beside.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
-    begun, local = time.monotonic(), address == "local"
+    parent = ready.store.root.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    start, local = time.monotonic(), address == "local"
     steps = steps or (STEPS if declared else Size().steps)
     phases: tuple[Phase, ...] = ()
     try:
-        doubles = registry.stand_ins(ready.spec, ready.keys.folder, place / "models")
+        doubles = registry.stand_ins(ready.spec, ready.keys.folder, scratch / "models")
         if real:
             doubles = StandIns(data=doubles.data)
             small = shrink(ready.spec, _size_for(ready.spec, tokens or REAL_TOKENS, steps), doubles)
@@ -142,9 +142,9 @@ def rehearse_command(
             size = Size(longest=tokens or Size().longest, steps=steps)
             small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
         missing = list_unshown(ready.spec, small, doubles, declared)
-        little = prepare_study(small, Path(spec), place / "store").for_run()
+        little = prepare_study(small, Path(spec), scratch / "store").for_run()
         plan = little.plan()
-        folder = out or place / "report"
+        folder = out or scratch / "report"
         watcher = Watcher(little, plan, folder, quiet, as_json)
         # What a double writes is noise, so warnings about its responses say nothing.
         watcher.doubts = Doubts(little, True)
@@ -153,37 +153,37 @@ def rehearse_command(
             None if local else address,
             without_sandbox=without_sandbox,
             allow_python=allow_python,
-            notes=_begin_notes(place) if declared else None,
+            notes=_begin_notes(scratch) if declared else None,
         )
         outcome = run(little, plan, machine, folder, watcher)
         measured = _keep(ready, little) if real else 0
         if machine.notes is not None:
             phases = list_reached(small, read_notes(machine.notes), *_read_rollouts(little, outcome))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
-    _tell(ready, little, outcome, phases, missing, time.monotonic() - begun, out, as_json)
+        shutil.rmtree(scratch, ignore_errors=True)
+    _tell(ready, little, outcome, phases, missing, time.monotonic() - start, out, as_json)
     if real and not as_json:
         click.echo(f"`reodsl plan` goes by what {measured} of its tasks took, until a run has told more.")
-    if outcome.results.failed or any(each.reached is False for each in phases):
+    if outcome.results.failed or any(phase.reached is False for phase in phases):
         raise SystemExit(1)
 
 
 def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> Size:
-    """Return a rehearsal with something to do for each GPU of a step, on a small cluster if `nodes` are given."""
-    gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1) if nodes is None else 1
+    """Return a rehearsal's size with work for each GPU of a step, on `nodes` nodes if given."""
+    gpus = max((gpus_of(c) for c in values_of(spec.study, Cluster)), default=1) if nodes is None else 1
     prompts, pool = max(Size().prompts, gpus), max(Size().pool, gpus)
     return Size(longest=tokens, steps=steps, prompts=prompts, pool=pool, nodes=nodes)
 
 
-def _begin_notes(place: Path) -> Path:
+def _begin_notes(folder: Path) -> Path:
     """Make the folder in which all processes of a rehearsal on a cluster note what they do."""
-    notes = (place / "notes").resolve()
+    notes = (folder / "notes").resolve()
     notes.mkdir()
     return notes
 
 
 def _read_rollouts(little: Ready, outcome: RunOutcome) -> tuple[list[int], float]:
-    """Return the steps whose weights sampled responses, and the most steps by which these were older than what learnt."""
+    """Return the steps whose weights sampled responses, and the largest lag of these weights in steps."""
     import polars as pl
 
     versions, lag = list[int](), 0.0
@@ -201,7 +201,7 @@ def _read_rollouts(little: Ready, outcome: RunOutcome) -> tuple[list[int], float
 
 
 def _keep(ready: Ready, little: Ready) -> int:
-    """Keep in the spec's store what the rehearsal measured; how many tasks that were."""
+    """Keep the rehearsal's measurements in the spec's store, and return the number of measured tasks."""
     tasks = {task.id for task in little.graph.tasks}
     results = read_history(little.store, runs.records(little.store), tasks).results
     keep_rehearsal(ready.store.open().root, ready.spec.study.name, results.values())
@@ -250,8 +250,8 @@ def _tell(
             }
         )
         return
-    done, whole = len(results.keys), len(little.graph.tasks)
-    click.echo(f"Rehearsed {ready.spec.study.name}: {done} of {whole} tasks done in {seconds:.0f} s.")
+    num_done, num_tasks = len(results.keys), len(little.graph.tasks)
+    click.echo(f"Rehearsed {ready.spec.study.name}: {num_done} of {num_tasks} tasks done in {seconds:.0f} s.")
     for phase in phases:
         state = {True: "reached", False: "not reached", None: "left out"}[phase.reached]
         first, *more = phase.words
@@ -259,7 +259,7 @@ def _tell(
         for words in more:
             click.echo(f"  {words}")
     click.echo("What this did not show:")
-    for each in missing:
-        click.echo(f"  - {each}")
+    for limit in missing:
+        click.echo(f"  - {limit}")
     if out is not None and outcome.page is not None:
         click.echo(f"report: {outcome.page}")

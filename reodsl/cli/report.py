@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from reodsl.cli.options import Place, complete_runs, existing_store, known_store_option
+from reodsl.cli.options import PathOption, complete_runs, existing_store, known_store_option
 from reodsl.cli.output import folder_to_fill, print_json, show
 from reodsl.diagnostics.render import to_json
 from reodsl.store.layout import require_place, run_folder
@@ -27,7 +27,7 @@ Examples:
 @known_store_option
 @click.option(
     "--out",
-    type=Place(),
+    type=PathOption(),
     metavar="DIR",
     help="Where to put it. Default: where the run left its report, or a folder in runs/.",
 )
@@ -47,17 +47,17 @@ def report_command(run: str, store_dir: Path | None, out: Path | None, pictures:
     record = pick(records(store), run)
     if out is None and record.report is not None:
         out = Path(record.report).parent
-    place = folder_to_fill(out or run_folder(record.study, record.spec))
-    require_place(place, store)
-    drawn = redraw(store, record, place, pictures)
-    show(drawn.findings)
+    folder = folder_to_fill(out or run_folder(record.study, record.spec))
+    require_place(folder, store)
+    report = redraw(store, record, folder, pictures)
+    show(report.findings)
     if not as_json:
-        click.echo(f"report: {drawn.page}")
+        click.echo(f"report: {report.page}")
         return
-    findings = to_json(drawn.findings)
+    findings = to_json(report.findings)
     about = {"run": record.name, "study": record.study}
-    verdict = read_verdict(drawn.page.parent)
-    print_json({**about, "report": str(drawn.page), "verdict": verdict, "diagnostics": findings})
+    verdict = read_verdict(report.page.parent)
+    print_json({**about, "report": str(report.page), "verdict": verdict, "diagnostics": findings})
 
 
 @click.command(

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from reodsl.cli.groups import Asked, check_inputs, list_places, make_group, read_file, read_options
-from reodsl.cli.options import Place, amend_option, assignments, complete_files, set_option
+from reodsl.cli.groups import SampledGroup, check_inputs, list_splits, make_group, read_file, read_options
+from reodsl.cli.options import PathOption, amend_option, assignments, complete_files, set_option
 from reodsl.cli.output import has_error, lay_columns, print_json, show
 from reodsl.diagnostics import plural, problem
 from reodsl.ir.expression import STEP
@@ -42,7 +42,9 @@ is split, its longest last, and "thinking", how many tokens it thinks. Beside "r
 @click.option(
     "--correct", metavar="yes|no,...", help="Whether each is right. One answer counts for all of them."
 )
-@click.option("--group", "file", type=Place(), metavar="FILE", help="Take the responses of a group file.")
+@click.option(
+    "--group", "file", type=PathOption(), metavar="FILE", help="Take the responses of a group file."
+)
 @click.option(
     "--given",
     multiple=True,
@@ -81,34 +83,34 @@ def reward_command(
     if chosen.reward is None or has_error(chosen.diagnostics):
         raise SystemExit(1)
     described = read_file(file) if file is not None else read_options(length, correct)
-    asked = make_group(chosen.reward, described, given)
-    check_inputs(chosen.reward, asked)
-    places = list_places(chosen.reward, asked)
+    sample = make_group(chosen.reward, described, given)
+    check_inputs(chosen.reward, sample)
+    places = list_splits(chosen.reward, sample)
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
             "E0121", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
         )
-    tried = try_reward(chosen.reward, chosen.advantage, asked.group, places)
+    tried = try_reward(chosen.reward, chosen.advantage, sample.group, places)
     # It knows by now at which cuts the reward wants answers.
-    check_inputs(chosen.reward, asked)
-    facts = _facts(chosen.reward, chosen.advantage, chosen.experiment, asked, tried)
+    check_inputs(chosen.reward, sample)
+    facts = _facts(chosen.reward, chosen.advantage, chosen.experiment, sample, tried)
     if as_json:
         print_json(finite(facts))
     else:
-        click.echo("\n".join(_lines(facts, chosen.reward, asked, tried)))
+        click.echo("\n".join(_lines(facts, chosen.reward, sample, tried)))
     _refuse_endless(chosen.reward, tried)
 
 
 def _facts(
-    reward: Reward, rule: Advantage, experiment: str | None, asked: Asked, every: Sequence[Tried]
+    reward: Reward, rule: Advantage, experiment: str | None, sample: SampledGroup, every: Sequence[Tried]
 ) -> dict[str, Any]:
-    """Return what is printed, as the page JSON has it; numbers may still be infinite or none."""
+    """Return the group's values as JSON data, in which numbers may be infinite or NaN."""
     names = let_names(reward.lets)
     responses = []
-    for response, tried in zip(asked.group.rollouts, every, strict=True):
-        at = tried.places or [None] * len(tried.rewards)
-        sections = zip(at, tried.rewards, tried.tokens, tried.advantages, strict=False)
+    for response, tried in zip(sample.group.rollouts, every, strict=True):
+        splits = tried.places or [None] * len(tried.rewards)
+        sections = zip(splits, tried.rewards, tried.tokens, tried.advantages, strict=False)
         parts = zip(reward.parts, tried.rewards, tried.weights, strict=True) if reward.parts else ()
         responses.append(
             {
@@ -118,12 +120,13 @@ def _facts(
                 "lets": dict(
                     zip((names.get(let.name, let.name) for let in reward.lets), tried.lets, strict=True)
                 ),
-                "metrics": dict(zip((each.name for each in reward.metrics), tried.metrics, strict=True)),
+                "metrics": dict(zip((metric.name for metric in reward.metrics), tried.metrics, strict=True)),
                 # Parts are normalised each by itself: they have no advantage of their own.
                 "sections": []
                 if reward.parts
                 else [
-                    dict(zip(("at", "reward", "tokens", "advantage"), each, strict=True)) for each in sections
+                    dict(zip(("at", "reward", "tokens", "advantage"), section, strict=True))
+                    for section in sections
                 ],
                 "parts": [
                     {
@@ -143,7 +146,7 @@ def _facts(
     return {
         "reward": reward.name,
         "experiment": experiment,
-        "tracks": dict(zip((each.name for each in reward.tracks), every[0].tracks, strict=True)),
+        "tracks": dict(zip((track.name for track in reward.tracks), every[0].tracks, strict=True)),
         "advantage": {
             **{name: getattr(rule, name) for name in rules},
             "own": None if rule.own is None else rule.own.function,
@@ -152,45 +155,47 @@ def _facts(
     }
 
 
-def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[Tried]) -> list[str]:
-    """Return the group as a table, a row a response or a split of it, and what its columns are."""
+def _lines(facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[Tried]) -> list[str]:
+    """Return the group as a table, a row for each response or split, and formulas that explain its columns."""
     # Pairs, as a let may have the name of a column.
     rows: list[list[tuple[str, str]]] = []
-    for number, each in enumerate(facts["responses"], 1):
-        right = "yes" if each["correct"] else "no"
-        head = [("response", str(number)), ("length", str(each["length"])), ("correct", right)]
-        head += [(name, f"{value:g}") for name, value in each["given"].items()]
-        head += [(name, _number(value)) for kind in ("lets", "metrics") for name, value in each[kind].items()]
+    for number, response in enumerate(facts["responses"], 1):
+        right = "yes" if response["correct"] else "no"
+        head = [("response", str(number)), ("length", str(response["length"])), ("correct", right)]
+        head += [(name, f"{value:g}") for name, value in response["given"].items()]
+        head += [
+            (name, _number(value)) for kind in ("lets", "metrics") for name, value in response[kind].items()
+        ]
         if reward.parts:
-            head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(each["parts"], 1)]
-            ends = {"advantage": each["response_advantage"]}
+            head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(response["parts"], 1)]
+            ends = {"advantage": response["response_advantage"]}
             if any(part.on != "response" for part in reward.parts):
-                ends["of a prefix"] = each["prefix_advantage"]
+                ends["of a prefix"] = response["prefix_advantage"]
             if any(part.on in ("thinking", "solution") for part in reward.parts):
                 ends["of its thinking"], ends["of its solution"] = (
-                    each["thinking_advantage"],
+                    response["thinking_advantage"],
                     ends.pop("advantage"),
                 )
             rows.append([*head, *((name, _number(value)) for name, value in ends.items())])
-        for section in each["sections"]:
+        for section in response["sections"]:
             split = [(name, str(section[key])) for name, key in (("split", "at"), ("tokens", "tokens"))]
             paid = [(name, _number(section[name])) for name in ("reward", "advantage")]
             rows.append([*head, *(split if reward.dense else ()), *paid])
             head = [(name, "") for name, _ in head]
     table = lay_columns([[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)])
-    given = asked.group.tracks
-    done = f" after {given[STEP]:g} steps" if given.get(STEP) else ""
-    at, outcome, dense = reward.split, reward.outcome, reward.dense
+    tracks = sample.group.tracks
+    after = f" after {tracks[STEP]:g} steps" if tracks.get(STEP) else ""
+    split_line, outcome, dense = reward.split, reward.outcome, reward.dense
     lines = [
         *(
-            f"track {each.name} = {given[each.name]:g}, as given"
-            if each.name in given
-            else f"track {each.name} = {track_text(each)} = {value:g}, {_whence(each, done)}"
-            for each, value in zip(reward.tracks, every[0].tracks, strict=True)
+            f"track {track.name} = {tracks[track.name]:g}, as given"
+            if track.name in tracks
+            else f"track {track.name} = {track_text(track)} = {value:g}, {_origin(track, after)}"
+            for track, value in zip(reward.tracks, every[0].tracks, strict=True)
         ),
         *(f"{let.name} = {expression_text(let.value)}" for let in reward.lets),
-        *(f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics),
-        *(_splits(every) if at is not None else ()),
+        *(f"metric {metric.name} = {expression_text(metric.value)}" for metric in reward.metrics),
+        *(_splits(every) if split_line is not None else ()),
         *([f"reward = {expression_text(outcome)}"] if outcome is not None else ()),
         *([f"reward at a split {dense.var} = {expression_text(dense.value)}"] if dense is not None else ()),
         *(
@@ -204,22 +209,23 @@ def _lines(facts: dict[str, Any], reward: Reward, asked: Asked, every: Sequence[
     return [_title(facts), "", *table, "", *formulas, f"advantage: {_rule(facts, reward)}"]
 
 
-def _whence(track: Track, done: str) -> str:
-    """Return where the value of a track comes from, where none is given."""
+def _origin(track: Track, after: str) -> str:
+    """Return where the value of a track comes from, unless it is given."""
     if track.start is None:
-        return f"of this group alone{done}"
-    return "one step after its start, of this group alone" if done else "its start"
+        return f"of this group alone{after}"
+    return "one step after its start, of this group alone" if after else "its start"
 
 
 def _splits(every: Sequence[Tried]) -> list[str]:
-    """Return where an outcome's statistics look at responses: once where that is the same for all."""
-    places = [", ".join(map(str, each.places)) for each in every]
+    """Return where an outcome's statistics are taken: one line if all responses agree."""
+    places = [", ".join(map(str, tried.places)) for tried in every]
     if len(set(places)) == 1:
         return [f"splits = {places[0]} tokens"]
-    return [f"splits of response {number + 1} = {each} tokens" for number, each in enumerate(places)]
+    return [f"splits of response {number + 1} = {splits} tokens" for number, splits in enumerate(places)]
 
 
 def _title(facts: dict[str, Any]) -> str:
+    """Return the heading: the reward, its experiment and the number of responses."""
     name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
     return f"{name}, {plural(len(facts['responses']), 'response')}"
 
@@ -239,12 +245,12 @@ def _rule(facts: dict[str, Any], reward: Reward) -> str:
     ]
     if reward.dense is not None:
         words.append(f"credit {rule['credit']}")
-    known = all(part.on == "response" for part in reward.parts)
-    if rule["batch"] and known:
+    comparable = all(part.on == "response" for part in reward.parts)
+    if rule["batch"] and comparable:
         words.append("then z-scored over this group's tokens, where training takes those of the whole step")
     elif rule["batch"]:
         words.append("before training z-scores them over the step's tokens")
-    if rule["bound"] is not None and (known or not rule["batch"]):
+    if rule["bound"] is not None and (comparable or not rule["batch"]):
         words.append(f"cut at -{rule['bound']:g} and {rule['bound']:g}")
     if facts["experiment"] is None:
         words.append("the default settings; name an experiment for its own")

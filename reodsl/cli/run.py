@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from reodsl.cli.options import Place, complete_files, spec_options, trust_options
+from reodsl.cli.options import PathOption, complete_files, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
-from reodsl.cli.place import prepare
+from reodsl.cli.prepare import prepare
 from reodsl.cli.watch import Display, display
 from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import to_json
@@ -46,7 +46,7 @@ Examples:
 )
 @click.option(
     "--out",
-    type=Place(),
+    type=PathOption(),
     metavar="DIR",
     help="Where to put the report and the arms' results. Default: a folder in runs/, named by study and digest.",
 )
@@ -113,10 +113,10 @@ def run_command(
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise
-        kept = (
+        message = (
             f"stopped: what is done is kept in {ready.store.shown}, and the same command goes on from there"
         )
-        click.echo(f"\n{kept}", err=True)
+        click.echo(f"\n{message}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
     if outcome.results.failed:
@@ -135,29 +135,29 @@ class Watcher:
         self.silent = quiet or as_json
         self.display: Display | None = None
         self.doubts = Doubts(ready, self.silent)
-        self.wanted = trackers
+        self.tracker_names = trackers
         self.trackers: Trackers | None = None
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
-        """Show them, and end the command where something is wrong."""
+        """Show findings, and end the command if any is an error."""
         show(findings if not self.quiet or has_error(findings) else (), self.ready.spec.sources)
         if has_error(findings):
             raise SystemExit(1)
 
-    def allow(self, codes: Sequence[FunctionCode], given: bool) -> bool:
-        """Name code, quiet or not, ask a terminal where no leave is `given`, and return whether it may run."""
-        if not (given or (sys.stdin.isatty() and sys.stderr.isatty())):
+    def allow(self, codes: Sequence[FunctionCode], consent: bool) -> bool:
+        """Return whether code may run, after naming it and asking on a terminal without `consent`."""
+        if not (consent or (sys.stdin.isatty() and sys.stderr.isatty())):
             return False
         for line in name_allowed(codes):
-            click.echo(f"{'allowed' if given else 'new':<9}{line}", err=True)
-        return given or click.confirm("Have you read it, and may it run?", err=True)
+            click.echo(f"{'allowed' if consent else 'new':<9}{line}", err=True)
+        return consent or click.confirm("Have you read it, and may it run?", err=True)
 
     def begin(self) -> None:
-        """Begin the display, where results can be written."""
+        """Begin the display, after a check that results can be written."""
         folder_to_fill(self.out)
-        if self.wanted:
+        if self.tracker_names:
             self.trackers = Trackers(
-                self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
+                self.tracker_names, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
         self.begun = True
         self.display = display(len(self.ready.graph.tasks), self.title, self.silent, sys.stderr.isatty())
@@ -172,7 +172,7 @@ class Watcher:
             self.display.hear(event)
 
     def done(self, task_id: str, key: str) -> None:
-        """Tell what a result is to be taken with care for."""
+        """Report doubts about a result."""
         self.doubts.done(task_id, key)
 
     def close(self) -> None:
@@ -222,6 +222,7 @@ def _print_table(folder: Path) -> None:
 
 
 def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:
+    """Return the outcome as JSON data."""
     from reodsl.report.verdict_words import read_verdict
 
     results, page = outcome.results, outcome.page
@@ -254,21 +255,21 @@ def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict
     }
 
 
-ANSWERED = "answered"
+ANSWERED_SHARE = "answered"
 """A number of a step that is told where few of the responses that ended have an answer: their share."""
 
 
 def is_of_library(ready: Ready, task_id: str) -> bool:
-    """Return whether a task makes data or a model that the library declares: nobody can mend what is doubtful there."""
+    """Return whether a task makes data or a model of the standard library, whose doubts no user can mend."""
     task = ready.graph[task_id]
-    given = [task.given_at, *(part.given_at for part in task.work.values() if isinstance(part, IR))]
-    paths = {origin.path for origins in given for origin in origins.values() if origin is not None}
+    origin_maps = [task.given_at, *(value.given_at for value in task.work.values() if isinstance(value, IR))]
+    paths = {origin.path for origins in origin_maps for origin in origins.values() if origin is not None}
     library = all(path.startswith(f"{STD}/") for path in paths)
     return bool(paths) and library and task.kind in ("data", "train", "sample")
 
 
 class Doubts:
-    """Hears of every result of a run; with `quiet` it tells nothing while the run goes on."""
+    """The doubts about the results of a run, shown as results arrive unless `quiet`."""
 
     def __init__(self, ready: Ready, quiet: bool) -> None:
         """Begin with a run that has not started."""
@@ -279,7 +280,7 @@ class Doubts:
         self.failing: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result, and warn of what makes it doubtful, such as questions that are trained and evaluated on."""
+        """Take in a result and show doubts about it, such as questions both trained on and evaluated."""
         if self.quiet:
             return
         from reodsl.doubts import find_in_results, overlaps
@@ -292,7 +293,7 @@ class Doubts:
         self._tell(diagnostics)
 
     def hear(self, event: Event) -> None:
-        """Take in an event: report once what a task leaves out of its data, and that most responses have no answer."""
+        """Take in an event, and report once what a task leaves out of its data, or that most responses have no answer."""
         if self.quiet or event.progress is None:
             return
         from reodsl.doubts import report_left_out, warn_failing, warn_unanswered_step
@@ -300,9 +301,9 @@ class Doubts:
 
         task, numbers = self.ready.graph[event.task], event.progress.numbers
         doubts = report_left_out(task, numbers)
-        if ANSWERED in numbers and task.id not in self.silent:
+        if ANSWERED_SHARE in numbers and task.id not in self.silent:
             self.silent.add(task.id)
-            doubts.append(warn_unanswered_step(task, numbers[ANSWERED]))
+            doubts.append(warn_unanswered_step(task, numbers[ANSWERED_SHARE]))
         ends = event.progress.done >= event.progress.total
         if not ends and task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
             self.failing.add(task.id)
@@ -310,18 +311,18 @@ class Doubts:
         self._tell(self._at_lines({task.id: doubts}))
 
     def _tell(self, diagnostics: list[Diagnostic]) -> None:
-        show([each for each in diagnostics if each not in self.shown], self.ready.spec.sources)
+        show([d for d in diagnostics if d not in self.shown], self.ready.spec.sources)
         self.shown.update(diagnostics)
 
     def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
         from reodsl.plan.places import locate_failures
 
-        mine = {name: found for name, found in by_task.items() if not is_of_library(self.ready, name)}
+        mine = {name: ds for name, ds in by_task.items() if not is_of_library(self.ready, name)}
         placed = locate_failures(self.ready.spec, self.ready.graph, mine)
-        return [each for diagnostics in placed.values() for each in diagnostics]
+        return [d for diagnostics in placed.values() for d in diagnostics]
 
     def all(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """Return every doubt about a finished run, the ones already shown among them."""
+        """Return every doubt about a finished run, including those shown already."""
         from reodsl.doubts import find_in_results, find_unended, overlaps, unlearnt
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
@@ -333,5 +334,5 @@ class Doubts:
         ]
 
     def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """List the doubts not shown yet."""
-        return [each for each in self.all(results, page) if each not in self.shown]
+        """Return the doubts that were not shown yet."""
+        return [diagnostic for diagnostic in self.all(results, page) if diagnostic not in self.shown]

@@ -12,7 +12,7 @@ import click
 from humanize import naturalsize
 
 from reodsl.cli.options import (
-    Place,
+    PathOption,
     assignments,
     complete_files,
     complete_runs,
@@ -21,7 +21,7 @@ from reodsl.cli.options import (
     spec_options,
 )
 from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
-from reodsl.cli.place import prepare
+from reodsl.cli.prepare import prepare
 from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import to_json, visible
 from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
@@ -66,9 +66,9 @@ def fetch_command(
     from reodsl.share.fetch import fetch, list_repositories, look_up
 
     ready = prepare(spec, sets, amends, target, store_dir)
-    folder, wanted = ready.keys.folder, list_repositories(ready.spec)
-    offers = [look_up(each) for each in wanted if not each.is_here(folder)]
-    moved = tell_moved([each for each in wanted if each.is_here(folder)], folder)
+    folder, repos = ready.keys.folder, list_repositories(ready.spec)
+    offers = [look_up(repo) for repo in repos if not repo.is_here(folder)]
+    moved = tell_moved([repo for repo in repos if repo.is_here(folder)], folder)
     offers += moved if update else []
     if not offers:
         click.echo("Nothing to fetch: every model and data set is here.")
@@ -81,33 +81,33 @@ def fetch_command(
 
 
 def say_offers(offers: Sequence[Offer], err: bool = False) -> None:
-    """Write how large each is, and all together."""
+    """Print the size of each download and their sum."""
     for offer in offers:
         click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
     click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  in all", err=err)
 
 
-def tell_moved(here: Iterable[Wanted], folder: Path) -> list[Offer]:
-    """Write which branches their hub has moved on since they were fetched, and return what it has now.
+def tell_moved(repos: Iterable[Wanted], folder: Path) -> list[Offer]:
+    """Print which branches moved on the hub since they were fetched, and return the downloads.
 
-    A hub that cannot be asked is told of once: nothing is missing.
+    If the hub does not answer, this is said once.
     """
     from reodsl.share.fetch import look_up
 
     moved = []
-    for wanted in here:
-        stored = wanted.follows_branch(folder)
+    for repo in repos:
+        stored = repo.follows_branch(folder)
         if stored is None:
             continue
         try:
-            offer = look_up(wanted)
+            offer = look_up(repo)
         except Problem as refused:
             click.echo(f"cannot ask whether it moved: {refused.diagnostics[0].message}", err=True)
             break
         if offer.commit != stored.name:
             moved.append(offer)
             click.echo(
-                f"{wanted.repo} has moved: {stored.name[:12]} is here, the hub has {offer.commit[:12]}. "
+                f"{repo.repo} has moved: {stored.name[:12]} is here, the hub has {offer.commit[:12]}. "
                 f'`revision: "{stored.name}"` in `hub(...)` keeps this one, `reodsl fetch SPEC --update` gets that one.',
                 err=True,
             )
@@ -115,17 +115,20 @@ def tell_moved(here: Iterable[Wanted], folder: Path) -> list[Offer]:
 
 
 def fetch_missing(ready: Ready, allowed: bool) -> None:
-    """Get what a run lacks, after saying how much it is: where that is `allowed`, or the terminal's user says so.
+    """Fetch what a run lacks, after printing its size, if `allowed` or if the user of a terminal agrees.
 
-    Else nothing is fetched, and the run's own check tells what is missing. Raises as `look_up`, where it is allowed.
+    Otherwise nothing is fetched, and the run's own check reports what is missing.
+
+    Raises:
+        Problem: as `look_up`, if `allowed`.
     """
     from reodsl.share.fetch import fetch, list_repositories, look_up
 
-    missing = [each for each in list_repositories(ready.spec) if not each.is_here(ready.keys.folder)]
+    missing = [repo for repo in list_repositories(ready.spec) if not repo.is_here(ready.keys.folder)]
     if not missing or not (allowed or (sys.stdin.isatty() and sys.stderr.isatty())):
         return
     try:
-        offers = [look_up(each) for each in missing]
+        offers = [look_up(repo) for repo in missing]
     except Problem:
         if allowed:
             raise
@@ -151,7 +154,7 @@ Examples:
     "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
 )
 @known_store_option
-@click.option("--out", type=Place(), metavar="DIR", help="Where to put them. Default: exports/inspect.")
+@click.option("--out", type=PathOption(), metavar="DIR", help="Where to put them. Default: exports/inspect.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
 def export_command(
     run: str, to: str, arms: tuple[str, ...], store_dir: Path | None, out: Path | None, as_json: bool
@@ -165,9 +168,9 @@ def export_command(
 
     store = existing_store(store_dir)
     record = pick(records(store), run)
-    place = folder_to_fill(out or Path("exports") / to)
+    folder = folder_to_fill(out or Path("exports") / to)
     shared = gather(store, record, arms)
-    files = export(shared, place)
+    files = export(shared, folder)
     show(shared.findings)
     if as_json:
         print_json(
@@ -175,20 +178,20 @@ def export_command(
                 "run": record.name,
                 "study": record.study,
                 "to": to,
-                "folder": str(place),
-                "files": [str(path.relative_to(place)) for path in files],
+                "folder": str(folder),
+                "files": [str(path.relative_to(folder)) for path in files],
                 "diagnostics": to_json(shared.findings),
             }
         )
     else:
-        click.echo(f"{place}: {len(files)} files")
+        click.echo(f"{folder}: {len(files)} files")
 
 
 LEAST_DENSITY = 0.2
 """Characters for each token, of which texts have three and more: with fewer, most of the text is gone."""
 
 
-class _Grouped(click.Command):
+class _FilesByModel(click.Command):
     """The command `import`, whose `--model` names the files before it: click keeps no order between files and options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -202,7 +205,7 @@ class _Grouped(click.Command):
 
 
 @click.command(
-    cls=_Grouped,
+    cls=_FilesByModel,
     short_help="Bring results of other tools as one table.",
     epilog="""\b
 Examples:
@@ -238,7 +241,7 @@ where there are any response, gold, finish and correct@512 (a forced answer's). 
 @click.option("--common", is_flag=True, help="Keep the questions that all models have.")
 @click.option("--ended", is_flag=True, help="Leave out forced answers.")
 @click.option("--no-thinking", is_flag=True, help="Count texts without thinking: their model does not think.")
-@click.option("--out", "-o", type=Place(), required=True, help="Write the table here.")
+@click.option("--out", "-o", type=PathOption(), required=True, help="Write the table here.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found of each model as JSON.")
 @click.pass_context
 def import_command(
@@ -283,37 +286,37 @@ def import_command(
             where=str(out),
             help=f"name it {out.with_suffix('.parquet')}",
         )
-    place = file_to_write(out, files)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target = file_to_write(out, files)
+    target.parent.mkdir(parents=True, exist_ok=True)
     bring = load_registry().import_results
     if bring is None:
         raise problem(
             "E0121", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
         )
-    given = tuple(zip(files, named, strict=True))
-    found = bring(
-        ResultFiles(given, place, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
+    sources = tuple(zip(files, named, strict=True))
+    counts = bring(
+        ResultFiles(sources, target, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
     )
     if as_json:
-        print_json({"out": str(out), "models": [asdict(each) | {"kind": each.kind} for each in found]})
+        print_json({"out": str(out), "models": [asdict(row) | {"kind": row.kind} for row in counts]})
         return
-    width = max(len(visible(each.model)) for each in found)
-    for each in found:
-        click.echo(f"{visible(each.model):<{width}}  {_describe(each)}")
+    width = max(len(visible(row.model)) for row in counts)
+    for row in counts:
+        click.echo(f"{visible(row.model):<{width}}  {_describe(row)}")
     click.echo(f"wrote {out}")
 
 
-def _describe(found: Found) -> str:
-    """Return a line of what was found, what was done to it, and what it gives."""
-    each = found.responses / found.questions
-    short = found.density is not None and found.density < LEAST_DENSITY
+def _describe(row: Found) -> str:
+    """Return a line on the responses of a model: their form, what was done to them, and which curve they give."""
+    samples = row.responses / row.questions
+    short = row.density is not None and row.density < LEAST_DENSITY
     parts = (
-        ", ".join(found.form),
-        plural(found.questions, "question") + (f" × {each:g}" if each != 1 else ""),
-        f"tokens of {found.counted} counted from text" if found.counted else "",
-        f"{found.graded} graded here" if found.graded else "",
-        f"{found.unfinished} unfinished" if found.unfinished else "",
+        ", ".join(row.form),
+        plural(row.questions, "question") + (f" × {samples:g}" if samples != 1 else ""),
+        f"tokens of {row.counted} counted from text" if row.counted else "",
+        f"{row.graded} graded here" if row.graded else "",
+        f"{row.unfinished} unfinished" if row.unfinished else "",
         "texts much shorter than their tokens: logged without the reasoning?" if short else "",
-        f"gives: {found.kind}",
+        f"gives: {row.kind}",
     )
     return "  ".join(filter(None, parts))

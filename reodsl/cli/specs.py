@@ -15,7 +15,7 @@ from reodsl.cli.options import (
     complete_codes,
     complete_files,
     frontier_of,
-    name_place,
+    name_source,
     set_option,
     target_option,
 )
@@ -119,7 +119,7 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
 
 
 def spec_files(paths: Iterable[str]) -> list[Path]:
-    """Return the .reo files named, and those in folders named, each once, in order."""
+    """Return the given .reo files, and those inside given folders, each once, in order."""
     files: dict[Path, None] = {}
     for name in paths:
         if not name:
@@ -127,7 +127,7 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
             raise problem("E0101", "an empty name is not a file", help="name a file, or `.` for this folder")
         path = Path(name)
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*.reo") if each.is_file())
+            inside = sorted(file for file in path.rglob("*.reo") if file.is_file())
             if not inside:
                 raise problem(
                     "E0101", "no .reo file in this folder", where=name, help="name a folder that holds specs"
@@ -139,12 +139,12 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps mode and links."""
+    """Replace a file as a whole, or leave the old one; its mode and links stay."""
     try:
         path = path.resolve()
-        with replacing(path, durable=False) as aside:
-            aside.write_text(text, encoding="utf-8", newline="")
-            aside.chmod(path.stat().st_mode & 0o777)
+        with replacing(path, durable=False) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.chmod(path.stat().st_mode & 0o777)
     except OSError as cause:
         raise problem(
             "E0118", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
@@ -168,7 +168,7 @@ def graph_command(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
 ) -> None:
     """Show the task graph that a spec lowers to."""
-    from reodsl.cli.place import prepare
+    from reodsl.cli.prepare import prepare
 
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
     if as_json:
@@ -181,7 +181,7 @@ def graph_command(
 
 
 def to_text(graph: Graph) -> str:
-    """Return a line a task, in an order to run them in: its id, then `<-` and what it reads."""
+    """Return a line for each task in the order of running: its id, then `<-` and the tasks it reads."""
     width = max((len(task.id) for task in graph.tasks), default=0)
     lines = []
     for task in graph.tasks:
@@ -192,7 +192,7 @@ def to_text(graph: Graph) -> str:
 
 
 def to_dot(graph: Graph) -> str:
-    """Return the graph in DOT, from what is read to what reads it."""
+    """Return the graph in DOT, with an edge from each task to its readers."""
     lines = ["digraph tasks {", "  rankdir=LR; node [shape=box];"]
     for task in graph.tasks:
         lines.append(f"  {_quote(task.id)};")
@@ -234,7 +234,7 @@ def budgets_command(expression: str, frontier: str | None, as_json: bool) -> Non
     show(diagnostics, sources)
     if schedule is None:
         raise SystemExit(1)
-    with name_place(frontier):
+    with name_source(frontier):
         facts = describe_schedule(schedule, None if frontier is None else frontier_of(frontier).curves)
     if as_json:
         print_json(facts)
@@ -267,29 +267,29 @@ Examples:
 def explain_command(name: str | None, as_json: bool) -> None:
     """Explain a diagnostic, with a wrong and a right example, or print the document on a topic."""
     if name is None:
-        listing = [(each, title(each)) for each in (*topics(), *codes())]
+        listing = [(key, title(key)) for key in (*topics(), *codes())]
         if as_json:
-            print_json([{"code": each, "title": what} for each, what in listing])
+            print_json([{"code": key, "title": heading} for key, heading in listing])
         else:
-            print_text("\n".join(f"{each}  {what}" for each, what in listing))
+            print_text("\n".join(f"{key}  {heading}" for key, heading in listing))
         return
-    asked = name.upper()
-    wanted = name.lower() if name.lower() in topics() else MERGED.get(asked, asked)
-    if wanted not in codes() and wanted not in topics():
-        number, topic = wanted.lstrip("EWN").rjust(4, "0"), nearest(name.lower(), topics())
-        meant = [topic] if topic else [each for each in codes() if each[1:] == number]
+    code = name.upper()
+    subject = name.lower() if name.lower() in topics() else MERGED.get(code, code)
+    if subject not in codes() and subject not in topics():
+        number, topic = subject.lstrip("EWN").rjust(4, "0"), nearest(name.lower(), topics())
+        guesses = [topic] if topic else [key for key in codes() if key[1:] == number]
         raise problem(
             "E0114",
             f"there is no diagnostic and no topic {name!r}",
-            help=f"did you mean {' or '.join(f'`{each}`' for each in meant)}?"
-            if meant
+            help=f"did you mean {' or '.join(f'`{key}`' for key in guesses)}?"
+            if guesses
             else "write `reodsl explain` to see all codes and topics",
         )
-    text = page(wanted)
-    if wanted != asked and wanted in codes() and not as_json:
-        click.echo(f"{asked} is a part of {wanted} since {SINCE}.\n")
+    text = page(subject)
+    if subject != code and subject in codes() and not as_json:
+        click.echo(f"{code} is a part of {subject} since {SINCE}.\n")
     if as_json:
-        print_json({"code": wanted, "title": title(wanted), "text": text})
+        print_json({"code": subject, "title": title(subject), "text": text})
     else:
         columns = terminal_columns()
         click.echo(text.rstrip() if columns is None else lay_page(text.rstrip(), columns))

@@ -52,8 +52,8 @@ def ls_command(
     store = existing_store(store_dir)
     runs = records(store)
     if run is None and not verify:
-        again = find_repeated(runs)
-        rows = [_run(store, record, again.get(record.name)) for record in reversed(runs)]
+        repeats = find_repeated(runs)
+        rows = [_run(store, record, repeats.get(record.name)) for record in reversed(runs)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
@@ -69,15 +69,16 @@ def ls_command(
         for line in _verdict(store, record) if record is not None and selector is None else ():
             click.echo(visible(line))
         click.echo(_results_text(results, verify))
-        for each in going:
-            click.echo(_format_going(each))
-        for place in models(Path(record.report)) if record is not None and record.report else ():
-            click.echo(f"model: {place}")
+        for task in going:
+            click.echo(_format_going(task))
+        for path in models(Path(record.report)) if record is not None and record.report else ():
+            click.echo(f"model: {path}")
     if verify and any(result["damage"] for result in results):
         raise SystemExit(1)
 
 
 def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]:
+    """Return a run as JSON data."""
     return {
         "name": record.name,
         "study": record.study,
@@ -104,20 +105,21 @@ def _verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
 
 
 def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
-    """Return the tasks that a run is at now, with how far they are."""
+    """Return the tasks that a run works on now, with their progress."""
     if record is None or not alive(store, record):
         return []
-    return [going_json(each) for each in read_state(store, record, steps=False).going]
+    return [going_json(task) for task in read_state(store, record, steps=False).going]
 
 
-def _format_going(each: dict[str, Any]) -> str:
-    """`at  vanilla.train.s1  13/40  reward 0.94`."""
-    far = "" if each["step"] is None else str(each["step"]) + (f"/{each['steps']}" if each["steps"] else "")
-    far = far or ("waiting" if each["waiting"] else "")
-    return "  ".join(filter(None, ["at", each["task"], far, *named_numbers(each["numbers"])]))
+def _format_going(task: dict[str, Any]) -> str:
+    """Return a line such as `at  vanilla.train.s1  13/40  reward 0.94`."""
+    steps = "" if task["step"] is None else str(task["step"]) + (f"/{task['steps']}" if task["steps"] else "")
+    steps = steps or ("waiting" if task["waiting"] else "")
+    return "  ".join(filter(None, ["at", task["task"], steps, *named_numbers(task["numbers"])]))
 
 
 def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
+    """Return a result as JSON data."""
     manifest = store.get(key)
     damage = store.damage(key) if verify else () if manifest else ("it is missing or damaged",)
     return {
@@ -133,7 +135,7 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
 
 
 def _runs_text(rows: list[dict[str, Any]]) -> str:
-    """Return a line for each run that did something; how often it was given again is told there."""
+    """Return a line for each run that computed something, with how often it was repeated."""
     if not rows:
         return "No runs yet."
     now = datetime.now(UTC)
@@ -146,28 +148,28 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
         return f"{number:>4} {'result ' if number == 1 else 'results'}"
 
     def again(row: dict[str, Any]) -> str:
-        latest, *others = since[row["name"]]
-        times = "once" if len(others) == 1 else f"{len(others)} times"
-        return f"  (given again {times}, last {ago(latest['started'], now)})" if others else ""
+        latest, *repeats = since[row["name"]]
+        times = "once" if len(repeats) == 1 else f"{len(repeats)} times"
+        return f"  (given again {times}, last {ago(latest['started'], now)})" if repeats else ""
 
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
         f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
         + "".join(f"\n    {visible(line)}" for line in row["verdict"][:1])
-        + "".join(f"\n    {_format_going(each)}" for each in row["running"])
+        + "".join(f"\n    {_format_going(task)}" for task in row["running"])
         for row in rows
         if row["repeats"] is None
     )
 
 
 def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
-
+    """Return a line for each result: task, key, size, age, and damage or acceptance."""
     now = datetime.now(UTC)
     width = max((len(result["task"]) for result in results), default=0)
     lines = []
     for result in results:
-        kept = f"accepted: {visible(result['accepted'][-1]['because'])}" if result["accepted"] else ""
-        state = "; ".join([*result["damage"], *filter(None, [kept])]) or ("whole" if verify else "")
+        accepted = f"accepted: {visible(result['accepted'][-1]['because'])}" if result["accepted"] else ""
+        state = "; ".join([*result["damage"], *filter(None, [accepted])]) or ("whole" if verify else "")
         size = naturalsize(result["bytes"], binary=True)
         age = ago(result["made"], now) if result["made"] else ""
         lines.append(

@@ -33,7 +33,7 @@ from reodsl.watch import (
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-_PLAIN_EVERY = 15.0
+_PLAIN_SECONDS = 15.0
 _LABELS = {
     "started": "start",
     "progress": "at",
@@ -49,20 +49,27 @@ _LABELS = {
 
 @dataclass(slots=True)
 class Board:
-    """The running tasks of a run, how far each was when its progress was first seen, and how many have ended."""
+    """The running tasks of a run, with the speed of each."""
 
     title: str
+    """Study and digest of the spec."""
     total: int | None
+    """Number of tasks; None if unknown."""
     clock: Callable[[], float] = time.monotonic
+    """Function that returns the time in seconds."""
     began: float | None = None
-    ended: int = 0
+    """Time at which the run began."""
+    count: int = 0
+    """Number of tasks that have ended."""
     running: dict[str, RunningTask] = field(default_factory=dict)
+    """Running tasks by name."""
     first: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Time and step at which a task's progress was first seen."""
 
     def hear(self, event: Event) -> RunningTask | None:
         """Take in an event, and return the task if it was running before."""
-        known = self.running.get(event.task)
-        task = known or RunningTask(event.task, self.clock())
+        previous = self.running.get(event.task)
+        task = previous or RunningTask(event.task, self.clock())
         match event.kind:
             case "started":
                 self.take(RunningTask(event.task, self.clock()))
@@ -73,10 +80,10 @@ class Board:
                 self.take(replace(task, waiting=True))
             case "reused" | "finished" | "failed" | "blocked":
                 self.running.pop(event.task, None)
-                self.ended += 1
+                self.count += 1
             case "rebuilding":
-                self.ended -= 1
-        return known
+                self.count -= 1
+        return previous
 
     def take(self, task: RunningTask) -> None:
         """Take in the present state of a running task."""
@@ -85,17 +92,19 @@ class Board:
             self.first.setdefault(task.task, (self.clock(), task.progress.done))
 
     def left(self, task: RunningTask) -> float | None:
-        """Return the seconds to go at the pace since progress was first seen; None while there is no pace."""
-        began, done = self.first.get(task.task, (0.0, 0))
-        if task.progress is None or task.progress.done <= done or task.task not in self.first:
+        """Return the seconds that a task still needs at its speed so far; None while its speed is unknown."""
+        began, first_step = self.first.get(task.task, (0.0, 0))
+        if task.progress is None or task.progress.done <= first_step or task.task not in self.first:
             return None
-        pace = (self.clock() - began) / (task.progress.done - done)
+        pace = (self.clock() - began) / (task.progress.done - first_step)
         return pace * (task.progress.total - task.progress.done)
 
     def rest(self, task: RunningTask) -> str:
-        """Format the time that is left, or else has passed."""
-        left = self.left(task)
-        return f"{span(left)} left" if left is not None and left >= 0 else span(self.clock() - task.began)
+        """Return the time that is left, or else the time that has passed."""
+        left_s = self.left(task)
+        return (
+            f"{span(left_s)} left" if left_s is not None and left_s >= 0 else span(self.clock() - task.began)
+        )
 
 
 def draw(board: Board, console: Console) -> Group:
@@ -111,21 +120,21 @@ def draw(board: Board, console: Console) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    count = f"{board.ended} of {board.total} tasks" if board.total is not None else f"{board.ended} results"
+    count = f"{board.count} of {board.total} tasks" if board.total is not None else f"{board.count} results"
     since = "" if board.began is None else f"  {span(board.clock() - board.began)}"
     wide, tall = Table.grid(padding=(0, 2, 0, 0)), []
     # Another thread may begin and end tasks.
     tasks = list(board.running.values())
     for task in tasks:
-        done = task.progress
-        bar = ProgressBar(done.total, done.done, width=20) if done is not None and done.total else ""
-        metrics = [*named_numbers(done.numbers if done else {}), *filter(None, [draw_curve(task.steps)])]
+        p = task.progress
+        bar = ProgressBar(p.total, p.done, width=20) if p is not None and p.total else ""
+        metrics = [*named_numbers(p.numbers if p else {}), *filter(None, [draw_curve(task.steps)])]
         cells = (bar, format_steps(task), Text(board.rest(task), "dim"))
         wide.add_row(Text(task.task), *cells, Text("  ".join(metrics)))
-        far = Table.grid(padding=(0, 2, 0, 0))
-        far.add_row(*cells)
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_row(*cells)
         name = Text(task.task, "bold", overflow="fold")
-        tall.append(Group(name, Padding(Group(far, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
+        tall.append(Group(name, Padding(Group(row, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
     head = Text(f"{board.title}  {count}{since}", "bold")
     unbounded = console.options.update(width=10_000)
     failing = [
@@ -149,9 +158,10 @@ def format_steps(task: RunningTask) -> str:
 
 
 class Display:
-    """The ends of tasks, and below them the running ones: a live table on a terminal, lines now and then elsewhere.
+    """The display of a run: lines for ended tasks, and below them the running ones.
 
-    The table begins once something is done: though nothing is planned, a damaged result may be made anew.
+    On a terminal these are a live table, elsewhere lines now and then. The table begins with the first event that is
+    not a reuse, since a damaged result may be computed again in a run without planned work.
     """
 
     def __init__(self, board: Board, console: Console, live: bool) -> None:
@@ -180,7 +190,7 @@ class Display:
                 took = "made by another run" if event.seconds is None else span(event.seconds)
                 self.say("finished", event.task, took, numbers(before.progress if before else None))
             case "failed":
-                self.say("failed", event.task, *(each.message for each in event.diagnostics[:1]))
+                self.say("failed", event.task, *(diagnostic.message for diagnostic in event.diagnostics[:1]))
             case "blocked":
                 self.say("blocked", event.task)
             case "waiting":
@@ -205,7 +215,7 @@ class Display:
 
         label, line = f"{_LABELS[kind]:<9}", "  ".join(filter(None, words))
         if self.live is None:
-            count = f"[{self.board.ended}/{self.board.total}] "
+            count = f"[{self.board.count}/{self.board.total}] "
             self.console.print(Text(count + label + line), soft_wrap=True)
             return
         style = {"finished": "", "failed": "red", "": "yellow"}.get(kind, "dim")
@@ -216,7 +226,7 @@ class Display:
     def tell_progress(self, name: str) -> None:
         """Print how far a task is, now and then, if no table shows it."""
         now, task = self.board.clock(), self.board.running[name]
-        if self.live is None and now - self.printed.setdefault(name, now) >= _PLAIN_EVERY:
+        if self.live is None and now - self.printed.setdefault(name, now) >= _PLAIN_SECONDS:
             self.printed[name] = now
             self.say("progress", name, format_steps(task), numbers(task.progress), self.board.rest(task))
 
@@ -284,7 +294,7 @@ def _choose_run(store: Store, run: str | None) -> RunRecord:
         return pick(runs, run)
     if not runs:
         raise problem("E0954", "nothing has run here yet", where=store.shown, help="reodsl run SPEC")
-    return next((each for each in reversed(runs) if alive(store, each)), runs[-1])
+    return next((record for record in reversed(runs) if alive(store, record)), runs[-1])
 
 
 def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunState:
@@ -297,46 +307,46 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     console = Console(highlight=False, width=width, height=height)
     began = None if state.over else state.began
     board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
-    shown = Display(board, console, live)
-    seen = {each.task for each in state.ended if each.kind == "finished" and not each.failing}
-    _show(shown, state, seen)
+    screen = Display(board, console, live)
+    seen = {task.task for task in state.ended if task.kind == "finished" and not task.failing}
+    _show(screen, state, seen)
     if live and following:
-        shown.open()
+        screen.open()
     else:
         console.print(draw(board, console))
     try:
         while following and not state.over:
             time.sleep(every)
             state = look()
-            _show(shown, state, seen)
+            _show(screen, state, seen)
     finally:
-        shown.close()
+        screen.close()
     if state.over:
-        ended = (
+        summary = (
             f": {state.done} of {state.total or state.done} tasks"
             if following
             else f" {state.record.ended or ''}"
         )
-        console.print(f"{state.status}{ended}".rstrip())
+        console.print(f"{state.status}{summary}".rstrip())
     if state.over and state.record.report:
         console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
     return state
 
 
-def _show(shown: Display, state: RunState, seen: set[str]) -> None:
-    """Show tasks that ended since the last look, those that failed for one reason together, and how far running ones are."""
-    shown.board.ended, shown.board.running = state.done, {task.task: task for task in state.going}
-    ended: dict[object, list[FinishedTask]] = {}
-    for each in state.ended:
-        if each.task not in seen:
-            ended.setdefault(each.said if each.kind == "failed" else each.task, []).append(each)
-    for first, *others in ended.values():
-        names = [each.task for each in (first, *others)]
+def _show(screen: Display, state: RunState, seen: set[str]) -> None:
+    """Show tasks that ended since the last look, grouped by their reason of failure, and the progress of running ones."""
+    screen.board.count, screen.board.running = state.done, {task.task: task for task in state.going}
+    by_reason: dict[object, list[FinishedTask]] = {}
+    for task in state.ended:
+        if task.task not in seen:
+            by_reason.setdefault(task.said if task.kind == "failed" else task.task, []).append(task)
+    for first, *more in by_reason.values():
+        names = [task.task for task in (first, *more)]
         seen.update(names)
         seconds = "" if first.seconds is None else span(first.seconds)
-        shown.say(first.kind, ", ".join(names), seconds, first.said)
+        screen.say(first.kind, ", ".join(names), seconds, first.said)
         for line in say_failing(first.failing):
-            shown.say("", line)
-    for task in state.going:
-        shown.board.take(task)
-        shown.tell_progress(task.task)
+            screen.say("", line)
+    for running in state.going:
+        screen.board.take(running)
+        screen.tell_progress(running.task)

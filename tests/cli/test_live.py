@@ -40,14 +40,14 @@ def test_time_left_follows_the_pace_since_progress_was_first_heard_of() -> None:
     assert board.left(board.running["reo.train.s1"]) == pytest.approx(6)
     board.hear(Event("finished", "reo.train.s1", seconds=110))
     assert board.running == {}
-    assert board.ended == 1
+    assert board.count == 1
 
 
 def test_a_rebuilt_task_counts_once() -> None:
     board = Board("study", 2)
     for kind in ("reused", "rebuilding", "started", "finished"):
         board.hear(Event(kind, "a"))  # type: ignore[arg-type]
-    assert board.ended == 1
+    assert board.count == 1
 
 
 def test_numbers_are_told_as_people_read_them() -> None:

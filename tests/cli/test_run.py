@@ -346,12 +346,12 @@ from reodsl.cli import main, stopping
 from reodsl.plan.registry import Registry
 from runners.execute import execute
 run.load_registry = lambda: Registry(toys.RUNNERS, lambda *asked: (), execute)
-stopping.SECONDS = {seconds!r}
+stopping.GRACE_SECONDS = {seconds!r}
 main.entry()
 """
 
 
-def process(place: Path, *arguments: str, seconds: float = stopping.SECONDS) -> subprocess.Popen[str]:
+def process(place: Path, *arguments: str, seconds: float = stopping.GRACE_SECONDS) -> subprocess.Popen[str]:
     """A command with toys in a process of its own."""
     paths = [str(ROOT)]
     return subprocess.Popen(
@@ -438,11 +438,11 @@ def test_another_interrupt_ends_a_run_at_once(place: Path) -> None:
     time.sleep(0.2)
     began = time.monotonic()
     run.send_signal(signal.SIGINT)
-    time.sleep(stopping.AGAIN + 0.2)
+    time.sleep(stopping.REPEAT_SECONDS + 0.2)
     run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=2 * stopping.SECONDS)
+    _, err = run.communicate(timeout=2 * stopping.GRACE_SECONDS)
     # The first one alone would have it killed then.
-    assert time.monotonic() - began < stopping.SECONDS
+    assert time.monotonic() - began < stopping.GRACE_SECONDS
     assert run.returncode == -signal.SIGKILL
     assert "what is done is kept" in err
 

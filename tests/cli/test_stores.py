@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.cli.place import prepare
+from reodsl.cli.prepare import prepare
 from reodsl.store.store import Store, find_store
 from tests.called import call
 

@@ -23,7 +23,10 @@ def prepare(
     *,
     quiet: bool = False,
 ) -> Ready:
-    """Compile and lower a spec; its warnings go to stderr, unless `quiet`; its errors end the command."""
+    """Compile and lower a spec.
+
+    Its warnings go to stderr unless `quiet`, and its errors end the command.
+    """
     compiled = compile_file(
         path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
     )
@@ -34,18 +37,17 @@ def prepare(
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return the findings inside the files and copies of a hub's data sets that a run would read for questions.
+    """Return the findings in files and copies of a hub's data sets that a run would read for questions.
 
-    The runners give them, if there are any; E0743 is for Python beside the spec that cannot be read.
-
-    Questions that are not there may be on the machine that is to run the spec. Python is read here in any case.
+    Files that are missing may be on the machine that runs the spec. Python beside the spec is read in any case
+    (E0743).
     """
     folder = ready.keys.folder
     todo = [item for item in plan.items if item.verdict != "reuse"]
     codes, unread = read_all((item.task.payload for item in todo), folder)
     coded = tuple(item.task for item in todo if read_all([item.task.payload], folder)[0]) if codes else ()
     # A package need not be installed where a spec is planned.
-    code = [each for each in unread if (each.where or "").endswith(".py")]
+    code = [diagnostic for diagnostic in unread if (diagnostic.where or "").endswith(".py")]
     tasks = tuple(
         item.task
         for item in todo
@@ -56,9 +58,11 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     try:
         check = load_registry().check
         lacks = check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
-        found = check(coded, ready.spec, folder, Machine(local=True)) if coded else ()
-        code += [each for each in found if each.code == "E0743" and each not in code]
+        diagnostics = check(coded, ready.spec, folder, Machine(local=True)) if coded else ()
+        code += [
+            diagnostic for diagnostic in diagnostics if diagnostic.code == "E0743" and diagnostic not in code
+        ]
     except Problem:
         lacks = ()
     # A copy may be without the split, and planning needs no packages.
-    return (*code, *(each for each in lacks if each.code not in ("E0850", "E0121")))
+    return (*code, *(diagnostic for diagnostic in lacks if diagnostic.code not in ("E0850", "E0121")))
