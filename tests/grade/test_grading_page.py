@@ -107,7 +107,7 @@ def test_the_page_has_the_verdicts_of_each_mode(request: pytest.FixtureRequest) 
         ("box", "today, in a box"),
         ("prose", "today, without a box"),
         ("exact", "today, `exact`"),
-        ("last_number", "today, `last_number`, where the reference is one plain number"),
+        ("last_number", "today, `last_number`, if the reference is one plain number"),
     ],
 )
 def test_the_page_sums_the_counts_of_tables(name: str, called: str) -> None:
