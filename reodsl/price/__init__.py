@@ -1,12 +1,12 @@
 """Prices: what a spec's tasks are expected to cost, from a written-down model that past runs correct."""
 
-from reodsl.price.history import PastResults, read_history
+from reodsl.price.history import History, read_history
 from reodsl.price.memory import sizes_at_hand
 from reodsl.price.prices import choose_sharding, lower_placed, price
 from reodsl.price.value import Price, Prices
 
 __all__ = [
-    "PastResults",
+    "History",
     "Price",
     "Prices",
     "choose_sharding",

@@ -29,24 +29,26 @@ CHARACTERS_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Lengths of one task in tokens, measured or assumed, and its numbers of questions and draws.
-
-    `trained_share` is the share of a batch's tokens that get a gradient. `questions` are those of the task's data,
-    all benchmarks together. `equal` is the share of drawn questions that give no gradient, `draws` how many draws
-    a step took for its batch. None: not known.
-    """
+    """The lengths and counts of a task, measured or assumed; None for an unknown size."""
 
     length: float | None = None
+    """Mean tokens of a response."""
     prompt: float | None = None
+    """Mean tokens of a prompt."""
     questions: int | None = None
+    """Questions of the task's data, over all benchmarks."""
     trained_share: float = 1.0
+    """Share of a batch's tokens that get a gradient."""
     steps: int | None = None
+    """Training steps."""
     equal: float | None = None
+    """Share of drawn questions that give no gradient."""
     draws: float | None = None
+    """Mean draws of a step for its batch."""
 
 
 def questions_in(data: Mapping[str, Any]) -> int | None:
-    """Return how many questions a data payload's sources hold, None if a source neither generates nor declares them."""
+    """Return the number of questions in a data payload's sources; None if any source leaves its number open."""
     declared = data.get("questions")
     if declared is not None:
         return int(declared)
@@ -55,7 +57,12 @@ def questions_in(data: Mapping[str, Any]) -> int | None:
 
 
 def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
-    """Return the mean tokens of a prompt: those of a generated task's template, or `PROMPT`, but at most `longest`."""
+    """Return the mean tokens of a prompt: those of a generated task's template, or `PROMPT`.
+
+    Args:
+        data: payload of a data set.
+        longest: most tokens of a prompt.
+    """
     tasks = [source["task"] for source in data["sources"] if source["kind"] == "generated"]
     tasks = [task for task in tasks if "length" in task]
     if not tasks:
@@ -69,31 +76,42 @@ def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
 
 
 def text_tokens(text: str, words: bool) -> float:
-    """Estimate the tokens of a forcing text: its words in a word-level vocabulary, else a third of its letters."""
+    """Return an estimate of a forcing text's tokens.
+
+    Args:
+        text: forcing text.
+        words: whether the vocabulary has whole words; otherwise a token has `CHARACTERS_PER_TOKEN` characters.
+    """
     return float(len(text.split()) if words else max(1, len(text) // CHARACTERS_PER_TOKEN))
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """The last result of a task: its payload, its counts, and its times.
-
-    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. They are of
-    processors if the result has these, which other work on the machine does not stretch; else of the clock. `device`
-    is where it ran (`cpu`, `cuda`) and `model` that device's name, empty if the result does not record it.
-    `generating` of these generated and `training` trained; 0 if not recorded. `peak` is in bytes.
-    """
+class MeasuredTask:
+    """The last result of a task, with its times."""
 
     task: str
+    """Id of the task."""
     kind: Kind
+    """Kind of the task."""
     payload: Mapping[str, Any]
+    """Payload at that time."""
     facts: Facts
+    """Measured sizes."""
     seconds: float
+    """Seconds from start to end: of processors if the result records these, which other work does not stretch, else of
+    the clock."""
     terms: Mapping[Term, float]
+    """Seconds of all steps by term, as far as they are known."""
     device: str
+    """Kind of device, `cpu` or `cuda`."""
     model: str = ""
+    """Name of the device; empty if not recorded."""
     peak: float | None = None
+    """Peak memory in bytes."""
     generating: int = 0
+    """Devices that generated; 0 if not recorded."""
     training: int = 0
+    """Devices that trained; 0 if not recorded."""
 
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
@@ -107,27 +125,27 @@ _PARTS: Mapping[str, Term] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PastResults:
-    """The last result of each task by its id, and how many questions a `data` task found.
+class History:
+    """The last results of tasks, by id."""
 
-    `light` are the seconds of tasks that compute on no device. `rehearsed` are results of rehearsals with the specs' own
-    models, whose times and memory tell something, and whose responses tell nothing.
-    """
-
-    results: Mapping[str, Past] = field(default_factory=dict)
+    results: Mapping[str, MeasuredTask] = field(default_factory=dict)
+    """Results of runs."""
     questions: Mapping[str, int] = field(default_factory=dict)
+    """Number of questions that a `data` task found."""
     light: Mapping[str, float] = field(default_factory=dict)
-    rehearsed: Mapping[str, Past] = field(default_factory=dict)
+    """Seconds of tasks that compute on no device."""
+    rehearsed: Mapping[str, MeasuredTask] = field(default_factory=dict)
+    """Results of rehearsals with the spec's own models: their times and memory count, their responses do not."""
 
 
-def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection[str]) -> PastResults:
+def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection[str]) -> History:
     """Read the last result of each of `tasks`; results that cannot be read are skipped.
 
     Without the extra `report` no table can be read, and only rehearsals count.
     """
     if importlib.util.find_spec("polars") is None:
-        return PastResults(rehearsed=read_rehearsals(store.root))
-    results: dict[str, Past] = {}
+        return History(rehearsed=read_rehearsals(store.root))
+    results: dict[str, MeasuredTask] = {}
     light: dict[str, float] = {}
     questions: dict[str, int] = {}
     last = {task: key for record in records for task, key in record.tasks.items() if task in tasks}
@@ -143,10 +161,11 @@ def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection
             light[task] = _seconds(manifest.provenance)
         elif (past := _past(store, task, manifest, material)) is not None:
             results[task] = past
-    return PastResults(results, questions, light, read_rehearsals(store.root))
+    return History(results, questions, light, read_rehearsals(store.root))
 
 
-def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:
+def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> MeasuredTask | None:
+    """Return the last result of a task; None if it cannot be read."""
     folder, provenance = store.path(manifest.key), manifest.provenance
     kind: Kind = material["kind"]
     try:
@@ -157,7 +176,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         )
     except (OSError, ValueError, KeyError):
         return None
-    return Past(
+    return MeasuredTask(
         task=task,
         kind=kind,
         payload=material["payload"],
@@ -178,6 +197,7 @@ def _ran_on_processors(provenance: Mapping[str, Any]) -> bool:
 
 
 def _seconds(provenance: Mapping[str, Any]) -> float:
+    """Return the seconds of a result, of processors if it records them."""
     return float(
         provenance["processor_seconds"] if _ran_on_processors(provenance) else provenance.get("seconds", 0.0)
     )
@@ -186,6 +206,7 @@ def _seconds(provenance: Mapping[str, Any]) -> float:
 def _training(
     folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
 ) -> tuple[Facts, dict[Term, float]]:
+    """Return the sizes and the seconds by term of a stored training."""
     metrics = _table(folder / "metrics.parquet")
     if "length" in metrics.columns:
         length = _number(metrics["length"].mean())
@@ -204,12 +225,13 @@ def _training(
     if "timings.parquet" in manifest.files:
         timed = _table(folder / "timings.parquet")
     of = "processor" if processor else "seconds"
-    parts = {f"{of}_{part}": term for part, term in _PARTS.items()}
+    parts = {f"{of}_{phase}": term for phase, term in _PARTS.items()}
     terms = {term: _number(timed[name].sum()) for name, term in parts.items() if name in timed.columns}
     return Facts(length, None, None, share, metrics.height, equal, draws), terms
 
 
 def _sampling(folder: Path, kind: Kind) -> Facts:
+    """Return the sizes of stored responses."""
     if kind == "evaluate":
         summary = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
         rows = {name: row for name, row in summary.items() if name != "mean"}
@@ -237,36 +259,36 @@ def _number(value: Any) -> float:
 _FILE = "rehearsed.json"
 
 
-def keep_rehearsal(root: Path, study: str, results: Iterable[Past]) -> None:
-    """Store the results of a study's rehearsal under `root`, in place of those of the rehearsal before.
+def keep_rehearsal(root: Path, study: str, results: Iterable[MeasuredTask]) -> None:
+    """Store the results of a study's rehearsal under `root`, in place of its earlier rehearsal.
 
-    They lie beside the results of runs and are none of them.
+    They lie beside the results of runs and are not among them.
     """
     studies = read_object(root / _FILE) or {}
-    studies[study] = [asdict(each) for each in results]
+    studies[study] = [asdict(result) for result in results]
     write_atomic(root / _FILE, (json.dumps(studies, indent=1) + "\n").encode())
 
 
-def read_rehearsals(root: Path) -> dict[str, Past]:
-    """Return what rehearsals measured for all studies of a store, by task; those that cannot be read are skipped."""
-    results: dict[str, Past] = {}
+def read_rehearsals(root: Path) -> dict[str, MeasuredTask]:
+    """Return the readable results of all rehearsals in a store, by task."""
+    results: dict[str, MeasuredTask] = {}
     for rows in (read_object(root / _FILE) or {}).values():
         try:
-            results |= {row["task"]: Past(**row | {"facts": Facts(**row["facts"])}) for row in rows}
+            results |= {row["task"]: MeasuredTask(**row | {"facts": Facts(**row["facts"])}) for row in rows}
         except (TypeError, ValueError, KeyError):
             continue
     return results
 
 
-class Known:
-    """Facts of the tasks of one graph."""
+class TaskFacts:
+    """The sizes of the tasks of a graph."""
 
-    def __init__(self, graph: Graph, history: PastResults) -> None:
+    def __init__(self, graph: Graph, history: History) -> None:
         """Take the last results of the tasks."""
         self.graph, self.history = graph, history
 
     def facts(self, task: Task) -> Facts:
-        """Return a task's facts: those of its last result, if it had as long responses, else declared ones."""
+        """Return a task's sizes: from its last result if its responses had the same limits, else as declared."""
         questions, prompt = self._questions(task)
         past = self.history.results.get(task.id)
         if questions is None and past is not None:
@@ -299,14 +321,14 @@ class Known:
             count = self.history.questions.get(source) if count is None else count
             counts.append(count if count is None else times * count)
             prompts.append((prompt_tokens(data, longest), count or 1))
-        met = task.payload.get("met") if task.kind == "sample" else None
-        if met is not None:
-            most = met["prompts"] * met["draws"]
+        reference_of = task.payload.get("met") if task.kind == "sample" else None
+        if reference_of is not None:
+            most = reference_of["prompts"] * reference_of["draws"]
             counts = [count if count is None else min(count, most) for count in counts]
-        known = [count for count in counts if count is not None]
+        counted = [count for count in counts if count is not None]
         weight = sum(count for _, count in prompts)
         mean = sum(tokens * count for tokens, count in prompts) / weight if weight else None
-        return sum(known) if known and len(known) == len(counts) else None, mean
+        return sum(counted) if counted and len(counted) == len(counts) else None, mean
 
     def _chosen_length(self, task: Task) -> float | None:
         """Return the length of traces that are chosen from responses: that of responses, unless it is declared."""
@@ -327,17 +349,18 @@ def _most(select: Mapping[str, Any]) -> int:
 
 
 def _gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) -> Facts:
-    """Keep shares without a gradient, as far as the last training drew and rewarded as this one does.
+    """Return the sizes with shares without a gradient as far as the last training sampled and rewarded as this one.
 
-    The share of questions depends on the reward and the number of rollouts. What was trained of a batch depends on whether
-    others replace them, and the draws for that on the batch.
+    The share of questions depends on the reward and the number of rollouts. The trained share of a batch depends on
+    whether questions without a gradient are replaced, and the draws for that on the batch.
     """
     before, method = (payload["stage"]["method"] for payload in (past, now))
     same = {
         name for name in ("reward", "advantage", "batch", "resample") if before.get(name) == method.get(name)
     }
     rollouts = (
-        each.get("batch", {})["rollouts"] if method["kind"] == "ppo" else 0 for each in (before, method)
+        settings.get("batch", {})["rollouts"] if method["kind"] == "ppo" else 0
+        for settings in (before, method)
     )
     share = facts.trained_share if bool(before.get("resample")) == bool(method.get("resample")) else 1.0
     equal = facts.equal if same >= {"reward", "advantage"} and len(set(rollouts)) == 1 else None
@@ -354,6 +377,6 @@ def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
 
 
 def _count_questions(task: Task) -> int | None:
-    part = task.payload.get("stage") or task.payload.get("suite") or {}
-    expected = part.get("expected_length")
+    block = task.payload.get("stage") or task.payload.get("suite") or {}
+    expected = block.get("expected_length")
     return int(expected) if expected is not None else None

@@ -18,13 +18,13 @@ from typing import Literal
 from reodsl.ir.cluster import Cluster, Hardware
 
 GIB = 2**30
-NODE_START = 60.0
+NODE_SECONDS = 60.0
 """Seconds until engines and trainers of a GPU task stand; SGLang alone was seen to take 29 to 105."""
-HERE_START = 1.0
+HERE_SECONDS = 1.0
 """The same on a laptop's processor: a small model, and its share of imports."""
-STEP_FLOOR = 1e-3
+STEP_SECONDS = 1e-3
 """No decode step is faster than this, however small the model."""
-RUNNING = 256
+MOST_RUNNING = 256
 """Requests that an engine decodes at once, at most."""
 USABLE = 0.85
 """Share of a GPU's memory that engines fill, with what training keeps beside them; they need the rest to compute."""
@@ -49,11 +49,11 @@ HANDLE_RATE = 18.4e9
 """The same where each engine reads the weights of trainers on its own GPUs: SkyRL publishes 1.6 s for 14B, 29.5 GB, on 8
 H100 (pull request 161).
 """
-COMPILES = 116.0
+COMPILE_SECONDS = 116.0
 """Seconds by which the first server of a GPU takes longer than later ones, which find its kernels compiled: 224 s and 108 s
 with the same questions (SGLang, issue 4773).
 """
-DRAWN: Mapping[str, float] = {"greedy": 80.0, "whole": 186.0, "cut": 360.0}
+SAMPLING_BYTES: Mapping[str, float] = {"greedy": 80.0, "whole": 186.0, "cut": 360.0}
 """Bytes for each word of the vocabulary that drawing one token moves: the reads and writes of SGLang's sampler and of
 `engine/sglang/drawing.py`, counted. A cut distribution is sorted besides: four digits of 8 bits, each a pass over numbers
 and places.
@@ -69,38 +69,48 @@ NARROW = 115.0
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a task: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
-
-    `model` is that of each, as the cluster names its GPU or this machine its processor. `narrow` is the width of a model
-    that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device
-    (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
-    this machine. `beside` are bytes that training keeps on a device while the engine
-    that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
-    they are exact.
-    `small_caches`: engines keep keys and values in one byte a number. `parts` are the devices that hold a copy of a
-    training's weights between them (0: all that train).
-    """
+    """The devices of a task; all are paid for while it runs."""
 
     name: str
+    """Label of the cluster, or `this machine`."""
     model: str
+    """Name of each device, as the cluster names its GPU or the machine its processor."""
     unit: Literal["gpu_hours", "seconds"]
+    """Unit of the cost: GPU hours, or seconds on this machine."""
     gpus: int
+    """Number of devices."""
     generating: int
+    """Devices that generate."""
     training: int
+    """Devices that train."""
     tensor_parallel: int
+    """Devices of an engine."""
     hardware: Hardware
+    """FLOP/s, bytes per second, and utilisation of a device."""
     memory: float | None
+    """Bytes of a device; None if unknown."""
     width: int
+    """Bytes of a weight in use."""
     start: float
+    """Seconds before work begins."""
     microbatch: int
+    """Tokens of a micro-batch."""
     recompute: bool
-    apart: bool
-    beside: float = 0.0
+    """True if the backward pass computes activations again."""
+    disaggregated: bool
+    """True if engines and trainers have devices of their own."""
+    resident_bytes: float = 0.0
+    """Bytes that training keeps on a device while the engine that takes turns with it generates."""
     narrow: float = 0.0
+    """Width of a model that reaches half of the hardware's utilisation; 0 if the width does not matter."""
     slowdown: float = 1.0
+    """Time of engines over the time that `hardware` gives, above 1 for deterministic engines."""
     small_caches: bool = False
+    """True if engines keep keys and values in a byte each."""
     parts: int = 0
+    """Devices that together hold a copy of the trained weights; 0 for all that train."""
     gpus_per_node: int = 1
+    """Devices of a node."""
 
     @property
     def copies(self) -> int:
@@ -124,11 +134,18 @@ class Devices:
 
 
 def lockstep(ranks: int) -> float:
-    """Return the share of their time that `ranks` work: `LOCKSTEP`, extended by the logarithm of its numbers."""
+    """Return the share of their time in which ranks work and do not wait for each other.
+
+    Args:
+        ranks: number of training devices.
+
+    Returns:
+        Share from `LOCKSTEP`, interpolated by the logarithm of the number, at least 0.5.
+    """
     after = next((i for i, (count, _) in enumerate(LOCKSTEP) if count >= ranks), len(LOCKSTEP) - 1)
     (few, above), (many, below) = LOCKSTEP[max(1, after) - 1], LOCKSTEP[max(1, after)]
-    place = math.log(ranks / few) / math.log(many / few)
-    return max(0.5, above + place * (below - above))
+    fraction = math.log(ranks / few) / math.log(many / few)
+    return max(0.5, above + fraction * (below - above))
 
 
 def adapt_to_precision(devices: Devices, precision: str) -> Devices:
@@ -144,15 +161,15 @@ def adapt_to_width(devices: Devices, hidden: int) -> Devices:
         return devices
     share = 1 / (1 + (devices.narrow / hidden) ** 2)
     hardware = devices.hardware
-    reached = {"mfu_train": share * hardware.mfu_train, "mfu_prefill": share * hardware.mfu_prefill}
-    return replace(devices, hardware=hardware.model_copy(update=reached), narrow=0.0)
+    rates = {"mfu_train": share * hardware.mfu_train, "mfu_prefill": share * hardware.mfu_prefill}
+    return replace(devices, hardware=hardware.model_copy(update=rates), narrow=0.0)
 
 
 @cache
-def processor(place: Path = Path("/proc/cpuinfo")) -> str:
+def processor(path: Path = Path("/proc/cpuinfo")) -> str:
     """Return the model of this machine's processor from `place`, or its architecture if the file has none."""
     try:
-        for line in place.read_text().splitlines():
+        for line in path.read_text().splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name" and value.strip():
                 return value.strip()
@@ -162,7 +179,7 @@ def processor(place: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
-    """Return how many GPUs of a cluster generate and how many train: all in turn, or each does one."""
+    """Return how many GPUs of a cluster generate and how many train; colocated, all do both in turn."""
     gpus = gpus_of(cluster)
     if cluster.placement != "apart" or gpus == 1:
         return gpus, gpus
@@ -171,7 +188,7 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
 
 
 def parts_of(cluster: Cluster) -> int:
-    """Return how many GPUs that train hold a copy of the weights between them; those of a copy are on one node."""
+    """Return how many training GPUs hold a copy of the weights together; a copy stays on a node with `sharding = node`."""
     training = generating_and_training(cluster)[1]
     return math.gcd(training, cluster.gpus_per_node) if cluster.sharding == "node" else training
 
@@ -182,12 +199,12 @@ def gpus_of(cluster: Cluster) -> int:
 
 
 def label_cluster(cluster: Cluster | None) -> str:
-    """Return a cluster's label, such as `16 x 8 H800`."""
+    """Return a cluster's label, such as `16 x 8 H800`, or `this machine`."""
     return "this machine" if cluster is None else f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
 
 
 def devices_of(cluster: Cluster | None) -> Devices | None:
-    """Return the devices of a cluster, or this machine's processor without one; None if its GPUs are not described."""
+    """Return the devices of a cluster, or this machine's processor without a cluster; None for GPUs without `hardware`."""
     if cluster is None:
         return Devices(
             name=label_cluster(cluster),
@@ -200,10 +217,10 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
             hardware=PROCESSOR,
             memory=None,
             width=4,
-            start=HERE_START,
+            start=HERE_SECONDS,
             microbatch=2048,
             recompute=False,
-            apart=False,
+            disaggregated=False,
             narrow=NARROW,
         )
     if cluster.hardware is None:
@@ -221,10 +238,10 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         hardware=cluster.hardware,
         memory=cluster.memory_gib * GIB,
         width=2,
-        start=NODE_START,
+        start=NODE_SECONDS,
         microbatch=49152,
         recompute=True,
-        apart=cluster.placement == "apart" and gpus > 1,
+        disaggregated=cluster.placement == "apart" and gpus > 1,
         slowdown=SLOWDOWN[cluster.determinism],
         parts=parts_of(cluster),
         gpus_per_node=cluster.gpus_per_node,
@@ -243,21 +260,21 @@ class Measures:
     disk: int
 
 
-def measure(place: Path) -> Measures:
+def measure(folder: Path) -> Measures:
     """Return the measures of this machine, with results at `place`, which need not exist yet."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there = place.resolve()
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    return Measures(cores, _memory(), shutil.disk_usage(there).free)
+    nearest = folder.resolve()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    return Measures(cores, _memory(), shutil.disk_usage(nearest).free)
 
 
 def _memory() -> int:
-    """Return the machine's memory, or what a container leaves of it."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of the machine's memory, or of a container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _LIMITS:
         try:
-            whole = min(whole, int(Path(name).read_text()))
+            total = min(total, int(Path(name).read_text()))
         except (OSError, ValueError):
             continue
-    return whole
+    return total

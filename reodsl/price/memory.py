@@ -17,38 +17,57 @@ from reodsl.store.files import read_object
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A dense decoder with grouped queries and a gated feed-forward layer.
-
-    `parameters` are all weights; `products` those that a token is multiplied with: all but norms and an embedding
-    table that is only looked up. `attention` is the width of all query heads, `kv` that of all key heads.
-    """
+    """The sizes of a dense decoder with grouped queries and a gated feed-forward layer."""
 
     parameters: int
+    """Number of all weights."""
     products: int
+    """Weights that a token is multiplied with: all but norms and an embedding table that is only looked up."""
     layers: int
+    """Number of layers."""
     hidden: int
+    """Width of the residual stream."""
     attention: int
+    """Width of all query heads together."""
     kv: int
+    """Width of all key heads together."""
     intermediate: int
+    """Width of the feed-forward layer."""
     vocabulary: int
+    """Number of tokens in the vocabulary."""
 
     def forward_flops(self, tokens: float, context: float) -> float:
         """Return the FLOPs of a forward pass: 2 per weight and token, and attention's scores and sums.
 
-        `tokens` is their number, `context` the sum over them of the positions that each attends to.
+        Args:
+            tokens: number of tokens.
+            context: sum over the tokens of the positions that each attends to.
         """
         return 2 * self.products * tokens + self.attention_flops(context)
 
     def attention_flops(self, context: float) -> float:
-        """Return the FLOPs of attention's scores and sums in a forward pass over so many positions."""
+        """Return the FLOPs of attention's scores and sums in a forward pass.
+
+        Args:
+            context: sum over the tokens of the positions that each attends to.
+        """
         return 4 * self.layers * self.attention * context
 
     def logits_flops(self, tokens: float) -> float:
-        """Return the FLOPs of the product that gives the logits of some tokens."""
+        """Return the FLOPs of the product that gives the logits.
+
+        Args:
+            tokens: number of tokens with logits.
+        """
         return 2 * self.vocabulary * self.hidden * tokens
 
     def adapters(self, rank: int, layers: str) -> int:
-        """Return how many numbers adapters of a rank have, beside `attention`, the gated layers (`mlp`), or `all`."""
+        """Return the number of weights of LoRA adapters.
+
+        Args:
+            rank: rank of the adapters.
+            layers: layers with adapters: `attention`, `mlp` (the gated layers) or `all`.
+        """
         ends = {
             "attention": 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.kv),
             "mlp": 3 * (self.hidden + self.intermediate),
@@ -56,7 +75,11 @@ class Sizes:
         return self.layers * rank * (sum(ends.values()) if layers == "all" else ends[layers])
 
     def kv_bytes(self, width: int) -> int:
-        """Return the bytes of keys and values of one token, at `width` bytes a number."""
+        """Return the bytes of a token's keys and values.
+
+        Args:
+            width: bytes of a number in the cache.
+        """
         return 2 * self.layers * self.kv * width
 
 
@@ -128,9 +151,9 @@ def _count(
 
 
 def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
-    """Read the sizes of models, by name, that the spec does not describe and a folder or the hub's cache does.
+    """Return the sizes of models that the spec does not describe, from a folder or the hub's cache, by name.
 
-    Relative paths start at `folder`. Reads one small file a model.
+    Relative paths start at `folder`. A small file is read for each model.
     """
     sizes_by_model = {}
     for model in spec.study.models:
@@ -138,12 +161,12 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
             continue
         match model.source:
             case Folder(path=path):
-                place: Path | None = folder / path
+                checkpoint: Path | None = folder / path
             case Hub(repo=repo, revision=revision):
-                place = hub_snapshot("models", repo, revision)
+                checkpoint = hub_snapshot("models", repo, revision)
             case _:
-                place = None
-        config = read_object(place / "config.json", LARGEST_CONFIG) if place is not None else None
+                checkpoint = None
+        config = read_object(checkpoint / "config.json", LARGEST_CONFIG) if checkpoint is not None else None
         sizes = from_config(config) if config is not None else None
         if sizes is not None:
             sizes_by_model[model.name] = sizes
@@ -163,22 +186,22 @@ KERNELS_HERE = 896 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Parts of a training's state that its settings save.
-
-    With `adapters` (their numbers; None: all weights are trained) only those have gradients and moments. Moments
-    may be `on_host`, and a `frozen` reference adds weights: its own where it is a `teacher`, of these sizes, or follows
-    the policy. Where it `compares_all` of its vocabulary, its output matrix stays gathered.
-    """
+    """The settings that change the memory of a training."""
 
     adapters: int | None = None
+    """Number of weights of adapters, which alone have gradients and moments; None if all weights are trained."""
     on_host: bool = False
+    """True if moments are in the host's memory."""
     frozen: bool = False
+    """True if there is a reference model or teacher."""
     teacher: Sizes | None = None
+    """Sizes of a second model with its own weights."""
     compares_all: bool = False
+    """True if whole distributions are compared, so that the output matrix stays gathered."""
 
     @staticmethod
     def of(stage: Stage, sizes: Sizes, teacher: Sizes | None = None) -> Recipe:
-        """Return the recipe of a stage, whose teacher has such sizes if it is another model."""
+        """Return the recipe of a stage; `teacher` has the sizes of another model that teaches."""
         lora = stage.lora
         return Recipe(
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
@@ -189,35 +212,54 @@ class Recipe:
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
-        """Return the bytes of weights, the moments of trained ones, and `gradients` if asked, on one training device."""
+        """Return the bytes of weights, moments and, if asked, gradients on a training device.
+
+        Args:
+            sizes: sizes of the policy.
+            devices: devices of the training.
+            gradients: whether gradients are counted.
+        """
         trained = sizes.parameters if self.adapters is None else self.adapters
         # On a laptop's processor the host's memory is the device's.
         away = self.on_host and devices.unit == "gpu_hours"
         # Copies of the model add up a step's gradients once: until then each has its own sum.
         sums = 1 if devices.copies == 1 else 2
-        each = (sums * GRADIENT if gradients else 0) + (0 if away else MOMENTS)
+        per_trained = (sums * GRADIENT if gradients else 0) + (0 if away else MOMENTS)
         weights = sizes.parameters + (self.adapters or 0)
         # Adapters that are left out of a pass leave the weights that training began with.
-        beside = sizes.parameters if self.frozen and self.adapters is None else 0
+        frozen_weights = sizes.parameters if self.frozen and self.adapters is None else 0
         if self.teacher is not None:
-            beside = self.teacher.parameters
-        return (WEIGHT * (weights + beside) + each * trained) / (devices.training // devices.copies)
+            frozen_weights = self.teacher.parameters
+        return (WEIGHT * (weights + frozen_weights) + per_trained * trained) / (
+            devices.training // devices.copies
+        )
 
 
-WHOLE = Recipe()
+ALL_WEIGHTS = Recipe()
 """Training of all weights, on its devices alone."""
 
 
-def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
-    """Return the bytes of weights, gradients and optimizer state on one training device, spread over all of them."""
+def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
+    """Return the bytes of weights, gradients and optimizer state on a training device.
+
+    Args:
+        sizes: sizes of the policy.
+        devices: devices over which the state is sharded.
+        recipe: settings that change the memory.
+    """
     return recipe.bytes(sizes, devices, gradients=True)
 
 
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     """Return the bytes that a micro-batch keeps for its backward pass.
 
-    With recomputation these are one number per layer and the inside of one layer. A micro-batch has
-    `devices.microbatch` tokens, or the one longest sequence if that is more.
+    With recomputation these are a number per layer and token, and the inside of a layer. A micro-batch has
+    `devices.microbatch` tokens, or the longest sequence if that is more.
+
+    Args:
+        sizes: sizes of the policy.
+        devices: device of the pass.
+        longest: tokens of the longest sequence.
     """
     tokens = max(float(devices.microbatch), longest)
     chunk = LOGIT_CHUNK if devices.width == 2 else LOGIT_CHUNK_HERE
@@ -227,53 +269,68 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
         return tokens * sizes.layers * inside * devices.width + logits
     # One layer's inside with its gradients, or the logits: the backward pass has one of them at a time.
     deep = 8 * sizes.hidden + 5.2 * sizes.attention + 1.6 * sizes.kv + 6 * sizes.intermediate
-    kept = tokens * sizes.layers * sizes.hidden * devices.width
-    return kept + max(tokens * deep * devices.width, logits)
+    stored = tokens * sizes.layers * sizes.hidden * devices.width
+    return stored + max(tokens * deep * devices.width, logits)
 
 
-def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
-    """Return the bytes that a GPU gathers of weights spread over all.
+def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
+    """Return the bytes that a GPU gathers of sharded weights.
 
-    They are embeddings, the output matrix and its gradient, a layer, the one after it, and a layer's gradient in
-    float32 on its way to the others. Weights beside adapters have no gradient.
+    They are embeddings, the output matrix and its gradient, two layers, and a layer's gradient in float32 on its way
+    to other GPUs. Weights beside adapters have no gradient.
+
+    Args:
+        sizes: sizes of the policy.
+        devices: devices over which the weights are sharded.
+        recipe: settings that change the memory.
     """
     if devices.unit == "seconds":
         return 0.0
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     ends = sizes.parameters - sizes.layers * layer
-    whole = (ends + 2 * layer) * devices.width
+    total = (ends + 2 * layer) * devices.width
     if recipe.compares_all:
         other = recipe.teacher or sizes
-        whole += other.vocabulary * other.hidden * devices.width
+        total += other.vocabulary * other.hidden * devices.width
     if recipe.adapters is not None:
-        return whole
-    return whole + sizes.vocabulary * sizes.hidden * devices.width + GRADIENT * layer
+        return total
+    return total + sizes.vocabulary * sizes.hidden * devices.width + GRADIENT * layer
 
 
-HANDED = 1 << 30
+BUCKET_BYTES = 1 << 30
 """The most bytes of weights that a device holds for the engine on it: a bucket, and what is put together for the next."""
 
 
-def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
+def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
     """Return the bytes that training keeps on a device between updates, with the weights on their way to engines.
 
-    Each device hands them to its own engine bucket by bucket. If engines have devices of their own, the first
-    training device has a copy of all: it is the one that has to have room.
+    Each device hands its weights to its own engine bucket by bucket. If engines have devices of their own, the first
+    training device has a copy of all weights.
+
+    Args:
+        sizes: sizes of the policy.
+        devices: devices of the training.
+        recipe: settings that change the memory.
     """
     copy = 0.0
     if devices.unit == "gpu_hours":
         copy = sizes.parameters * devices.width
-        if not devices.apart:
-            copy = min(copy, HANDED)
+        if not devices.disaggregated:
+            copy = min(copy, BUCKET_BYTES)
     return recipe.bytes(sizes, devices, gradients=False) + copy
 
 
 def trainer_bytes(
-    sizes: Sizes, devices: Devices, longest: float, recipe: Recipe = WHOLE, *, feeds: bool = False
+    sizes: Sizes, devices: Devices, longest: float, recipe: Recipe = ALL_WEIGHTS, *, feeds: bool = False
 ) -> float:
-    """Return the peak of a training device: its part of the state, gathered weights, and activations.
+    """Return the peak of a training device: its shard of the state, gathered weights, and activations.
 
-    If it `feeds` engines, its memory between updates may be more.
+    Args:
+        sizes: sizes of the policy.
+        devices: devices of the training.
+        longest: tokens of the longest sequence.
+        recipe: settings that change the memory.
+        feeds: whether it sends weights to engines, which may take more between updates.
     """
     passes = gathered_bytes(sizes, devices, recipe) + activation_bytes(sizes, devices, longest)
     update = state_bytes(sizes, devices, recipe) + passes
@@ -282,32 +339,50 @@ def trainer_bytes(
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
-    """Return how many tokens' keys and values one engine can hold beside weights and training on its devices."""
+    """Return the tokens whose keys and values an engine can hold beside weights and training.
+
+    Args:
+        sizes: sizes of the model.
+        devices: devices of the engine.
+    """
     if devices.memory is None:
         # The embedded engine's caches: 1 GiB in float32, 3 in bfloat16.
         return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.cache_width)
     weights = sizes.parameters * devices.width / devices.tensor_parallel
-    free = max(0.0, devices.memory * USABLE - weights - devices.beside)
+    free = max(0.0, devices.memory * USABLE - weights - devices.resident_bytes)
     return free * devices.tensor_parallel / sizes.kv_bytes(devices.cache_width)
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the peak of a generating device: its part of the weights, caches, and training beside them.
+    """Return the peak of a generating device: weights, caches, and training on the same device.
 
-    The caches are of `cached` tokens, as far as they fit.
+    Args:
+        sizes: sizes of the model.
+        devices: devices of the engine.
+        cached: tokens in the cache, as far as they fit.
     """
-    return _runtime(devices) + devices.beside + served_bytes(sizes, devices, cached)
+    return _runtime(devices) + devices.resident_bytes + served_bytes(sizes, devices, cached)
 
 
 def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the engine's own part of `engine_bytes`, which it gives back, if it can, while a trainer has the device."""
+    """Return the bytes of the engine itself, which it can free while a trainer has the device.
+
+    Args:
+        sizes: sizes of the model.
+        devices: devices of the engine.
+        cached: tokens in the cache, as far as they fit.
+    """
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(cached, cache_tokens(sizes, devices))
     return weights + tokens * sizes.kv_bytes(devices.cache_width) / devices.tensor_parallel
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:
-    """Return the peak of the one process that has all roles in turn on this machine."""
+    """Return the peak of the process that has all roles in turn on this machine.
+
+    Args:
+        peaks: bytes by role.
+    """
     return max(peaks.values(), default=0.0)
 
 
@@ -316,11 +391,21 @@ def _runtime(devices: Devices) -> float:
 
 
 def checkpoint_bytes(sizes: Sizes) -> float:
-    """Return the bytes of a stored checkpoint: the float32 weights, from which the next stage continues."""
+    """Return the bytes of a stored checkpoint in float32, from which the next stage continues.
+
+    Args:
+        sizes: sizes of the policy.
+    """
     return 4.0 * sizes.parameters
 
 
-def optimizer_bytes(sizes: Sizes, algorithm: str, recipe: Recipe = WHOLE) -> float:
-    """Return the bytes of a stored optimizer: two float32 moments, or one if Muon has most of the weights."""
+def optimizer_bytes(sizes: Sizes, algorithm: str, recipe: Recipe = ALL_WEIGHTS) -> float:
+    """Return the bytes of a stored optimizer: two float32 moments, or a single moment with Muon.
+
+    Args:
+        sizes: sizes of the policy.
+        algorithm: name of the optimizer.
+        recipe: settings that change the memory.
+    """
     trained = sizes.parameters if recipe.adapters is None else recipe.adapters
     return trained * (4.0 if algorithm == "muon" else 8.0)

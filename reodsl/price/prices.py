@@ -16,8 +16,8 @@ from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import anonymous, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
-from reodsl.price.history import COMPUTES, Facts, Known, Past, PastResults
-from reodsl.price.machine import COMPILES, Devices, devices_of, label_cluster
+from reodsl.price.history import COMPUTES, Facts, History, MeasuredTask, TaskFacts
+from reodsl.price.machine import COMPILE_SECONDS, Devices, devices_of, label_cluster
 from reodsl.price.memory import Sizes, process_bytes, sizes_of
 from reodsl.price.tasks import price_served, price_task
 from reodsl.price.value import Price, Prices, Term
@@ -30,17 +30,20 @@ LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
 def price(
     graph: Graph,
     spec: Spec,
-    history: PastResults | None = None,
+    history: History | None = None,
     sizes: Mapping[str, Sizes] | None = None,
     cores: int = 1,
 ) -> Prices:
     """Price every task of a spec's graph.
 
-    `history` has the last results of tasks, whose lengths, seconds and memory replace what the formula assumes.
-    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not
-    declare. `cores` are those that this machine has for tasks.
+    Args:
+        graph: tasks of the spec.
+        spec: the spec.
+        history: last results of tasks, whose lengths, seconds and memory replace assumptions.
+        sizes: sizes of models whose weights are stored here and whose dimensions the spec does not declare, by name.
+        cores: cores of this machine for tasks.
     """
-    history = history or PastResults()
+    history = history or History()
     study = spec.study
     pricer = _Pricer(graph, spec, history, sizes or {})
     devices = pricer.place(study.cluster)
@@ -48,21 +51,22 @@ def price(
     first = next((task.id for task in graph.tasks if pricer.compiles(task, tasks[task.id])), None)
     if first is not None:
         seconds = tasks[first].seconds
-        tasks[first] = replace(tasks[first], seconds={**seconds, "start": seconds["start"] + COMPILES})
+        tasks[first] = replace(tasks[first], seconds={**seconds, "start": seconds["start"] + COMPILE_SECONDS})
     return Prices(
         tasks=tasks,
         unit="seconds" if study.cluster is None else "gpu_hours",
         devices=devices.name if devices is not None else "",
         limit=study.limit,
-        room=cores if study.cluster is None else max(each.gpus for each in tasks.values()),
+        room=cores if study.cluster is None else max(task_price.gpus for task_price in tasks.values()),
     )
 
 
 def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
-    """Return clusters that leave their `sharding` open, each with the word that takes fewer hours and has room.
+    """Return clusters that leave their `sharding` open, each with the choice that takes fewer hours and fits.
 
-    All trainings there count, by the spec alone: what past runs took would make a run's word depend on when it began. If
-    the network or a model's sizes are not known, and for less than a hundredth, weights stay spread over all GPUs.
+    All trainings on the cluster count, by the spec alone: results of past runs would make the choice depend on when a
+    run began. If the network or a model's sizes are unknown, and for less than a hundredth, weights are sharded over
+    all GPUs.
     """
     left_open = [
         cluster
@@ -72,16 +76,16 @@ def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
     if not left_open:
         return {}
     forms = {
-        word: {each: each.model_copy(update={"sharding": word}) for each in left_open}
+        word: {cluster: cluster.model_copy(update={"sharding": word}) for cluster in left_open}
         for word in ("cluster", "node")
     }
     graph, chosen = lower(spec), forms["cluster"]
-    whole, node = (price(_place_on(graph, form), spec).tasks for form in forms.values())
+    spread, node = (price(_place_on(graph, form), spec).tasks for form in forms.values())
     for cluster in left_open:
-        here = [task.id for task in graph.tasks if task.kind == "train" and task.cluster == cluster]
-        peaks = [(peak, node[name].capacity or 0) for name in here for peak in node[name].memory.values()]
+        names = [task.id for task in graph.tasks if task.kind == "train" and task.cluster == cluster]
+        peaks = [(peak, node[name].capacity or 0) for name in names for peak in node[name].memory.values()]
         needed, less = (
-            sum(form[name].hours_a_step * form[name].steps for name in here) for form in (whole, node)
+            sum(form[name].hours_a_step * form[name].steps for name in names) for form in (spread, node)
         )
         if less < 0.99 * needed and all(peak <= most for peak, most in peaks):
             chosen = chosen | {cluster: forms["node"][cluster]}
@@ -89,7 +93,7 @@ def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
 
 
 def _place_on(graph: Graph, clusters: Mapping[Cluster, Cluster]) -> Graph:
-    """Return the graph with other clusters in the place of some."""
+    """Return the graph with some clusters replaced."""
     return Graph(
         tuple(
             replace(task, cluster=task.cluster and clusters.get(task.cluster, task.cluster))
@@ -99,18 +103,14 @@ def _place_on(graph: Graph, clusters: Mapping[Cluster, Cluster]) -> Graph:
 
 
 def lower_placed(spec: Spec) -> Graph:
-    """Lower a spec to its tasks, on clusters that leave nothing open."""
+    """Return the tasks of a spec, on clusters that leave nothing open."""
     return _place_on(lower(spec), choose_sharding(spec))
 
 
 class _Pricer:
-    def __init__(
-        self,
-        graph: Graph,
-        spec: Spec,
-        history: PastResults,
-        sizes: Mapping[str, Sizes],
-    ) -> None:
+    """The prices of a graph's tasks, with equal tasks priced once."""
+
+    def __init__(self, graph: Graph, spec: Spec, history: History, sizes: Mapping[str, Sizes]) -> None:
         self.graph, self.history = graph, history
         self.place = cache(devices_of)
         self.models = {
@@ -120,25 +120,26 @@ class _Pricer:
             )
             for model in spec.study.models
         }
-        self.known = Known(graph, history)
+        self.task_facts = TaskFacts(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}
         # What tasks share is written once: of arms by the thousand, their evaluation and the model where they start.
         self.contents: dict[int, str] = {}
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
     def task(self, task: Task) -> Price:
+        """Return the price of a task."""
         model, sizes = self._model(task)
         devices = self.place(task.cluster)
         if task.kind not in COMPUTES:
             return self._light(task, sizes, devices)
         if is_served(task.payload):
-            return price_served(task.payload, self.known.facts(task))
+            return price_served(task.payload, self.task_facts.facts(task))
         if devices is None:
             lacks = "the cluster does not describe its GPUs: give it `hardware`"
             return Price(devices=label_cluster(task.cluster), unpriced=lacks)
         teacher = self.graph[task.inputs["teacher"]] if "teacher" in task.inputs else None
-        other, taught = self._model(teacher) if teacher is not None else (None, None)
-        if sizes is None or (teacher is not None and taught is None):
+        other, teacher_sizes = self._model(teacher) if teacher is not None else (None, None)
+        if sizes is None or (teacher is not None and teacher_sizes is None):
             unknown, role = (model, "the model") if sizes is None else (other, "the teacher")
             name = unknown.name if unknown is not None else role
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
@@ -148,14 +149,14 @@ class _Pricer:
         if past is not None and not _ran_there(past, task, devices):
             past = None
         # Arms by the thousand differ in a number that no price depends on.
-        facts, content = self.known.facts(task), self._content(task)
-        key = task.kind, content, facts, id(sizes), id(devices), words, id(taught), id(past)
+        facts, content = self.task_facts.facts(task), self._content(task)
+        key = task.kind, content, facts, id(sizes), id(devices), words, id(teacher_sizes), id(past)
         if key not in self.estimates:
 
             def ask(payload: Mapping[str, Any], facts: Facts) -> Price:
                 # What trains nothing generates on all of them.
                 used = devices if task.kind == "train" else replace(devices, generating=devices.gpus)
-                return price_task(task.kind, payload, sizes, facts, used, words, taught)
+                return price_task(task.kind, payload, sizes, facts, used, words, teacher_sizes)
 
             estimate = replace(ask(task.payload, facts), devices=devices.name, capacity=devices.memory)
             # A result of another version of reodsl may have settings that nobody reads any more.
@@ -168,24 +169,26 @@ class _Pricer:
             self.estimates[key] = estimate
         return self.estimates[key]
 
-    def compiles(self, task: Task, found: Price) -> bool:
-        """Return whether a task starts servers on GPUs, with which nothing has run yet."""
+    def compiles(self, task: Task, estimate: Price) -> bool:
+        """Return whether a task is the first to start servers on GPUs, which have to compile their kernels."""
         devices = self.place(task.cluster)
-        here = devices is not None and devices.unit == "gpu_hours"
+        on_gpus = devices is not None and devices.unit == "gpu_hours"
         past = self.history.results or self.history.rehearsed
-        return here and not past and "generation" in found.seconds and engine_of(task) == "sglang"
+        return on_gpus and not past and "generation" in estimate.seconds and engine_of(task) == "sglang"
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
+        """Return the price of a task that computes on no device."""
         disk = LIGHT_BYTES.get(task.kind, 10e3)
         if task.kind == "model" and sizes is not None:
             width = devices.width if devices is not None else 2
             disk = float(sizes.parameters * width)
         seconds = self.history.light.get(task.id, LIGHT_SECONDS.get(task.kind, 0.2))
         # A cluster's GPUs are not paid for meanwhile; on this machine all time counts.
-        here = devices is not None and devices.unit == "seconds"
-        return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
+        is_paid = devices is not None and devices.unit == "seconds"
+        return Price(seconds={"start": seconds}, disk=disk, gpus=1 if is_paid else 0)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
+        """Return the model of a task and its sizes."""
         while task.kind != "model" and "start" in task.inputs:
             task = self.graph[task.inputs["start"]]
         if task.kind != "model":
@@ -195,7 +198,7 @@ class _Pricer:
         return self.roots[task.id]
 
     def _content(self, task: Task) -> str:
-        """Return the text of the part of a payload that the price depends on."""
+        """Return the text of the settings of a payload that the price depends on."""
         number = id(task.payload)
         if number not in self.contents:
             self.contents[number] = canonical_json(_select_priced(task))
@@ -203,9 +206,9 @@ class _Pricer:
 
 
 def _select_priced(task: Task) -> dict[str, Any]:
-    """Return the payload without numbers that no price depends on: seeds, and of an optimizer all but its algorithm."""
+    """Return the payload without settings that no price depends on: seeds, and the optimizer's except its algorithm."""
     payload = {
-        name: each for name, each in task.payload.items() if name not in ("seed", "replicate", "index")
+        name: value for name, value in task.payload.items() if name not in ("seed", "replicate", "index")
     }
     if task.kind == "train":
         stage = payload["stage"]
@@ -214,7 +217,7 @@ def _select_priced(task: Task) -> dict[str, Any]:
     return payload
 
 
-def _ran_there(past: Past, task: Task, devices: Devices) -> bool:
+def _ran_there(past: MeasuredTask, task: Task, devices: Devices) -> bool:
     """Return whether a result is of the task's model on as many devices of this name.
 
     A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. A result without a name matches nothing.
@@ -225,29 +228,37 @@ def _ran_there(past: Past, task: Task, devices: Devices) -> bool:
         return past.device == "cpu" and past.model == devices.model
     if task.kind == "train" and (past.generating, past.training) != (devices.generating, devices.training):
         return False
-    there, asked = (re.findall(r"[a-z0-9]+", name.lower()) for name in (past.model, devices.model))
-    starts = range(len(there) - len(asked) + 1)
+    words, wanted_words = (re.findall(r"[a-z0-9]+", name.lower()) for name in (past.model, devices.model))
+    starts = range(len(words) - len(wanted_words) + 1)
     return (
-        past.device == "cuda" and any(there[at : at + len(asked)] == asked for at in starts) and bool(asked)
+        past.device == "cuda"
+        and any(words[start : start + len(wanted_words)] == wanted_words for start in starts)
+        and bool(wanted_words)
     )
 
 
-def _correct(estimate: Price, past: Past, before: Price) -> Price:
-    """Return a price by what the task took last: each term by its seconds over those of the formula, `before`.
+def _correct(estimate: Price, past: MeasuredTask, before: Price) -> Price:
+    """Return a price corrected by the task's last result: each term by its measured over its estimated seconds.
 
-    What a process held beyond the formula is added to all its roles on this machine; of trainers on GPUs it is known.
+    What a process held beyond the estimate is added to all its roles on this machine; for trainers on GPUs it is
+    known.
+
+    Args:
+        estimate: price of the task as it is now.
+        past: last result of the task.
+        before: price of the task as it was then.
     """
     start, work = before.seconds["start"], before.total_seconds - before.seconds["start"]
     factors: dict[Term, float] = dict.fromkeys(before.seconds, 1.0)
     if past.terms:
         # Where rollouts and training ran at the same time, what is left of the clock is not what was around them.
-        start = start if before.beside else max(0.0, past.seconds - sum(past.terms.values()))
+        start = start if before.overlaps else max(0.0, past.seconds - sum(past.terms.values()))
         for term, took in past.terms.items():
             if min(took, before.seconds.get(term, 0.0)) > 1e-6:
                 factors[term] = took / before.seconds[term]
     elif work > 0:
         factors = dict.fromkeys(before.seconds, max(past.seconds - start, past.seconds / 4) / work)
-    seconds = {term: each * factors.get(term, 1.0) for term, each in estimate.seconds.items()} | {
+    seconds = {term: value * factors.get(term, 1.0) for term, value in estimate.seconds.items()} | {
         "start": start
     }
     peaks = dict(estimate.memory)
@@ -262,21 +273,20 @@ def _correct(estimate: Price, past: Past, before: Price) -> Price:
 
 @dataclass(frozen=True, slots=True)
 class Elapsed:
-    """The least time of a run: `seconds` from its start to its end on `devices` at once, GPUs or cores of this machine.
-
-    `longest` are those of its longest chain of tasks, each of which reads the one before: no number of devices is
-    faster.
-    """
+    """The least time of a run."""
 
     seconds: float
+    """Seconds from its start to its end."""
     longest: float
+    """Seconds of its longest chain of tasks, which no number of devices shortens."""
     devices: int
+    """Number of GPUs, or of cores of this machine."""
 
 
 def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
-    """Return the least time in which the tasks `ids` can run; None if one of them has no price.
+    """Return the least time in which the tasks `ids` can run; None if any has no price.
 
-    It is that of their work spread evenly over all devices, or of the longest chain if that takes longer.
+    It is the time of their work spread evenly over all devices, or of the longest chain if that takes longer.
     """
     todo = set(ids)
     if prices.unpriced(todo):

@@ -8,31 +8,38 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-from reodsl.price.machine import DRAWN, RUNNING, STEP_FLOOR, Devices
+from reodsl.price.machine import MOST_RUNNING, SAMPLING_BYTES, STEP_SECONDS, Devices
 from reodsl.price.memory import Sizes, cache_tokens
 
 _EULER = 0.5772156649015329
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """Exponential lengths with scale `scale`, cut off at `longest`; `mean` is after the cut.
+class LengthDistribution:
+    """The distribution of response lengths: exponential, cut off at `longest`.
 
-    One parameter is all that a mean gives, and a constant rate of ending is the plainest choice. `scale` is infinite
-    where every response reaches the maximum.
+    A mean determines no more than a single parameter, and a constant rate of ending is the plainest choice.
     """
 
     mean: float
+    """Mean tokens, after the cut."""
     longest: float
+    """Most tokens."""
     scale: float
+    """Scale in tokens; infinite if every response reaches the maximum."""
 
     @staticmethod
     @cache
-    def of(mean: float, longest: float) -> Lengths:
-        """Return the lengths with this mean; one at or past `longest` means that all are that long."""
+    def of(mean: float, longest: float) -> LengthDistribution:
+        """Return the distribution with a mean; with a mean of `longest` or more all responses are that long.
+
+        Args:
+            mean: mean tokens.
+            longest: most tokens.
+        """
         mean = max(mean, 1e-9)
         if mean >= longest * 0.9999:
-            return Lengths(longest, longest, math.inf)
+            return LengthDistribution(longest, longest, math.inf)
         low, high = math.log(mean / 2), math.log(longest * 1e5)
         for _ in range(80):
             middle = (low + high) / 2
@@ -41,16 +48,27 @@ class Lengths:
                 low = middle
             else:
                 high = middle
-        return Lengths(mean, longest, math.exp(high))
+        return LengthDistribution(mean, longest, math.exp(high))
 
     def beyond(self, tokens: float) -> float:
-        """Return the share of responses that are longer than `tokens`."""
+        """Return the share of responses that are longer than `tokens`.
+
+        Args:
+            tokens: length to compare with.
+
+        Returns:
+            Share from 0 to 1.
+        """
         if tokens >= self.longest:
             return 0.0
         return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
 
     def quantiles(self, count: int) -> list[float]:
-        """Return `count` lengths, the middles of equal shares of all responses: their mean is near the mean."""
+        """Return `count` lengths in tokens, at the middles of equal shares of all responses.
+
+        Args:
+            count: number of lengths.
+        """
         return [self._at((i + 0.5) / count) for i in range(count)]
 
     def _at(self, share: float) -> float:
@@ -60,7 +78,11 @@ class Lengths:
         return min(self.longest, -self.scale * math.log1p(-share))
 
     def moment(self, power: int) -> float:
-        """Return the mean of the length to this power, a whole number of at least 1."""
+        """Return the mean of a power of the length.
+
+        Args:
+            power: whole number of at least 1.
+        """
         if math.isinf(self.scale):
             return self.longest**power
         ratio = self.longest / self.scale
@@ -71,11 +93,19 @@ class Lengths:
 
     @property
     def square(self) -> float:
-        """Return the mean of the squared length."""
+        """Return the mean of the squared length.
+
+        Returns:
+            Square tokens.
+        """
         return self.moment(2)
 
     def longest_of(self, count: float) -> float:
-        """Estimate how long the longest of `count` responses is: the scale times the harmonic number."""
+        """Return an estimate of the longest of several responses: the scale times the harmonic number.
+
+        Args:
+            count: number of responses.
+        """
         if math.isinf(self.scale):
             return self.longest
         expected = self.scale * (math.log(max(count, 1.0)) + _EULER)
@@ -86,19 +116,27 @@ _NEGLIGIBLE = 1e-9
 
 
 def equal_groups(rollouts: int) -> float:
-    """Return the share of questions whose responses are all right or all wrong, as long as it is not measured.
+    """Return the assumed share of questions whose responses are all right or all wrong.
 
-    A question that is answered with a chance `p` has such a group with `p^n + (1 - p)^n`; over questions with
-    every chance from 0 to 1 equally likely, that is `2 / (n + 1)`.
+    A question that is answered right with probability `p` has such a group with probability `p^n + (1 - p)^n`; the
+    mean over uniform `p` is `2 / (n + 1)`.
+
+    Args:
+        rollouts: responses to a question, `n`.
     """
     return 2 / (rollouts + 1)
 
 
 def expected_draws(prompts: int, most: int, equal: float) -> float:
-    """Return the draws of `prompts` questions, at most `most`, until as many questions as one draw has give a gradient.
+    """Return the mean number of draws until as many questions as a batch has give a gradient.
 
-    Each question gives none with the chance `equal`, independently: after `k` draws those that do are binomial,
-    and one draw more is made where they are fewer than `prompts`.
+    Each question gives none with probability `equal`, independently. After `k` draws the number of the others is
+    binomial, and a further draw is made if it is below `prompts`.
+
+    Args:
+        prompts: questions of a draw and of a batch.
+        most: most draws of a step.
+        equal: share of questions without a gradient.
     """
     expected = 1.0
     for draws in range(1, most):
@@ -109,87 +147,107 @@ def expected_draws(prompts: int, most: int, equal: float) -> float:
     return expected
 
 
-def _fewer(wanted: int, tries: int, chance: float) -> float:
-    """Return the probability that fewer than `wanted` of `tries` succeed."""
+def _fewer(least: int, tries: int, chance: float) -> float:
+    """Return the probability of fewer than `least` successes in `tries`."""
     if chance <= 0:
         return 1.0
     if chance >= 1:
         return 0.0
-    whole = math.lgamma(tries + 1)
+    log_total = math.lgamma(tries + 1)
     logs = (
-        whole
+        log_total
         - math.lgamma(successes + 1)
         - math.lgamma(tries - successes + 1)
         + successes * math.log(chance)
         + (tries - successes) * math.log1p(-chance)
-        for successes in range(wanted)
+        for successes in range(least)
     )
-    return min(1.0, math.fsum(math.exp(each) for each in logs))
+    return min(1.0, math.fsum(math.exp(log) for log in logs))
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Responses generated in one round: `responses` of them to `prompts` different prompts of `prompt` tokens."""
+class RolloutBatch:
+    """The responses generated in a round."""
 
     responses: float
+    """Number of responses."""
     prompts: float
+    """Number of different prompts."""
     prompt: float
-    lengths: Lengths
+    """Tokens of a prompt."""
+    lengths: LengthDistribution
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedRound:
-    """Answers forced in one round.
-
-    `answers` in all; `tokens` are those of forcing texts and answers; `read_again` those of prefixes that no
-    engine had kept. `seconds` is how long it takes.
-    """
+    """The answers forced in a round."""
 
     answers: float
+    """Number of answers."""
     tokens: float
+    """Tokens of forcing texts and answers."""
     read_again: float
+    """Tokens of prefixes that no engine had cached."""
     seconds: float
+    """Seconds of the round."""
 
 
-def drawing_seconds(load: Load, draw: str, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds in which engines on GPUs draw the tokens of one round, in a way that `DRAWN` names."""
+def drawing_seconds(load: RolloutBatch, draw: str, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds in which engines on GPUs sample the tokens of a round.
+
+    Args:
+        load: responses of the round.
+        draw: way of sampling, a key of `SAMPLING_BYTES`.
+        sizes: sizes of the model.
+        devices: devices of the engines.
+    """
     if devices.unit != "gpu_hours":
         return 0.0
     tokens = load.responses / min(devices.engines, max(1.0, load.responses)) * load.lengths.mean
     rate = devices.hardware.bandwidth * devices.hardware.mbu_decode
-    return tokens * sizes.vocabulary * DRAWN[draw] / rate
+    return tokens * sizes.vocabulary * SAMPLING_BYTES[draw] / rate
 
 
-def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of one round: engines read prompts, then decode until their last responses end.
+def generation_seconds(load: RolloutBatch, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds of a round: engines read prompts, then decode until their last responses end.
 
-    A decode step reads all weights and the cached keys and values of what is running: bandwidth bounds it, unless
-    the products do or the step is too short to matter. A round ends with its longest response, on the engine whose
-    responses have most to read.
+    A decode step reads all weights and the cached keys and values of running requests: bandwidth bounds it, unless
+    the products do or the step is too short to matter. A round ends with its longest response, on the engine with
+    most to read.
+
+    Args:
+        load: responses of the round.
+        sizes: sizes of the model.
+        devices: devices of the engines.
     """
     hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
-    each = load.responses / engines
+    per_engine = load.responses / engines
     prompt, lengths = load.prompt, load.lengths
     read = sizes.forward_flops(load.prompts * prompt, load.prompts * prompt**2 / 2)
     prefill = read / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
     context = _count_attended(load)
-    at_once = min(each, cache_tokens(sizes, devices) / max(1.0, context / lengths.mean))
-    steps = max(lengths.longest_of(load.responses), each * lengths.mean / max(at_once, 1.0))
-    most = context * heaviest(load, each, engines)
-    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.cache_width)
-    flops = each * sizes.forward_flops(lengths.mean, most)
+    at_once = min(per_engine, cache_tokens(sizes, devices) / max(1.0, context / lengths.mean))
+    steps = max(lengths.longest_of(load.responses), per_engine * lengths.mean / max(at_once, 1.0))
+    most = context * heaviest(load, per_engine, engines)
+    moved = steps * sizes.products * devices.width + per_engine * most * sizes.kv_bytes(devices.cache_width)
+    flops = per_engine * sizes.forward_flops(lengths.mean, most)
     return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
 
-def heaviest(load: Load, each: float, engines: float) -> float:
-    """Return how much the busiest engine attends to, over the mean of engines with `each` responses.
+def heaviest(load: RolloutBatch, per_engine: float, engines: float) -> float:
+    """Return what the busiest engine attends to, over the mean of engines.
 
     It is at most what only the longest responses attend to.
+
+    Args:
+        load: responses of the round.
+        per_engine: responses of an engine.
+        engines: number of engines.
     """
     prompt, lengths = load.prompt, load.lengths
     mean = _count_attended(load)
     square = prompt**2 * lengths.moment(2) + prompt * lengths.moment(3) + lengths.moment(4) / 4
-    largest = _largest((square / mean**2 - 1) / max(each, 1.0), engines)
+    largest = _largest((square / mean**2 - 1) / max(per_engine, 1.0), engines)
     return min(largest, (prompt * lengths.longest + lengths.longest**2 / 2) / mean)
 
 
@@ -201,17 +259,17 @@ def _largest(spread: float, engines: float) -> float:
     """
     if spread <= 1e-9:
         return 1.0
-    place = NormalDist().inv_cdf((engines - 0.375) / (engines + 0.25))
-    return max(1.0, max(0.0, 1 - spread / 9 + place * math.sqrt(spread) / 3) ** 3)
+    quantile = NormalDist().inv_cdf((engines - 0.375) / (engines + 0.25))
+    return max(1.0, max(0.0, 1 - spread / 9 + quantile * math.sqrt(spread) / 3) ** 3)
 
 
-def _count_attended(load: Load) -> float:
-    """Return how many positions a response's tokens attend to in all: its prompt's and those before each."""
+def _count_attended(load: RolloutBatch) -> float:
+    """Return the number of positions that the tokens of a response attend to: its prompt and earlier tokens."""
     return load.prompt * load.lengths.mean + load.lengths.square / 2
 
 
 def force(
-    load: Load,
+    load: RolloutBatch,
     cuts: Sequence[float],
     text: float,
     answer: float,
@@ -220,12 +278,19 @@ def force(
     *,
     soon: bool = False,
 ) -> ForcedRound:
-    """Force answers at each of `cuts` tokens, from every response that is longer.
+    """Return the cost of forcing answers at each of `cuts` tokens, from every longer response.
 
-    `text` and `answer` are tokens of the forcing text and of the answer. If engines keep what they have read, a
-    prefix costs only attention to it; what their memory cannot keep, or all of it, is read again. With `soon`
-    answers are forced as each response ends, and no more responses are requested than caches hold, so that all
-    prefixes are still cached.
+    If engines cache what they have read, a prefix costs only attention; what their memory cannot keep is read again.
+
+    Args:
+        load: responses of the round.
+        cuts: cuts in tokens.
+        text: tokens of the forcing text.
+        answer: tokens of an answer.
+        sizes: sizes of the model.
+        devices: devices of the engines.
+        soon: whether answers are forced as each response ends and no more responses are requested than caches hold,
+            so that all prefixes are still cached.
     """
     counts = [load.responses * load.lengths.beyond(cut) for cut in cuts]
     answers = sum(counts)
@@ -235,18 +300,18 @@ def force(
     before = [load.prompt + cut for cut in cuts]
     cached = load.responses / engines * (load.prompt + load.lengths.mean)
     fits = 1.0 if soon else min(1.0, cache_tokens(sizes, devices) / cached)
-    kept = fits if hardware.prefix_cache else 0.0
+    cached_share = fits if hardware.prefix_cache else 0.0
     attended = sum(count * prefix for count, prefix in zip(counts, before, strict=True))
-    again = (1 - kept) * attended
+    reread = (1 - cached_share) * attended
     squared = sum(count * prefix**2 for count, prefix in zip(counts, before, strict=True))
-    read = sizes.forward_flops(answers * text + again, text * attended + (1 - kept) * squared / 2)
+    read = sizes.forward_flops(answers * text + reread, text * attended + (1 - cached_share) * squared / 2)
     prefill = read / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
-    steps = answer * math.ceil(answers / engines / RUNNING)
+    steps = answer * math.ceil(answers / engines / MOST_RUNNING)
     context = answer * (attended + answers * text)
     moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.cache_width)
     flops = sizes.forward_flops(answers * answer, context) / engines
     seconds = devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
-    return ForcedRound(answers, answers * (text + answer), again, seconds)
+    return ForcedRound(answers, answers * (text + answer), reread, seconds)
 
 
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
@@ -254,4 +319,4 @@ def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float
     hardware = devices.hardware
     bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill
-    return max(moved / bandwidth, flops / compute, steps * STEP_FLOOR)
+    return max(moved / bandwidth, flops / compute, steps * STEP_SECONDS)

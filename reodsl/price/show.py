@@ -16,7 +16,11 @@ _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
 def count(value: float) -> str:
-    """Format a number in two or three digits: `3.9K`, `40`, `0.21`."""
+    """Return a number in two or three digits: `3.9K`, `40`, `0.21`.
+
+    Args:
+        value: the number, at least 0.
+    """
     for size, letter in _THOUSANDS:
         if value >= size * 0.9995:
             return f"{value / size:.3g}{letter}" if value < size * 999.5 else f"{value / size:.0f}{letter}"
@@ -24,29 +28,46 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a time in its two largest units: `2m 30s`, `3h 10m`, `4d 2h`."""
-    whole = round(seconds)
-    if whole < 1:
+    """Return a time in its two largest units: `2m 30s`, `3h 10m`, `4d 2h`.
+
+    Args:
+        seconds: the time.
+    """
+    rounded = round(seconds)
+    if rounded < 1:
         return "under 1s"
     for size, name, small, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            rest = (whole % size) // small
-            return f"{whole // size}{name}" + (f" {rest}{smaller}" if rest else "")
-    return f"{whole}s"
+        if rounded >= size:
+            rest = (rounded % size) // small
+            return f"{rounded // size}{name}" + (f" {rest}{smaller}" if rest else "")
+    return f"{rounded}s"
 
 
 def size(value: float) -> str:
-    """Format bytes in decimal units, as disks are sold: `40.3 GB`."""
+    """Return bytes in decimal units, as disks are sold: `40.3 GB`.
+
+    Args:
+        value: bytes.
+    """
     return naturalsize(value, format="%.3g")
 
 
 def memory(value: float) -> str:
-    """Format bytes in binary units, as device memory is: `71.5 GiB`."""
+    """Return bytes in binary units, as device memory is: `71.5 GiB`.
+
+    Args:
+        value: bytes.
+    """
     return f"{value / 2**30:.3g} GiB" if value >= 2**29 else f"{value / 2**20:.3g} MiB"
 
 
 def format_paid(prices: Prices, hours: float) -> str:
-    """Format device hours in the unit that is paid: `4.2K gpu_hours`, or the time on this machine."""
+    """Return device hours in the unit of the cost: `4.2K gpu_hours`, or the time on this machine.
+
+    Args:
+        prices: prices with their unit.
+        hours: device hours.
+    """
     if prices.unit == "seconds":
         return duration(hours * 3600)
     return f"{count(hours)} gpu_hours"
@@ -81,7 +102,7 @@ def details(price: Price) -> list[str]:
 
 
 def _work(price: Price) -> list[str]:
-    """List the tokens generated, forced and trained and the answers checked, in one line if there are any."""
+    """Return the tokens generated, forced and trained and the answers checked as a line, if any."""
     parts = [
         (price.requests, "requests to servers"),
         (price.sent, "tokens sent"),
@@ -109,17 +130,17 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
     dearest = sorted(steps.values(), key=lambda alike: -chosen[alike[0]].hours_a_step)
     lines = []
     for alike in dearest if everything else dearest[:_STEPS]:
-        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        lines += step(prices, alike[0] + others, chosen[alike[0]])
+        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        lines += step(prices, alike[0] + more, chosen[alike[0]])
     if len(dearest) > _STEPS and not everything:
         lines.append(f"    {len(dearest) - _STEPS} trainings with cheaper steps (--all shows them)")
-    whole = add_prices(chosen.values())
-    peaks = [f"{role} {memory(peak)}" for role, peak in whole.memory.items()]
-    lines += [f"Work: {line}" for line in _work(whole)]
-    if whole.requests:
+    total = add_prices(chosen.values())
+    peaks = [f"{role} {memory(peak)}" for role, peak in total.memory.items()]
+    lines += [f"Work: {line}" for line in _work(total)]
+    if total.requests:
         lines.append("Servers take their time and may have their price: neither is known here.")
     if peaks:
-        lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(whole.disk)}.")
+        lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(total.disk)}.")
     unpriced: dict[str, list[str]] = {}
     for name, price in chosen.items():
         if price.unpriced is not None:
@@ -134,8 +155,8 @@ def _basis(prices: Prices) -> list[str]:
     if any(counts.values()):
         parts = [f"{count} by a {name} result" for name, count in counts.items() if count]
         return [f"Times of tasks: {', '.join(parts)}, the rest as assumed."]
-    here = "Times are those of a plain laptop; the first run measures this machine."
-    return [here] if prices.unit == "seconds" else []
+    default = "Times are those of a plain laptop; the first run measures this machine."
+    return [default] if prices.unit == "seconds" else []
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
@@ -144,7 +165,7 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     if not hours or not total or prices.unit != "gpu_hours":
         return []
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
-    both = "; training runs beside the others" if price.beside else ""
+    both = "; training runs beside the others" if price.overlaps else ""
     both += "; `sharding = node`" if price.sharding == "node" else ""
     lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
     if prices.limit is not None:
@@ -156,11 +177,11 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
 
 
 def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
-    """Describe the least time from start to report in one line; empty if a task has no price."""
+    """Return the least time from start to report as a line; empty if any task has no price."""
     if elapsed is None:
         return []
-    what = "core" if prices.unit == "seconds" else "GPU"
-    many = plural(elapsed.devices, what)
+    device = "core" if prices.unit == "seconds" else "GPU"
+    many = plural(elapsed.devices, device)
     took, least = duration(elapsed.seconds), duration(elapsed.longest)
     more = (
         "more would not make it faster"
@@ -235,9 +256,9 @@ def _place(spec: Spec, origin: Origin | None) -> str | None:
     """Return `specs/a.reo:31`, or the option of the command line that set the limit."""
     if origin is None:
         return None
-    given = next((each for each in spec.changes if origin.path == f"{each.option} {each.target}"), None)
-    if given is not None:
-        return f"{origin.path}={given.value}"
+    change = next((c for c in spec.changes if origin.path == f"{c.option} {c.target}"), None)
+    if change is not None:
+        return f"{origin.path}={change.value}"
     return f"{origin.path}:{origin.line}" if origin.line else None
 
 

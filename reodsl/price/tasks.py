@@ -27,8 +27,8 @@ from reodsl.price.machine import (
 from reodsl.price.memory import Sizes
 from reodsl.price.rollout import (
     ForcedRound,
-    Lengths,
-    Load,
+    LengthDistribution,
+    RolloutBatch,
     drawing_seconds,
     equal_groups,
     expected_draws,
@@ -63,12 +63,19 @@ def price_task(
     words: bool,
     teacher: Sizes | None = None,
 ) -> Price:
-    """Price a `train`, `sample` or `evaluate` task; `words` is whether its vocabulary is one of words.
+    """Price a `train`, `sample` or `evaluate` task.
 
-    `teacher` has the sizes of the model that teaches, if it is not the one that the stage began with.
+    Args:
+        kind: kind of the task.
+        payload: its settings.
+        sizes: sizes of its model.
+        facts: lengths and counts of the task.
+        devices: devices it runs on.
+        words: whether the model's vocabulary has whole words.
+        teacher: sizes of the teacher, if it is not the model at which the stage began.
     """
-    said = payload.get("model", {}).get("precision", "auto")
-    devices = adapt_to_width(adapt_to_precision(devices, said), sizes.hidden)
+    declared_precision = payload.get("model", {}).get("precision", "auto")
+    devices = adapt_to_width(adapt_to_precision(devices, declared_precision), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if not isinstance(stage.method, Ppo):
@@ -91,32 +98,32 @@ def price_task(
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
-    """Price a `sample` or `evaluate` task that asks a model behind an address: what is sent there and comes back."""
+    """Price a `sample` or `evaluate` task that asks a served model: the tokens sent and received."""
     if facts.questions is None:
         return Price(unpriced=_NO_COUNT)
     suite = Suite.model_validate(payload["suite"]) if "suite" in payload else None
-    given = "base" in payload
+    is_imported = "base" in payload
     rollout = suite.rollout if suite is not None else Sampling.model_validate(payload["rollout"])
     responses = float(facts.questions * int(suite.samples if suite is not None else payload["samples"]))
     expected = suite.expected_length if suite is not None else None
-    lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    lengths = LengthDistribution.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
-    sent, answers, forced = 0.0 if given else responses * prompt, 0.0, 0.0
+    tokens_sent, answers, forced = 0.0 if is_imported else responses * prompt, 0.0, 0.0
     thinking = rollout.max_tokens if rollout.solution is None else rollout.max_tokens - rollout.solution
     # Thinking that is ended is sent once more, and its solution asked for.
-    ended = 0.0 if given else responses * lengths.beyond(thinking)
-    sent += ended * (prompt + thinking)
+    num_ended = 0.0 if is_imported else responses * lengths.beyond(thinking)
+    tokens_sent += num_ended * (prompt + thinking)
     if suite is not None and suite.forcing is not None:
         text = text_tokens(suite.forcing.text, words=False)
         for cut in cuts_below(suite.grid, rollout.max_tokens):
             count = responses * lengths.beyond(cut)
             answers += count
-            sent += count * (prompt + cut + text)
+            tokens_sent += count * (prompt + cut + text)
         forced = answers * (text + suite.forcing.answer_tokens)
     return Price(
-        requests=answers if given else responses + ended + answers,
-        sent=sent,
-        generated=0.0 if given else responses * lengths.mean,
+        requests=answers if is_imported else responses + num_ended + answers,
+        sent=tokens_sent,
+        generated=0.0 if is_imported else responses * lengths.mean,
         forced=forced,
         verified=responses + answers,
         gpus=1,
@@ -125,10 +132,10 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
 
 
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
-    """Return the tokens at which a reward needs forced answers, without `longest`: that response is graded whole.
+    """Return the cuts in tokens at which a reward needs forced answers, below `longest`.
 
-    Budgets that are found later are taken to be spread as exponential ones are, reasoning steps as even ones, and
-    a computed cut to be at a quarter of the longest.
+    Budgets that are found later are assumed to be exponential, reasoning steps even, and a computed cut at a quarter
+    of the longest response.
     """
     cuts = reward.forced
     places = set(cuts.fixed)
@@ -140,6 +147,7 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
 
 
 def _places(split: Split) -> tuple[int, ...]:
+    """Return the assumed splits of a response in tokens."""
     match split:
         case Budgets():
             return split.budgets
@@ -154,24 +162,31 @@ def _places(split: Split) -> tuple[int, ...]:
 
 
 def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
-    """Return how often the trainer computes a step's old log-probabilities before it changes anything.
+    """Return how often the trainer computes a step's old log-probabilities before it updates.
 
-    It is 0 if the engine's are used instead: drawn from the model's own distribution, by the embedded engine, in
-    the numbers of the trainer's passes (`width` bytes unless the stage sets them), not `rounded` to bfloat16.
+    It is 0 if the engine's are used instead: sampled from the model's own distribution by the embedded engine, in the
+    precision of the trainer.
+
+    Args:
+        stage: the stage.
+        method: its method.
+        engine: `embedded` or `sglang`.
+        width: bytes of a weight in a pass, unless the stage sets its precision.
+        rounded: whether weights are rounded to bfloat16.
     """
     rollout = method.rollout
     cropped = _crops(rollout)
-    whole = rollout.temperature == 1.0 and not cropped and not method.trains_given
+    plain = rollout.temperature == 1.0 and not cropped and not method.trains_given
     same = (
         engine == "embedded"
         and not rounded
         and (stage.precision == "float32" or (stage.precision == "auto" and width == 4))
     )
     older = method.lag > 0 and not method.loss.decoupled
-    taken = method.old_logprobs == "engine" or (
+    reuses_engine = method.old_logprobs == "engine" or (
         method.old_logprobs == "auto" and (older or (same and not method.weighs))
     )
-    if whole and taken:
+    if plain and reuses_engine:
         return 0
     # The engine's numbers are of the plain distribution: another pass at temperature 1 is compared with them.
     return 2 if cropped and rollout.temperature not in (0.0, 1.0) else 1
@@ -187,21 +202,25 @@ def _ppo(
     engine: str,
     teacher: Sizes | None,
 ) -> Price:
+    """Price an RL stage."""
     recipe = memory.Recipe.of(stage, sizes, teacher)
-    if engine == "embedded" or not devices.apart:
-        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, recipe))
+    if engine == "embedded" or not devices.disaggregated:
+        devices = replace(devices, resident_bytes=memory.kept_bytes(sizes, devices, recipe))
     rounded = devices.unit == "seconds" and devices.width == 2
     scored = count_scorings(stage, method, engine, devices.width, rounded)
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
-    lengths = Lengths.of(_length(facts, stage.expected_length, longest), longest)
-    load = Load(responses, batch.prompts, prompt, lengths)
+    lengths = LengthDistribution.of(_length(facts, stage.expected_length, longest), longest)
+    load = RolloutBatch(responses, batch.prompts, prompt, lengths)
     # Whole responses alone are drawn from their beginning.
     drawn_whole = replace(load, responses=float(batch.prompts * method.whole_rollouts))
-    cut, solution, part = method.cut_at, float(method.rollout.solution or 0), 1 + len(method.cut_at)
-    kept, squares = (1 + sum(cut)) / part, (1 + sum(share**2 for share in cut)) / part
-    trained_length = lengths.mean * kept + solution * len(cut) / part
+    cut, solution, num_parts = method.cut_at, float(method.rollout.solution or 0), 1 + len(method.cut_at)
+    kept_share, kept_square_share = (
+        (1 + sum(cut)) / num_parts,
+        (1 + sum(share**2 for share in cut)) / num_parts,
+    )
+    trained_length = lengths.mean * kept_share + solution * len(cut) / num_parts
     rule = method.rollout.model_copy(update={"solution": None}) if cut else method.rollout
     gone_on = force(drawn_whole, [share * lengths.mean for share in cut], 0.0, solution, sizes, devices)
     steps = facts.steps or stage.steps
@@ -218,25 +237,27 @@ def _ppo(
     remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
     logits = method.epochs * remade * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
-    context = run * (prompt**2 + 2 * prompt * trained_length + lengths.square * squares) / 2
+    context = run * (prompt**2 + 2 * prompt * trained_length + lengths.square * kept_square_share) / 2
     read = _pass_flops(stage, sizes, (tokens, context), devices, method.epochs, scored)
     other = teacher or sizes
     frozen = _read_by_frozen(method, other, (tokens, context), answered)
     verified = responses + forced.answers
     draws = _draws(method, facts)
-    drawn = steps * draws
-    told = _read_about_tokens(method, sizes, load, text, teacher=False)
-    told_by_other = _read_about_tokens(method, other, load, text, teacher=True)
+    rounds = steps * draws
+    policy_scoring = _read_about_tokens(method, sizes, load, text, teacher=False)
+    teacher_scoring = _read_about_tokens(method, other, load, text, teacher=True)
     cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
-    held = memory.engine_bytes(sizes, devices, cached)
-    held = held if devices.apart else max(held, devices.beside)
+    engine_peak = memory.engine_bytes(sizes, devices, cached)
+    engine_peak = engine_peak if devices.disaggregated else max(engine_peak, devices.resident_bytes)
     # Trainers that are asked about tokens take turns with the engines.
-    beside = method.lag > 0 and devices.apart and not method.asks_trainers
+    overlaps = method.lag > 0 and devices.disaggregated and not method.asks_trainers
     watched, times = _count_monitored(method, steps)
-    watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
+    watched_load = RolloutBatch(
+        watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths
+    )
     sync = steps * _transfer(sizes, devices)
     updates = method.epochs * method.minibatches
     exchange = _exchange(sizes, recipe, devices, updates, method.epochs * tokens, scored * tokens)
@@ -247,10 +268,10 @@ def _ppo(
     host = (
         HOST_RATE["logprobs"] * drawn_whole.responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     )
-    generation = drawn * (max(host, _round(drawn_whole, rule, sizes, devices)) + gone_on.seconds)
+    generation = rounds * (max(host, _round(drawn_whole, rule, sizes, devices)) + gone_on.seconds)
     generation += times * _round(watched_load, rule, sizes, devices) if times else 0.0
-    checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
-    forcing = drawn * forced.seconds
+    checking = (rounds * verified + times * watched) / _rate(stage.data.verifier, devices)
+    forcing = rounds * forced.seconds
     seconds = {
         "start": devices.start,
         "generation": generation,
@@ -258,29 +279,30 @@ def _ppo(
         "verification": _price_late_grading(checking, generation + forcing, method.rollout, devices),
         "training": steps
         * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices, exchange) + gathered)
-        + drawn * _update(told[0] + told_by_other[0], told[1] + told_by_other[1], devices)
+        + rounds
+        * _update(policy_scoring[0] + teacher_scoring[0], policy_scoring[1] + teacher_scoring[1], devices)
         + sync,
     }
     return Price(
-        generated=(drawn * drawn_whole.responses + times * watched) * lengths.mean + drawn * gone_on.tokens,
-        forced=drawn * forced.tokens,
-        read_again=drawn
+        generated=(rounds * drawn_whole.responses + times * watched) * lengths.mean + rounds * gone_on.tokens,
+        forced=rounds * forced.tokens,
+        read_again=rounds
         * (forced.read_again + gone_on.read_again + _end_thinking(load, rule, sizes, devices).read_again),
         trained=steps * answered * method.epochs,
-        verified=drawn * verified + times * watched,
+        verified=rounds * verified + times * watched,
         checked_within=bound_check_seconds(stage.data.verifier, verified),
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
             "trainer": memory.trainer_bytes(sizes, devices, prompt + longest, recipe, feeds=True) + stays,
-            "engine": held,
+            "engine": engine_peak,
         },
         disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm, recipe)
-        + drawn * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
+        + rounds * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
         steps=steps,
         draws=draws,
-        beside=beside,
+        overlaps=overlaps,
         sync=sync,
     )
 
@@ -288,37 +310,40 @@ def _ppo(
 def _read_by_frozen(
     method: Ppo, other: Sizes, read: tuple[float, float], answered: float
 ) -> tuple[float, float]:
-    """Return the FLOPs of a step in a teacher, or the start, and those of attention among them.
+    """Return the FLOPs of a step in the reference model or teacher, and of attention among them.
 
-    That is a pass, or one an epoch if whole distributions count, whose logits are made once more in the loss. `read` are
-    tokens and their context.
+    That is a pass, or a pass an epoch if whole distributions count, whose logits are computed once more in the loss.
+    `read` are tokens and their context.
     """
     if not method.kl:
         return 0.0, 0.0
-    one, attention = other.forward_flops(*read), other.attention_flops(read[1])
+    forward, attention = other.forward_flops(*read), other.attention_flops(read[1])
     if not method.loss.compares_all or method.loss.top_k is not None:
-        return one, attention
-    return method.epochs * (one + other.logits_flops(answered)), method.epochs * attention
+        return forward, attention
+    return method.epochs * (forward + other.logits_flops(answered)), method.epochs * attention
 
 
 def _read_about_tokens(
-    method: Ppo, model: Sizes, load: Load, text: float, *, teacher: bool
+    method: Ppo, model: Sizes, load: RolloutBatch, text: float, *, teacher: bool
 ) -> tuple[float, float]:
-    """Return the FLOPs of a draw in which the policy or its teacher is asked about tokens, and those of attention.
+    """Return the FLOPs of a draw in which the policy or its teacher scores tokens, and of attention among them.
 
-    The policy reads its responses again for entropies alone: the engine knows how likely it made them. A reference answer
-    takes a pass of its own for each of its cuts, of which one at a place that is not known is at a quarter of the longest.
+    The policy reads its responses again for entropies alone, since the engine knows their probabilities. A reference
+    answer takes a pass for each of its cuts; a cut that is unknown yet is assumed at a quarter of the longest
+    response.
     """
     flops = attention = 0.0
-    mine = [each for each in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in each.read)]
-    entropies = any("entropy" in name for each in mine for name in each.read)
+    mine = [term for term in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in term.read)]
+    entropies = any("entropy" in name for term in mine for name in term.read)
     lengths, prompt = load.lengths, load.prompt
     reads = set[tuple[float, float]]()
-    if any(not each.truth and (teacher or entropies) for each in mine):
+    if any(not term.truth and (teacher or entropies) for term in mine):
         reads.add((lengths.mean, lengths.square))
-    for cut in {each.cut for each in mine if each.truth}:
-        place = cut.value if isinstance(cut, Constant) else math.inf if cut is None else lengths.longest / 4
-        count = min(place, lengths.mean) + text
+    for cut in {term.cut for term in mine if term.truth}:
+        position = (
+            cut.value if isinstance(cut, Constant) else math.inf if cut is None else lengths.longest / 4
+        )
+        count = min(position, lengths.mean) + text
         reads.add((count, count**2))
     for mean, square in reads:
         context = load.responses * (prompt**2 + 2 * prompt * mean + square) / 2
@@ -331,15 +356,16 @@ def _read_about_tokens(
 def _pass_flops(
     stage: Stage, sizes: Sizes, read: tuple[float, float], devices: Devices, trained: int, forward: float
 ) -> tuple[float, float]:
-    """Return the FLOPs of `trained` passes with gradients and `forward` ones without, and those of attention among them.
+    """Return the FLOPs of `trained` passes with gradients and `forward` passes without, and of attention among them.
 
-    A gradient costs two forward passes. Weights beside adapters need none on GPUs: of a product's four, with the one that
-    makes it again, three are left. Attention has no weights, and costs with adapters what it does without.
+    A gradient costs two forward passes. Weights beside adapters need none on GPUs: of a product's four, with the
+    product that computes it again, three are left. Attention has no weights, and costs with adapters what it costs
+    without.
     """
     attention = sizes.attention_flops(read[1])
     products = 3 * 3 / 4 if stage.lora is not None and devices.unit == "gpu_hours" else 3
-    within = (3 * trained + forward) * attention
-    return (products * trained + forward) * (sizes.forward_flops(*read) - attention) + within, within
+    attended = (3 * trained + forward) * attention
+    return (products * trained + forward) * (sizes.forward_flops(*read) - attention) + attended, attended
 
 
 def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
@@ -350,15 +376,15 @@ def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
     return monitor.questions * monitor.samples, math.ceil(steps / monitor.every)
 
 
-def _round(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of a round of whole responses, their tokens drawn as `rollout` says."""
+def _round(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds of a round of responses, sampled as `rollout` says."""
     draw = "greedy" if rollout.temperature == 0.0 else "cut" if _crops(rollout) else "whole"
     seconds = generation_seconds(load, sizes, devices) + drawing_seconds(load, draw, sizes, devices)
     return seconds + _end_thinking(load, rollout, sizes, devices).seconds
 
 
-def _end_thinking(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
-    """Return what it takes to let responses whose thinking is ended go on: they are asked for anew, and read again."""
+def _end_thinking(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
+    """Return the cost of continuing responses whose thinking was ended, which are requested and read again."""
     if rollout.solution is None:
         return ForcedRound(0.0, 0.0, 0.0, 0.0)
     uncached = replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
@@ -366,11 +392,12 @@ def _end_thinking(load: Load, rollout: Sampling, sizes: Sizes, devices: Devices)
 
 
 def _crops(rollout: Sampling) -> bool:
+    """Return whether sampling is limited to likely tokens."""
     return rollout.top_p < 1.0 or rollout.top_k > 0
 
 
 def _draws(method: Ppo, facts: Facts) -> float:
-    """Return the draws of a batch's questions in a step: measured, else expected, and 1 if none is replaced."""
+    """Return the draws of a batch's questions in a step: measured, else expected, and 1 without replacement."""
     if not method.resample:
         return 1.0
     most = 1 + method.resample
@@ -419,9 +446,9 @@ def _responses(
         return Price(gpus=devices.gpus, unpriced=_NO_COUNT)
     responses = float(facts.questions * samples)
     expected = suite.expected_length if suite is not None else None
-    lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    lengths = LengthDistribution.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
-    load = Load(responses, facts.questions, prompt, lengths)
+    load = RolloutBatch(responses, facts.questions, prompt, lengths)
     cuts = cuts_below(suite.grid, rollout.max_tokens) if suite is not None else ()
     forcing = suite.forcing if suite is not None else None
     text = text_tokens(forcing.text, words) if forcing is not None else 0.0
@@ -462,23 +489,30 @@ def _length(facts: Facts, expected: int | None, longest: int) -> float:
 def _exchange(
     sizes: Sizes, recipe: memory.Recipe, devices: Devices, updates: int, trained: float, scored: float = 0.0
 ) -> float:
-    """Return the seconds for which nodes send each other weights and gradients in a step.
+    """Return the seconds in which nodes exchange weights and gradients in a step.
 
-    It has so many `updates` on `trained` tokens in all, and scores some without a gradient. Weights that are spread over
-    nodes are gathered for each pass over a micro-batch, forward and back, and its gradients are added up. Copies of them,
-    one a node or more, add up the gradients of an update.
+    Weights that are sharded over nodes are gathered for each pass over a micro-batch, forward and back, and its
+    gradients are reduced. Copies, at least a copy a node, all-reduce the gradients of an update.
+
+    Args:
+        sizes: sizes of the policy.
+        recipe: settings that change the memory.
+        devices: devices of the training.
+        updates: updates of a step.
+        trained: tokens with a gradient, over all updates.
+        scored: tokens without a gradient.
     """
     nodes, network = max(1.0, devices.training / devices.gpus_per_node), devices.hardware.network
     if network is None:
         return 0.0
     summed = memory.GRADIENT * (sizes.parameters if recipe.adapters is None else recipe.adapters)
     if devices.copies > 1:
-        sent = updates * 2.0 * summed
+        num_bytes = updates * 2.0 * summed
     else:
         at_once, weights = devices.microbatch * devices.training, devices.width * sizes.parameters
-        sent = max(updates, math.ceil(trained / at_once)) * (2 * weights + summed)
-        sent += math.ceil(scored / at_once) * weights
-    return sent * (1 - 1 / nodes) / network
+        num_bytes = max(updates, math.ceil(trained / at_once)) * (2 * weights + summed)
+        num_bytes += math.ceil(scored / at_once) * weights
+    return num_bytes * (1 - 1 / nodes) / network
 
 
 def _update(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
@@ -499,7 +533,7 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
     """
     if devices.gpus == 1:
         return 0.0
-    rate = SYNC_RATE if devices.apart else HANDLE_RATE
+    rate = SYNC_RATE if devices.disaggregated else HANDLE_RATE
     return sizes.parameters * devices.width / min(rate, devices.hardware.interconnect / 2)
 
 
@@ -510,7 +544,12 @@ def _price_late_grading(checking: float, making: float, rollout: Sampling, devic
 
 
 def bound_check_seconds(verifier: Comparison, answers: float) -> float:
-    """Return the seconds that a batch of answers takes at most, each of which uses up its limits; 0 where no code is run."""
+    """Return the most seconds in which a batch of answers is checked, if each uses up its limits; 0 if no code runs.
+
+    Args:
+        verifier: how answers are compared.
+        answers: number of answers.
+    """
     if not isinstance(verifier, (Tests, Python)):
         return 0.0
     return answers * (verifier.seconds + LIMIT_SECONDS) / CHECKERS

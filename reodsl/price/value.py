@@ -14,46 +14,59 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Expected cost of one task.
-
-    `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
-    prefixes read once more for them; `requests` to a model behind an address send `sent` tokens; `trained` are tokens
-    with a gradient, once for every pass; `verified` are answers checked, and `checked_within` the seconds that a batch
-    of them takes at most. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by
-    role, `disk` what the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's
-    questions. `devices` is the name of what it runs on, `capacity` the memory of one of them in bytes, None if it is not
-    known. `unpriced` is why there is no price. With `beside` rollouts and training run at the same time but for the
-    `sync` seconds in which engines get weights, which `training` includes. A training's weights are spread
-    over its cluster or each of its nodes (`sharding`). `basis` is what corrected the formula: the task's last result, or
-    its rehearsal.
-    """
+    """The expected cost of a task."""
 
     generated: float = 0.0
+    """Tokens of responses."""
     forced: float = 0.0
+    """Tokens of forcing texts and forced answers."""
     read_again: float = 0.0
+    """Tokens of prefixes that are read once more for forced answers."""
     requests: float = 0.0
+    """Requests to a served model."""
     sent: float = 0.0
+    """Tokens in these requests."""
     trained: float = 0.0
+    """Tokens with a gradient, counted for every pass."""
     verified: float = 0.0
+    """Answers checked."""
     checked_within: float = 0.0
+    """Most seconds in which a batch of answers is checked."""
     seconds: Mapping[Term, float] = field(default_factory=dict)
+    """Seconds by term, on all of `gpus` devices at once."""
     gpus: int = 0
+    """Number of devices."""
     memory: Mapping[str, float] = field(default_factory=dict)
+    """Peak bytes of a device, by role."""
     disk: float = 0.0
+    """Bytes in the store."""
     steps: int = 0
+    """Training steps."""
     draws: float = 1.0
+    """Draws of a batch's questions in a step."""
     devices: str = ""
+    """Name of the devices."""
     capacity: float | None = None
+    """Bytes of a device; None if unknown."""
     unpriced: str | None = None
-    beside: bool = False
+    """Reason why there is no price."""
+    overlaps: bool = False
+    """True if rollouts and training run at the same time, except for `sync`."""
     sync: float = 0.0
+    """Seconds in which engines get weights, included in `training`."""
     sharding: str = ""
+    """Devices over which a copy of the weights is sharded: `cluster` or `node`."""
     basis: Literal["formula", "result", "rehearsal"] = "formula"
+    """Basis of the times: the formula, or its correction by the last result or rehearsal."""
 
     @property
     def overlapped_seconds(self) -> float:
-        """Return the seconds in which rollouts and training both run: the shorter half of every step but one."""
-        if not self.beside:
+        """Return the seconds in which rollouts and training both run: the shorter half of every step but the first.
+
+        Returns:
+            Seconds of the task.
+        """
+        if not self.overlaps:
             return 0.0
         rollouts = sum(self.seconds.get(term, 0.0) for term in ROLLOUTS)
         training = max(0.0, self.seconds.get("training", 0.0) - self.sync)
@@ -61,46 +74,65 @@ class Price:
 
     @property
     def total_seconds(self) -> float:
-        """Return the seconds from its start to its end."""
+        """Return the seconds from its start to its end.
+
+        Returns:
+            Seconds of the task.
+        """
         return sum(self.seconds.values()) - self.overlapped_seconds
 
     @property
     def gpu_hours(self) -> float:
-        """Return the hours of all its devices together."""
+        """Return the hours of all its devices together.
+
+        Returns:
+            Device hours of the task.
+        """
         return self.gpus * self.total_seconds / SECONDS_PER_HOUR
 
     def hours_of(self, term: Term) -> float:
-        """Return the device hours of one term."""
+        """Return the device hours of a term.
+
+        Args:
+            term: term of `seconds`.
+        """
         return self.gpus * self.seconds.get(term, 0.0) / SECONDS_PER_HOUR
 
     @property
     def step_hours(self) -> dict[Term, float]:
-        """Return the device hours of one training step by term; empty for a task without steps. Terms may overlap."""
+        """Return the device hours of a training step by term; terms may overlap.
+
+        Returns:
+            Hours by term; empty for a task without steps.
+        """
         if not self.steps:
             return {}
         return {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
 
     @property
     def hours_a_step(self) -> float:
-        """Return the device hours of one training step from its start to its end; 0 for a task without steps."""
+        """Return the device hours of a training step from its start to its end.
+
+        Returns:
+            Device hours; 0 for a task without steps.
+        """
         return (self.gpu_hours - self.hours_of("start")) / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be.
-
-    `devices` is the name of the study's, on which tasks run that have none for themselves.
-
-    `room` is how many devices there are to share: the GPUs of the
-    widest task, or cores of this machine.
-    """
+    """The prices of all tasks of a spec."""
 
     tasks: Mapping[str, Price]
+    """Price by task."""
     unit: Literal["gpu_hours", "seconds"]
+    """Unit of the cost."""
     devices: str
+    """Name of the study's devices."""
     limit: float | None
+    """Most device hours that may be spent; None without a limit."""
     room: int
+    """Number of devices to share: GPUs of the widest task, or cores of this machine."""
 
     @property
     def mixed(self) -> bool:
@@ -109,16 +141,23 @@ class Prices:
 
     @property
     def expected(self) -> dict[str, float]:
-        """Return the seconds by which a run on this machine chooses its next task; empty on a cluster.
+        """Return the seconds by which a run on this machine chooses its next task.
 
         A cluster counts tasks instead: if devices differ, starting the longest first leaves gaps that cost more.
+
+        Returns:
+            Seconds by task; empty on a cluster.
         """
         if self.unit != "seconds":
             return {}
         return {name: price.total_seconds for name, price in self.tasks.items()}
 
     def hours(self, ids: Iterable[str]) -> float:
-        """Return the device hours of some tasks together."""
+        """Return the device hours of several tasks.
+
+        Args:
+            ids: names of tasks.
+        """
         return sum(self.tasks[name].gpu_hours for name in ids)
 
     def count(self, basis: str) -> int:
@@ -126,7 +165,7 @@ class Prices:
         return sum(price.basis == basis for price in self.tasks.values())
 
     def unpriced(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Return those of some tasks that have no price."""
+        """Return the tasks of `ids` that have no price."""
         return tuple(name for name in ids if self.tasks[name].unpriced is not None)
 
 
@@ -143,7 +182,7 @@ _COUNTS = {
 
 
 def to_json(price: Price) -> dict[str, Any]:
-    """Return one price as JSON data: tokens, calls and bytes as whole numbers."""
+    """Return a price as JSON data, with tokens, calls and bytes as whole numbers."""
     return _counts_json(price) | {
         "verified_within_seconds": price.checked_within,
         "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},

@@ -38,19 +38,22 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """The code of a function. `name` is its spelling in the spec, `module` the package's module or empty for a file.
-
-    `checksum` is the SHA-256 of `source`, or of a whole package, which has so many `others` of Python files. What is `free`
-    runs in the trainer's process, unconfined.
-    """
+    """The code of a function that a spec names."""
 
     name: str
+    """Name as the spec spells it, `FILE.py:FUNCTION` or `MODULE:FUNCTION`."""
     path: Path
+    """File of the function."""
     source: bytes
+    """Bytes of the file."""
     checksum: str
+    """SHA-256 of `source`, or of a package's Python files and its version."""
     module: str = ""
+    """Module of a package; empty for a file."""
     others: int = 0
+    """Number of other Python files in the package."""
     free: bool = False
+    """True if it runs unconfined, in the process of the trainer."""
 
     @property
     def file(self) -> str:
@@ -64,40 +67,40 @@ class FunctionCode:
 
     @property
     def root(self) -> Path | None:
-        """Return the folder of the module's package; None for a file, and for a module that is no package."""
+        """Return the folder of the module's package; None for a file, or a module outside a package."""
         depth = self.module.count(".") + (self.path.name == "__init__.py")
         return self.path.parents[depth - 1] if self.module and depth else None
 
 
-def is_code(part: Mapping[str, Any]) -> bool:
-    """Return whether a part of a payload names a function: a setting's value, or a term of a reward."""
-    called = part.get("kind") == "python" or part.get("op") in OWN_OPS
-    return called and isinstance(part.get("function"), str)
+def is_code(value: Mapping[str, Any]) -> bool:
+    """Return whether a value of a payload names a function: a setting's value, or a term of a reward."""
+    is_function = value.get("kind") == "python" or value.get("op") in OWN_OPS
+    return is_function and isinstance(value.get("function"), str)
 
 
 def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every object in a payload, outer ones first, with the setting that holds it."""
+    """Yield every object of a payload, outer objects first, with the setting that holds it."""
     if isinstance(payload, Mapping):
         yield setting, payload
-        for name, each in payload.items():
+        for name, value in payload.items():
             # The parts of a verifier by chance are verifiers as well, and an own loss is what holds it.
-            yield from parts(each, setting if payload.get("kind") == "chance" or name == "own" else name)
+            yield from parts(value, setting if payload.get("kind") == "chance" or name == "own" else name)
     elif isinstance(payload, (list, tuple)):
-        for each in payload:
-            yield from parts(each, setting)
+        for value in payload:
+            yield from parts(value, setting)
 
 
 def read_all(
     payloads: Iterable[Any], folder: Path
 ) -> tuple[list[tuple[str, FunctionCode]], list[Diagnostic]]:
-    """Read the code that payloads name, each once with the setting that names it; report code that cannot be read."""
+    """Return the code that payloads name, each once with its setting, and the diagnostics of unreadable code."""
     codes: list[tuple[str, FunctionCode]] = []
     wrong: list[Diagnostic] = []
     uses = (
-        ("reward" if "op" in part else setting, part["function"])
+        ("reward" if "op" in value else setting, value["function"])
         for payload in payloads
-        for setting, part in parts(payload)
-        if is_code(part)
+        for setting, value in parts(payload)
+        if is_code(value)
     )
     for setting, name in dict.fromkeys(uses):
         try:
@@ -108,17 +111,22 @@ def read_all(
 
 
 def read_code(name: str, folder: Path) -> FunctionCode:
-    """Read the code of a function; relative paths start at `folder`. Raises E0743."""
-    place, _, _ = name.rpartition(":")
+    """Return the code of a function; relative paths start at `folder`.
+
+    Raises:
+        Problem: E0743 if it cannot be read.
+    """
+    file, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
         raise _unusable(name, "it is not FILE.py:FUNCTION", f"write {OWN_CODE.words}")
-    if place.endswith(".py"):
-        return _read_file_code(name, folder, place)
-    return _read_package_code(name, place)
+    if file.endswith(".py"):
+        return _read_file_code(name, folder, file)
+    return _read_package_code(name, file)
 
 
-def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
-    path = folder / place
+def _read_file_code(name: str, folder: Path, file: str) -> FunctionCode:
+    """Return the code of a function in a plain file inside the spec's folder."""
+    path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()):
         raise _unusable(
             str(path), "it leads out of the spec's folder", "put the file itself beside the spec, and no link"
@@ -130,7 +138,7 @@ def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
         raise _unusable(
             str(path),
             "there is no such file",
-            f"put `{place}` beside the spec, or write the path that it has from there",
+            f"put `{file}` beside the spec, or write the path that it has from there",
         ) from None
     except OSError as failure:
         raise _unusable(
@@ -141,15 +149,18 @@ def _read_file_code(name: str, folder: Path, place: str) -> FunctionCode:
 
 
 def _read_package_code(name: str, module: str) -> FunctionCode:
-    offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
+    """Return the code of a function that an installed package offers as an entry point."""
+    offered = {
+        entry_point.value.replace(" ", ""): entry_point for entry_point in metadata.entry_points(group=GROUP)
+    }
     entry = offered.get(name)
     if entry is None:
-        there = ", ".join(f"`{each}`" for each in sorted(offered))
+        names = ", ".join(f"`{entry_point}`" for entry_point in sorted(offered))
         raise _unusable(
             name,
             f"no installed package offers it in the group `{GROUP}`",
-            f"packages here offer {there}"
-            if there
+            f"packages here offer {names}"
+            if names
             else f"install the package that does, or write FILE.py:{name.rpartition(':')[2]}",
         )
     path, package = _module_file(module), module.partition(".")[0]
@@ -181,7 +192,7 @@ def _read_package_code(name: str, module: str) -> FunctionCode:
 
 
 def _list_python(package: str) -> list[tuple[str, Path]]:
-    """Return a package's Python files by their names in it; none of a module that is no package."""
+    """Return a package's Python files by their names in it; empty for a module outside a package."""
     spec = importlib.util.find_spec(package)
     folders = [Path(each) for each in (spec.submodule_search_locations if spec is not None else None) or ()]
     return sorted(
@@ -193,7 +204,7 @@ def _list_python(package: str) -> list[tuple[str, Path]]:
 
 
 def _module_file(module: str) -> Path | None:
-    """Return the file of a module, without importing it or the packages it is in."""
+    """Return the file of a module without importing it or its packages."""
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -209,16 +220,16 @@ def _module_file(module: str) -> Path | None:
 
 
 def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the part of a function that results depend on: its content instead of its file, and none of its limits."""
+    """Return what results depend on: a function's content instead of its file, without its limits."""
     name = str(payload["function"])
     try:
         checksum = read_code(name, folder).checksum
     except Problem:
         checksum = "None"
-    kept = {setting: each for setting, each in payload.items() if setting not in Python.incidental}
-    if kept.get("op") == OWN_OPS[1] and kept["batch"] == Python.model_fields["batch"].default:
-        kept = {"op": OWN_OPS[0], "of": kept["of"]}
-    return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
+    content = {setting: value for setting, value in payload.items() if setting not in Python.incidental}
+    if content.get("op") == OWN_OPS[1] and content["batch"] == Python.model_fields["batch"].default:
+        content = {"op": OWN_OPS[0], "of": content["of"]}
+    return {**content, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
 
 
 def _unusable(where: str, why: str, help: str) -> Problem:
@@ -227,7 +238,7 @@ def _unusable(where: str, why: str, help: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address, its model, and the variable with its key, if it has one."""
+    """The address of a served model, and the environment variable of its key, if any."""
 
     model: str
     address: str
@@ -235,25 +246,25 @@ class Destination:
 
 
 def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
-    """Return the served models that payloads name, each once."""
+    """Return the served models that payloads name, without repetition."""
     models = (
-        Destination(str(part.get("model")), part["address"], part.get("key"))
+        Destination(str(value.get("model")), value["address"], value.get("key"))
         for payload in payloads
-        for _, part in parts(payload)
-        if part.get("kind") == "served" and isinstance(part.get("address"), str)
+        for _, value in parts(payload)
+        if value.get("kind") == "served" and isinstance(value.get("address"), str)
     )
     return tuple(dict.fromkeys(models))
 
 
 def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
     """Report E0833 for each variable of a key that is not set in this process."""
-    for each in models:
-        if each.key and not os.environ.get(each.key, "").strip():
+    for model in models:
+        if model.key and not os.environ.get(model.key, "").strip():
             yield error(
                 "E0833",
-                f"the served model `{each.model}` cannot be asked: `${each.key}` is not set",
-                where=each.address,
-                help=f"set it before the run: `export {each.key}=…`",
+                f"the served model `{model.model}` cannot be asked: `${model.key}` is not set",
+                where=model.address,
+                help=f"set it before the run: `export {model.key}=…`",
             )
 
 
@@ -261,33 +272,33 @@ def report_unapproved(
     codes: Iterable[FunctionCode], models: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
     """Report E0746 for code and E0749 for addresses that are new to this machine: which, and what to type."""
-    code = list({(each.checksum, each.free): each for each in codes if not is_allowed(each)}.values())
+    code = list({(model.checksum, model.free): model for model in codes if not is_allowed(model)}.values())
     if code:
         yield error(
             "E0746",
-            f"the spec runs Python that is new to this machine: {', '.join({f'`{each.file}`': 0 for each in code})}",
+            f"the spec runs Python that is new to this machine: {', '.join({f'`{model.file}`': 0 for model in code})}",
             where=str(code[0].path),
             notes=[
-                f"{each.path}{f', with {each.others} more of its package,' if each.others else ''} has the content "
-                f"sha256:{each.checksum}"
-                + (f"; before, it had sha256:{_shown(each)}" if is_changed(each) else "")
-                + ("; it is a loss, and runs unconfined: it may do what you may" if each.free else "")
-                for each in code
+                f"{model.path}{f', with {model.others} more of its package,' if model.others else ''} has the content "
+                f"sha256:{model.checksum}"
+                + (f"; before, it had sha256:{_shown(model)}" if is_changed(model) else "")
+                + ("; it is a loss, and runs unconfined: it may do what you may" if model.free else "")
+                for model in code
             ],
-            help=f"read {'them' if len({each.path for each in code}) > 1 else 'it'}, and give the same command with "
+            help=f"read {'them' if len({model.path for model in code}) > 1 else 'it'}, and give the same command with "
             "--allow-python: it asks once for each content",
         )
-    new = [each for each in models if not is_allowed(each)]
+    new = [model for model in models if not is_allowed(model)]
     if new:
-        addresses = ", ".join(f"`{each}`" for each in dict.fromkeys(each.address for each in new))
+        addresses = ", ".join(f"`{model}`" for model in dict.fromkeys(model.address for model in new))
         yield error(
             "E0749",
             f"the spec sends questions and answers to a server that is new to this machine: {addresses}",
             where=new[0].address,
             notes=[
-                f"`{each.model}` is asked there, "
-                + (f"with the key in ${each.key}" if each.key else "without a key")
-                for each in new
+                f"`{model.model}` is asked there, "
+                + (f"with the key in ${model.key}" if model.key else "without a key")
+                for model in new
             ],
             help="if they may go there, give the same command with --allow-served: it asks once for each address and key",
         )
@@ -303,20 +314,20 @@ def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
 
 
 def note_shown(code: FunctionCode) -> None:
-    """Remember the content whose checksum a refusal or a run named, so that leave is given for that content alone."""
-    place = _shown_place(code)
+    """Remember the checksum that a refusal or a run named, so that approval covers that content alone."""
+    path = _shown_place(code)
     with suppress(OSError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomic(place, code.checksum.encode())
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(path, code.checksum.encode())
 
 
 def is_changed(code: FunctionCode) -> bool:
-    """Return whether new code is other than what a refusal or a run last named of its file."""
+    """Return whether code is new and differs from the version that was last named."""
     return not is_allowed(code) and _shown(code) not in ("", code.checksum)
 
 
 def _shown(code: FunctionCode) -> str:
-    """Return the checksum that was last named of a file, or nothing."""
+    """Return the checksum that was last named for a file, or an empty text."""
     try:
         text = read_plain(_shown_place(code), 1 << 10).decode("ascii", "replace")
     except OSError:
@@ -334,7 +345,7 @@ def consent_folder(kind: str) -> Path:
 
 
 def _place(item: FunctionCode | Destination) -> Path:
-    """Return the file of an approval: of code by its content, of an address by itself and the variable of its key."""
+    """Return the file of an approval: for code by its content, for an address by itself and the variable of its key."""
     if isinstance(item, FunctionCode):
         # Who allowed a file in its sandbox has not allowed it without.
         return consent_folder("python") / f"{item.checksum}{'.free' if item.free else ''}"
@@ -343,7 +354,7 @@ def _place(item: FunctionCode | Destination) -> Path:
 
 
 def is_allowed(item: FunctionCode | Destination) -> bool:
-    """Return whether this user allowed it on this machine; files of other users count for nothing."""
+    """Return whether this user approved it on this machine; files of other users do not count."""
     try:
         status = os.stat(_place(item), follow_symlinks=False)
     except OSError:
@@ -352,10 +363,10 @@ def is_allowed(item: FunctionCode | Destination) -> bool:
 
 
 def allow(item: FunctionCode | Destination) -> None:
-    """Store an approval, with a line for people; if that cannot be written, it holds for the run at hand alone."""
-    place = _place(item)
+    """Store an approval, with a line for people; if it cannot be written, it holds for this run alone."""
+    path = _place(item)
     with suppress(OSError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(f"{item.path if isinstance(item, FunctionCode) else item.address}\n")

@@ -54,24 +54,24 @@ _RUN_CODE = ("data", "train", "sample", "evaluate")
 
 
 class Fingerprints:
-    """Checksums of files outside the store, each kept while its size, times and place on the disk stay as they were.
+    """Checksums of files outside the store, valid while a file's size, times and inode stay the same.
 
-    The time of its last change of state is among them: unlike that of its content, no program can set it back.
+    The time of the last change of state counts too: unlike the time of the content, no program can set it back.
     """
 
-    def __init__(self, place: Path, most: int | None = None) -> None:
+    def __init__(self, path: Path, most: int | None = None) -> None:
         """Read the checksums in the file `place`, if it exists.
 
         At most `most` bytes of unknown files are read, and the files that are too large for it are counted.
         """
-        self.place = place
+        self.place = path
         self.left = most
         self.skipped = 0
         self.changed = False
-        self.known: dict[str, list[Any]] = read_object(place, _LARGEST_CACHE) or {}
+        self.known: dict[str, list[Any]] = read_object(path, _LARGEST_CACHE) or {}
 
     def file(self, path: Path) -> str | None:
-        """Return the SHA-256 of a plain file, or a word for a file that is skipped; None if it cannot be read."""
+        """Return the SHA-256 of a plain file in hexadecimal, or a word for a skipped file; None if it cannot be read."""
         try:
             stat = stat_plain(path)
             name, seen = str(path.resolve()), _stamp(stat)
@@ -93,7 +93,15 @@ class Fingerprints:
     def is_whole(self, path: Path, checksum: str, stored: int) -> bool:
         """Return whether a stored file still has its checksum, reading it only if it changed since the last look.
 
-        The first time it is trusted, unless it was changed after `stored`, in nanoseconds. Raises OSError.
+        The first time it is trusted, unless it was changed later than `stored`.
+
+        Args:
+            path: stored file.
+            checksum: SHA-256 in hexadecimal.
+            stored: time of storing, in nanoseconds since the epoch.
+
+        Raises:
+            OSError: the file cannot be read.
         """
         stat = stat_plain(path)
         name = str(path.resolve())
@@ -103,23 +111,29 @@ class Fingerprints:
         return self.file(path) == checksum
 
     def folder(self, path: Path, patterns: tuple[str, ...] = MODEL_FILES) -> str | None:
-        """Return the digest of the names and checksums of a model's files directly in a folder; None without one.
+        """Return the digest of the names and checksums of a model's files directly in a folder; None if it is no folder.
 
-        Raises E0959 if it holds more names than a model's folder has, and E0803 if one leads out of it.
+        Raises:
+            Problem: E0959 if it holds too many files, E0803 if a link leads out of it.
         """
         outward = leads_out(path)
         if outward is not None:
             raise Problem(outward)
-        files = _list_files(path, lambda name: any(fnmatchcase(name, each) for each in patterns))
+        files = _list_files(path, lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
         return self._together(path, files) if os.path.isdir(path) else None
 
     def tree(self, path: Path) -> str:
-        """Return the digest of the names and checksums of all files with questions below a folder. Raises E0959."""
+        """Return the digest of the names and checksums of all files with questions below a folder.
+
+        Raises:
+            Problem: E0959 if it holds too many files.
+        """
         files = _list_files(path, lambda name: Path(name).suffix.lower() in DATA_FILES, _DEEPEST)
         return self._together(path, files)
 
     def _together(self, folder: Path, files: Iterable[Path]) -> str:
-        return digest({each.relative_to(folder).as_posix(): self.file(each) for each in sorted(files)})
+        """Return the digest of names and checksums."""
+        return digest({file.relative_to(folder).as_posix(): self.file(file) for file in sorted(files)})
 
     def save(self) -> None:
         """Store the checksums, if the store exists; losing them only costs time."""
@@ -135,8 +149,8 @@ def _stamp(stat: os.stat_result) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
-    """List a folder, which is `whole` or below it. Raises OSError, and E0959 for more than `most` entries."""
+def _entries(folder: Path, root: Path, most: int) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, which is `root` or below; E0959 for more than `most`."""
     if is_system(folder):
         return []
     with os.scandir(folder) as entries:
@@ -145,24 +159,27 @@ def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
         raise problem(
             "E0959",
             f"the folder holds more than {MOST_ENTRIES:,} files, which are not all looked at",
-            where=str(whole),
+            where=str(root),
             help="name the folder that holds the model, or the data set, and nothing else",
         )
     return listed
 
 
 def leads_out(folder: Path) -> Diagnostic | None:
-    """Return E0803 for the first link among a model folder's files that leads out of it; None where none does. Raises E0959.
+    """Return E0803 for the first link that leads out of a model folder; None if all its files stay inside.
 
-    A stranger's folder could else name any file of this machine as a part of the model. The files of a snapshot in the hub's
-    cache are links to `blobs` beside the snapshots.
+    A stranger's folder could otherwise name any file of this machine as a file of the model. The files of a snapshot
+    in the hub's cache are links to `blobs` beside the snapshots.
+
+    Raises:
+        Problem: E0959 if the folder holds too many files.
     """
     real = Path(os.path.realpath(folder))
     blobs = real.parent.parent / "blobs"
     inside = (str(real), str(blobs)) if real.parent.name == "snapshots" else (str(real),)
-    for part, names in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
+    for subfolder, names in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
         try:
-            entries = sorted(_entries(part, folder, MOST_ENTRIES), key=lambda each: each.name)
+            entries = sorted(_entries(subfolder, folder, MOST_ENTRIES), key=lambda each: each.name)
         except OSError:
             continue
         for entry in entries:
@@ -180,16 +197,16 @@ def leads_out(folder: Path) -> Diagnostic | None:
     return None
 
 
-def _list_files(whole: Path, wants: Callable[[str], bool], deepest: int = 1) -> Iterator[Path]:
-    """Yield the files of a folder, and of so deep folders below it, whose names are wanted; linked folders count too."""
-    folders, left = [(whole, 1)], MOST_ENTRIES
+def _list_files(root: Path, wants: Callable[[str], bool], deepest: int = 1) -> Iterator[Path]:
+    """Yield the files below a folder, down to a depth, whose names are wanted; linked folders count too."""
+    folders, budget = [(root, 1)], MOST_ENTRIES
     while folders:
         folder, depth = folders.pop()
         try:
-            entries = _entries(folder, whole, left)
+            entries = _entries(folder, root, budget)
         except OSError:
             continue
-        left -= len(entries)
+        budget -= len(entries)
         for entry in entries:
             path = folder / entry.name
             if os.path.isdir(path):
@@ -201,7 +218,7 @@ def _list_files(whole: Path, wants: Callable[[str], bool], deepest: int = 1) -> 
 def resolve_sources(
     task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints
 ) -> dict[str, Any]:
-    """Return `payload` with the present content of every source in it. Relative paths start at `folder`."""
+    """Return `payload` with the present content of every source; relative paths start at `folder`."""
     if task.kind in _RUN_CODE:
         payload = _insert_content(payload, folder)
     if "base" in payload:
@@ -219,30 +236,31 @@ def resolve_sources(
 _LEAF = (str, int, float, type(None))
 
 
-def _insert_content(part: Any, folder: Path) -> Any:
-    """Replace, in a part of a payload, the user's functions by their content, and addresses of models with their limits.
+def _insert_content(value: Any, folder: Path) -> Any:
+    """Replace the user's functions in a payload by their content, and addresses of models by a constant.
 
-    A part without any is returned as the same object.
+    A value without any is returned as the same object.
     """
-    if isinstance(part, Mapping):
-        if is_code(part):
-            return content_of(part, folder)
-        if (incidental := _INCIDENTAL.get(str(part.get("kind")))) is not None:
+    if isinstance(value, Mapping):
+        if is_code(value):
+            return content_of(value, folder)
+        if (incidental := _INCIDENTAL.get(str(value.get("kind")))) is not None:
             # What stored results name has to be a served model again, for the prices that are learnt from them.
-            kept = {name: each for name, each in part.items() if name not in incidental}
-            return {**kept, "address": _NO_ADDRESS}
+            rest = {name: each for name, each in value.items() if name not in incidental}
+            return {**rest, "address": _NO_ADDRESS}
         inner = {
             name: each if isinstance(each, _LEAF) else _insert_content(each, folder)
-            for name, each in part.items()
+            for name, each in value.items()
         }
-        return inner if any(inner[name] is not part[name] for name in inner) else part
-    if isinstance(part, (list, tuple)):
-        items = [_insert_content(each, folder) for each in part]
-        return items if any(one is not other for one, other in zip(items, part, strict=True)) else part
-    return part
+        return inner if any(inner[name] is not value[name] for name in inner) else value
+    if isinstance(value, (list, tuple)):
+        items = [_insert_content(each, folder) for each in value]
+        return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+    return value
 
 
 def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind: str) -> dict[str, Any]:
+    """Return a source with its present content: a checksum, a commit or a version."""
     match source["kind"]:
         case "file" | "results":
             path = folder / source["path"]
@@ -269,7 +287,7 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
 
 
 def _weights(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the source of a model's files on this machine: of a served one its tokenizer's."""
+    """Return the source of a model's files on this machine; of a served model, the tokenizer's."""
     return source["tokenizer"] if source.get("kind") == "served" else source
 
 
@@ -303,9 +321,9 @@ def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
 
 
 def local_copy(repo: str, folder: Path) -> Path | None:
-    """Return a data set's copy beside the spec, which a run prefers to the hub's cache; None if there is none."""
-    place = folder / "data" / repo
-    return place if REPO.holds(repo) and place.is_dir() else None
+    """Return a data set's copy beside the spec, which a run prefers to the hub's cache; None without a copy."""
+    copy = folder / "data" / repo
+    return copy if REPO.holds(repo) and copy.is_dir() else None
 
 
 def hub_cache() -> Path:
@@ -323,18 +341,20 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
     """Return the folder of a model (`models`) or data set (`datasets`) in the local cache; None if missing or partial."""
     if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
         return None
-    place = hub_place(hub_kind, repo)
+    repository = hub_place(hub_kind, repo)
     try:
         commit = (
-            read_plain(place / "refs" / (revision or "main"), _LARGEST_REF).decode("ascii", "replace").strip()
+            read_plain(repository / "refs" / (revision or "main"), _LARGEST_REF)
+            .decode("ascii", "replace")
+            .strip()
         )
     except OSError:
         commit = revision or ""
-    snapshot = place / "snapshots" / commit
+    snapshot = repository / "snapshots" / commit
     if not PART.holds(commit) or not os.path.isdir(snapshot):
         return None
     try:
-        return None if read_plain(place / UNFINISHED, _LARGEST_REF).decode() == commit else snapshot
+        return None if read_plain(repository / UNFINISHED, _LARGEST_REF).decode() == commit else snapshot
     except (OSError, UnicodeDecodeError):
         return snapshot
 
@@ -353,7 +373,7 @@ def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
 
 
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
-    """Return the commit of a revision in the local cache; the revision itself if it is not there."""
+    """Return the commit of a revision in the local cache; the revision itself if it is not cached."""
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision
 

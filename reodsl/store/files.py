@@ -45,46 +45,46 @@ _CHANGING = threading.Lock()
 
 
 @contextmanager
-def hold(place: Path) -> Iterator[bool]:
-    """Hold the lock at `place` inside the block; False at once if another process or thread has it."""
+def hold(path: Path) -> Iterator[bool]:
+    """Hold the lock at `path` inside the block; False at once if another process or thread has it."""
     with ExitStack() as stack:
-        got = _take(place, wait=False)
+        got = _take(path, wait=False)
         if got:
-            stack.callback(_drop, place)
+            stack.callback(_drop, path)
         yield got
 
 
 @contextmanager
-def turn(place: Path) -> Iterator[None]:
-    """Hold the lock at `place` inside the block, after waiting for it; for work of moments."""
-    while not _take(place, wait=True):
+def turn(path: Path) -> Iterator[None]:
+    """Hold the lock at `path` inside the block, after waiting for it; for work of moments."""
+    while not _take(path, wait=True):
         time.sleep(_NEXT_LOOK)
     try:
         yield
     finally:
-        _drop(place)
+        _drop(path)
 
 
-def keep(place: Path) -> None:
-    """Hold the lock at a new `place` until `let_go`, or to the end of this process."""
-    _take(place, wait=True)
+def keep(path: Path) -> None:
+    """Hold the lock at a new `path` until `let_go`, or to the end of this process."""
+    _take(path, wait=True)
 
 
-def let_go(place: Path) -> None:
+def let_go(path: Path) -> None:
     """End `keep`, and remove the file."""
     # A file that cannot be removed any more is a leftover that nobody holds.
     with suppress(OSError):
-        place.unlink()
-    _drop(place)
+        path.unlink()
+    _drop(path)
 
 
-def is_held(place: Path) -> bool:
-    """Return whether a process holds the lock at `place`, this one included."""
+def is_held(path: Path) -> bool:
+    """Return whether any process, even this one, holds the lock at `path`."""
     with _CHANGING:
-        if os.path.realpath(place) in _OURS:
+        if os.path.realpath(path) in _OURS:
             return True
         try:
-            handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -97,13 +97,13 @@ def is_held(place: Path) -> bool:
             os.close(handle)
 
 
-def _take(place: Path, wait: bool) -> bool:
-    """Return whether this thread has the lock now; with `wait` it waits for other processes, not for other threads."""
-    name = os.path.realpath(place)
+def _take(path: Path, wait: bool) -> bool:
+    """Return whether this thread got the lock; with `wait` it waits for other processes, not for other threads."""
+    name = os.path.realpath(path)
     with _CHANGING:
         if name in _OURS:
             return False
-        handle, got = _open(place, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle, got = _open(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         if got:
             _OURS[name] = handle
         else:
@@ -111,20 +111,21 @@ def _take(place: Path, wait: bool) -> bool:
         return got
 
 
-def _drop(place: Path) -> None:
+def _drop(path: Path) -> None:
+    """Release the lock at `path`."""
     with _CHANGING:
-        handle = _OURS.pop(os.path.realpath(place), None)
+        handle = _OURS.pop(os.path.realpath(path), None)
         if handle is not None:
             os.close(handle)
 
 
-def _open(place: Path, how: int) -> tuple[int, bool]:
+def _open(path: Path, how: int) -> tuple[int, bool]:
     """Return the open lock file, and whether it could be locked."""
     while True:
-        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _lock(handle, how):
             return handle, False
-        if _is_at(handle, place):
+        if _is_at(handle, path):
             return handle, True
         # Clean-up removed the file between opening and locking it: such a lock shuts nobody out.
         os.close(handle)
@@ -143,9 +144,9 @@ def _lock(handle: int, how: int) -> bool:
     return True
 
 
-def _is_at(handle: int, place: Path) -> bool:
+def _is_at(handle: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), place.stat())
+        return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
 
@@ -166,7 +167,7 @@ _KINDS = (
 
 
 class NotPlain(OSError):
-    """An error about a path without a plain file, or with a larger one than is read; `strerror` says which."""
+    """An error about a path that is no plain file, or a too large one; `strerror` says which."""
 
 
 class _Replaced(NotPlain):
@@ -174,7 +175,12 @@ class _Replaced(NotPlain):
 
 
 def stat_plain(path: Path) -> os.stat_result:
-    """Return the status of a plain file, links followed. Raises NotPlain, or OSError if it is missing."""
+    """Return the status of a plain file, with links followed.
+
+    Raises:
+        NotPlain: it is no plain file.
+        OSError: it is missing.
+    """
     try:
         status = os.stat(path)
     except ValueError as fault:
@@ -186,7 +192,12 @@ def stat_plain(path: Path) -> os.stat_result:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a plain file. Raises NotPlain or OSError, and never waits."""
+    """Open a plain file without ever waiting.
+
+    Raises:
+        NotPlain: it is no plain file.
+        OSError: it cannot be opened.
+    """
     for _ in range(_TRIES):
         # It may be replaced by another between the two looks at it, as records of runs are.
         with suppress(_Replaced):
@@ -195,6 +206,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def _open_file(path: Path) -> BinaryIO:
+    """Open a plain file; `_Replaced` if it is replaced meanwhile."""
     before = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -209,7 +221,12 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """Return the bytes of a plain file that has at most `most`. Raises NotPlain or OSError."""
+    """Return the bytes of a plain file of at most `most` bytes.
+
+    Raises:
+        NotPlain: it is no plain file, or larger.
+        OSError: it cannot be read.
+    """
     with open_plain(path) as file:
         # What is written to it meanwhile is not waited for.
         data = file.read(most + 1)
@@ -228,7 +245,7 @@ def read_object(path: Path, most: int = LARGEST_RECORD) -> dict[str, Any] | None
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a plain text file, without a last one that was cut off; none if it cannot be read."""
+    """Return the complete lines of a plain text file; empty if it cannot be read."""
     try:
         return read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
@@ -238,20 +255,22 @@ def read_lines(path: Path) -> list[str]:
 def hash_plain(path: Path) -> str:
     """Return the SHA-256 of a plain file in hexadecimal, of as many bytes as it has at first.
 
-    Raises NotPlain or OSError.
+    Raises:
+        NotPlain: it is no plain file.
+        OSError: it cannot be read.
     """
     digest, buffer = hashlib.sha256(), bytearray(_BLOCK)
     view = memoryview(buffer)
     with open_plain(path) as file:
-        left = os.fstat(file.fileno()).st_size
-        while left > 0 and (count := file.readinto(view[: min(left, _BLOCK)])):  # type: ignore[attr-defined]
+        remaining = os.fstat(file.fileno()).st_size
+        while remaining > 0 and (count := file.readinto(view[: min(remaining, _BLOCK)])):  # type: ignore[attr-defined]
             digest.update(view[:count])
-            left -= count
+            remaining -= count
     return digest.hexdigest()
 
 
 def is_system(path: Path) -> bool:
-    """Return whether a path, links followed, is below one of the folders of the system."""
+    """Return whether a path, with links followed, is in a folder of the system."""
     try:
         real = _real_path(path)
     except ValueError:
@@ -260,9 +279,10 @@ def is_system(path: Path) -> bool:
 
 
 def _real_path(path: Path) -> str:
-    """Return where a path leads. Linux answers in one call; `realpath` looks at each folder on the way, for each file.
+    """Return the file that a path leads to.
 
-    The file is not opened for that: O_PATH only finds it.
+    Linux answers in a single call; `realpath` looks at each folder on the way. O_PATH finds the file without opening
+    it.
     """
     if hasattr(os, "O_PATH"):
         with suppress(OSError):
@@ -275,15 +295,16 @@ def _real_path(path: Path) -> str:
 
 
 def _require_regular(status: os.stat_result, path: Path) -> None:
+    """Raise NotPlain unless the status is that of a regular file."""
     if stat.S_ISREG(status.st_mode):
         return
     words = next((words for test, words in _KINDS if test(status.st_mode)), "it is not a plain file")
     raise NotPlain(errno.EINVAL, words, str(path))
 
 
-def is_within(place: str, folders: tuple[str, ...]) -> bool:
-    """Return whether a path is one of these folders or below one; no link is followed."""
-    return any(place == folder or place.startswith(f"{folder}/") for folder in folders)
+def is_within(path: str, folders: tuple[str, ...]) -> bool:
+    """Return whether a path is in `folders` or below; no link is followed."""
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -294,26 +315,27 @@ _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNO
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Yield a place beside `path` to write, so that `path` holds its old content or all of the new, whatever happens.
+    """Yield a temporary path beside `path`, whose file replaces `path` in one step at the end.
 
-    Without `durable` the disk is not waited for, and a power cut may lose the file.
+    So `path` holds its old content or all of the new, whatever happens. Without `durable` the disk is not waited for,
+    and a power cut may lose the file.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        yield aside
+        yield temporary
         if durable:
-            sync(aside)
-        aside.replace(path)
+            sync(temporary)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     if durable:
         sync(path.parent)
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
-    """Write `data`, whole or in pieces, as `replacing` does."""
-    with replacing(path, durable) as aside, aside.open("wb") as file:
+    """Write `data`, as bytes or in pieces, in one step."""
+    with replacing(path, durable) as temporary, temporary.open("wb") as file:
         file.writelines((data,) if isinstance(data, bytes) else data)
 
 
@@ -350,56 +372,57 @@ def is_full(error: BaseException) -> bool:
     return number in _FULL or _FULL_WORDS.search(str(error)) is not None
 
 
-def storage_problem(error: BaseException, place: Path) -> Problem | None:
+def storage_problem(error: BaseException, path: Path) -> Problem | None:
     """Return the diagnostic for a write that the disk refused; None for an error of another kind."""
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, Lockless):
         return problem(
             "E0950",
             f"the file system has no locks: {(error.strerror or str(error)).lower()}",
-            where=str(place),
+            where=str(path),
             help="name a store on a file system with locks, such as a local disk: --store DIR (or REODSL_STORE)",
         )
     if number == errno.EFBIG:
         return problem(
             "E0950",
             "a file of the results is larger than this file system or `ulimit -f` allows",
-            where=str(place),
+            where=str(path),
             help="raise the limit: `ulimit -f unlimited`, or name a store elsewhere: --store DIR",
         )
     if is_full(error):
         return problem(
             "E0950",
             "no space left to store results",
-            where=str(place),
+            where=str(path),
             help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",
         )
     if isinstance(error, OSError) and number in _DENIED:
-        return _explain_denial(error, place)
+        return _explain_denial(error, path)
     return None
 
 
-def _explain_denial(error: OSError, place: Path) -> Problem:
+def _explain_denial(error: OSError, path: Path) -> Problem:
     return problem(
         "E0950",
         "the store cannot be written: " + (error.strerror or str(error)).lower(),
-        where=str(place),
+        where=str(path),
         help="make the folder writable, or name another store: --store DIR (or REODSL_STORE)",
     )
 
 
 @contextmanager
-def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
-    """Turn a refusal of the disk inside the block into a `Problem` that names `place`.
+def storing(path: Path, *, anything: bool = False) -> Iterator[None]:
+    """Turn a refusal of the disk inside the block into a `Problem` that names `path`.
 
-    With `anything` every error of the operating system is one: a name too long, a folder that may not be made.
+    With `anything` every error of the operating system becomes a `Problem`: a name too long, a folder that may not be
+    made.
     """
     try:
         yield
     except (OSError, RuntimeError) as error:
-        refusal = storage_problem(error, place)
+        refusal = storage_problem(error, path)
         if refusal is None and anything and isinstance(error, OSError):
-            refusal = _explain_denial(error, place)
+            refusal = _explain_denial(error, path)
         if refusal is None:
             raise
         raise refusal from error

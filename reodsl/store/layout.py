@@ -53,8 +53,8 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
     for role, source in report.inputs.items():
         if source not in keys:
             continue
-        begun = graph[source].inputs.get("start", "")
-        start = store.path(keys[begun]) if begun in keys else None
+        start_task = graph[source].inputs.get("start", "")
+        start = store.path(keys[start_task]) if start_task in keys else None
         pieces += _list_arm_files(role, store.path(keys[source]), start)
     if report.id in keys:
         pieces += _list_folder_files(store.path(keys[report.id]), Path(), copy=True)
@@ -63,7 +63,11 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
 
 
 def require_place(out: Path, store: Store) -> None:
-    """Refuse a folder that no run may fill (E0118): one with other files, a link, the store or a part of it."""
+    """Refuse a folder that no run may fill: a link, a folder with other files, or a folder of the store.
+
+    Raises:
+        Problem: E0118.
+    """
     real, root = Path(os.path.realpath(out)), Path(os.path.realpath(store.root))
     if real == root or real.is_relative_to(root):
         raise _refuse_folder(out, "it is the store, or inside of it")
@@ -107,7 +111,7 @@ def run_folder(study: str, digest: str) -> Path:
 
 
 def arm_folder(arm: str, seed: str) -> Path:
-    """Return an arm's folder in a run's folder; `seed` may be empty. No two arms share one.
+    """Return an arm's folder in a run's folder, unique to the arm; `seed` may be empty.
 
     It has the arm's name if that is short and plain; else it ends with a digest of the name.
     """
@@ -122,37 +126,41 @@ def models(report: Path) -> list[Path]:
     return sorted(report.parent.glob("arms/*/checkpoint"))
 
 
-def put_report(store: Store, drawn: Path, out: Path) -> None:
-    """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step. Raises E0118."""
-    _bring(list(_list_folder_files(drawn, Path(), copy=True)), store, out)
+def put_report(store: Store, report: Path, out: Path) -> None:
+    """Move a drawn report into `out`, each file in one step.
+
+    Raises:
+        Problem: E0118 if `out` may not be filled.
+    """
+    _bring(list(_list_folder_files(report, Path(), copy=True)), store, out)
 
 
 def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
-    """Yield the files of an arm in a role of the report; `start` is the result that this one began from."""
+    """Yield the files of an arm for a role of the report; `start` is the result at which its training began."""
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")
     arm, _, index = rest.partition(":")
-    place = arm_folder(arm, seed)
+    folder = arm_folder(arm, seed)
     if kind == "evaluate":
-        yield from _list_folder_files(result, place)
+        yield from _list_folder_files(result, folder)
         if start is not None:
-            yield from _list_folder_files(start / "checkpoint", place / "checkpoint")
+            yield from _list_folder_files(start / "checkpoint", folder / "checkpoint")
     elif kind == "train":
         for file in ("metrics.parquet", "rollouts.parquet"):
             if (result / file).exists():
-                yield _Piece(result / file, (place / "stages" / index / file).as_posix())
+                yield _Piece(result / file, (folder / "stages" / index / file).as_posix())
 
 
-def _list_folder_files(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece]:
+def _list_folder_files(source: Path, folder: Path, copy: bool = False) -> Iterator[_Piece]:
     """Yield all files of a result, to be put below `place`."""
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
-            yield _Piece(path, (place / name).as_posix(), copy)
+            yield _Piece(path, (folder / name).as_posix(), copy)
 
 
 def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
-    """Put files under `out`, each in one step. Raises E0118, before anything is written, for what may not be replaced."""
+    """Put files under `out`, each in one step; E0118 before anything is written if a file may not be replaced."""
     require_place(out, store)
     if not pieces:
         return
@@ -165,39 +173,39 @@ def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
         # Written first: what a killed run leaves is known to be a run's.
         if names != before:
             write_atomic(out / MARK, "\n".join([_FORM, *sorted(names), ""]).encode())
-        aside = out / _ASIDE
-        if aside.is_symlink():
+        scratch = out / _ASIDE
+        if scratch.is_symlink():
             raise _refuse_folder(out, f"`{_ASIDE}` in it is not a folder of a run")
         # Nobody else lays out now, so what is there is from a run that was killed at it.
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
         try:
             for piece in pieces:
-                _bring_file(piece, out, aside)
+                _bring_file(piece, out, scratch)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _require_free(out: Path, name: str, written: set[str] | None) -> None:
-    """Refuse to write through a link, and over what no run wrote. Of a folder without a mark every name is a run's."""
+def _require_free(out: Path, name: str, run_files: set[str] | None) -> None:
+    """Refuse to write through a link, or over a file that no run wrote; without a mark every name is a run's."""
     target = out / name
     for above in reversed(Path(name).parents[:-1]):
-        place = out / above
-        if place.is_symlink() or (os.path.lexists(place) and not place.is_dir()):
+        folder = out / above
+        if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
             raise _refuse_folder(out, f"`{above.as_posix()}` in it is not a folder of a run")
     if os.path.lexists(target) and (
-        not stat.S_ISREG(target.lstat().st_mode) or (written is not None and name not in written)
+        not stat.S_ISREG(target.lstat().st_mode) or (run_files is not None and name not in run_files)
     ):
         raise _refuse_folder(out, f"`{name}` in it was not written by a run")
 
 
-def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
-    """Replace one file in one step, unless it is the same file already."""
+def _bring_file(piece: _Piece, out: Path, scratch: Path) -> None:
+    """Replace a file in one step, unless it is the same file already."""
     target = out / piece.name
     if target.exists() and target.samefile(piece.source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    copy = aside / secrets.token_hex(8)
+    copy = scratch / secrets.token_hex(8)
     bring = shutil.copyfile if piece.copy else link_or_copy
     bring(piece.source, copy)
     copy.replace(target)

@@ -82,7 +82,7 @@ def read_live(root: Path, key: str) -> Live | None:
 
 
 def begin_steps(work: Path, rows: Sequence[Row]) -> None:
-    """Make a task's file of steps hold `rows` alone: an attempt continues after those and repeats later ones."""
+    """Set a task's file of steps to `rows`: an attempt continues after them and repeats later steps."""
     if rows or (work / STEPS).exists():
         _replace(work / STEPS, "".join(json.dumps(dict(row)) + "\n" for row in rows))
 
@@ -96,7 +96,11 @@ def add_step(work: Path, row: Row) -> None:
 
 
 def read_steps(folder: Path) -> list[dict[str, float]]:
-    """Return the steps so far, each once. A line that was cut off ends the list."""
+    """Return the numbers of each step so far, by metric.
+
+    Returns:
+        A row for each step, the last version of each; a line that was cut off ends the list.
+    """
     steps: dict[float, dict[str, float]] = {}
     for line in read_lines(folder / STEPS):
         try:
@@ -108,12 +112,12 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
 
 
 def mark_kept(work: Path, count: int) -> None:
-    """Note how much of a task an attempt has kept for the next one, in any unit."""
+    """Note how much of a task an attempt has saved for the next attempt, in any unit."""
     _replace(work / KEPT, str(count))
 
 
 def read_kept(work: Path) -> int:
-    """Return what `mark_kept` noted last; 0 where nothing can be read."""
+    """Return the count of `mark_kept`; 0 if nothing can be read."""
     try:
         return int((work / KEPT).read_text("utf-8"))
     except (OSError, ValueError):
@@ -127,24 +131,24 @@ def can_go_on(work: Path) -> bool:
     )
 
 
-def _replace(place: Path, text: str) -> None:
+def _replace(path: Path, text: str) -> None:
     with suppress(OSError):
-        write_atomic(place, text.encode(), durable=False)
+        write_atomic(path, text.encode(), durable=False)
 
 
 Note = dict[str, Any]
 
 
 def note(folder: Path, did: str, **facts: object) -> None:
-    """Add a note of what this process `did`, with the time and what else is to be known of it."""
+    """Add a note of what this process `did`, with the time and further facts."""
     line = json.dumps({"did": did, "at": time.time(), "by": f"{platform.node()} {os.getpid()}", **facts})
     with (folder / f"{platform.node()}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
 def read_notes(folder: Path) -> list[Note]:
-    """Return all notes in the order of their times; a line that is cut off is not one yet."""
-    return sorted(_read_all(folder), key=lambda each: float(each["at"]))
+    """Return all notes in the order of their times, without lines that are cut off."""
+    return sorted(_read_all(folder), key=lambda entry: float(entry["at"]))
 
 
 def _read_all(folder: Path) -> Iterator[Note]:

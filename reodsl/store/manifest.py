@@ -93,12 +93,12 @@ def differences(
                 wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
                 continue
             if not path.startswith(unread):
-                whole = hash_plain(file) == checksum
+                intact = hash_plain(file) == checksum
             elif prints is not None:
-                whole = prints.is_whole(file, checksum, stored)
+                intact = prints.is_whole(file, checksum, stored)
             else:
-                whole = now.st_ctime_ns <= stored or hash_plain(file) == checksum
-            if not whole:
+                intact = now.st_ctime_ns <= stored or hash_plain(file) == checksum
+            if not intact:
                 wrong.append(f"{path} differs from its checksum")
         except OSError as error:
             wrong.append(f"{path} cannot be read: {error.strerror}")
@@ -112,21 +112,21 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
     content, and no name is returned.
     """
     contents = (read_object(result / MANIFEST) or {}).get("made", {}).get("contents", {})
-    then = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
+    old = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
     parts = reads(kind, ARMS)
     now = {}
     for name, folder in arms.items():
         files = (read_object(folder / MANIFEST) or {}).get("files", {})
         now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
     # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
-    renamed = {name: name for name, content in then.items() if now.get(name) == content}
+    renamed = {name: name for name, content in old.items() if now.get(name) == content}
     free = {name: content for name, content in now.items() if name not in renamed}
-    for name, content in then.items():
-        new = next((each for each in free if free[each] == content), None) if name not in renamed else None
+    for name, content in old.items():
+        new = next((name for name in free if free[name] == content), None) if name not in renamed else None
         if new is not None:
             renamed[name] = new
             del free[new]
-    return {name: renamed.get(name, name) for name in then}
+    return {name: renamed.get(name, name) for name in old}
 
 
 def arm_labels(
@@ -150,18 +150,18 @@ INEXACT = "inexact"
 _FILE = "versions.json"
 
 
-def record(aside: Path, package: str, version: str) -> None:
+def record(folder: Path, package: str, version: str) -> None:
     """Note that `package` in this version worked for the task; nothing for an unknown version."""
-    versions = read_record(aside)
+    versions = read_record(folder)
     if version and version not in versions.get(package, []):
         versions.setdefault(package, []).append(version)
-        aside.mkdir(parents=True, exist_ok=True)
-        write_atomic(aside / _FILE, json.dumps(versions).encode())
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / _FILE, json.dumps(versions).encode())
 
 
-def read_record(aside: Path) -> dict[str, list[str]]:
-    """Return all that was noted there, in its order, by package: of every attempt at the task."""
+def read_record(folder: Path) -> dict[str, list[str]]:
+    """Return the versions of packages that any attempt at the task recorded, in order."""
     try:
-        return dict(json.loads((aside / _FILE).read_bytes()))
+        return dict(json.loads((folder / _FILE).read_bytes()))
     except (OSError, ValueError):
         return {}

@@ -38,28 +38,40 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 
 @dataclass(slots=True)
 class RunRecord:
-    """One run. `tasks` maps task ids to the keys of their results, as far as they are there.
+    """A run of a spec.
 
-    While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What happened
-    to tasks is in `runs/<name>.events`, a line of JSON each, which stays. `store` is the store's folder at the time of
-    the run; records of earlier versions have none. `python` has the checksum of each function's code that the run was let
-    run, by its spelling in the spec.
+    While it is running, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What
+    happened to tasks is in `runs/<name>.events`, a line of JSON each, which stays.
     """
 
     name: str
+    """Start time and a random suffix."""
     study: str
+    """Name of the study."""
     spec: str
+    """Digest of the spec."""
     path: str
+    """Path of the spec."""
     params: dict[str, str]
+    """Values of declared params."""
     changes: list[dict[str, str]]
+    """Changes from the command line."""
     started: str
+    """Start, in ISO format."""
     process: int
+    """Number of the process."""
     status: Status = "running"
+    """Status when it was last written."""
     ended: str | None = None
+    """End, in ISO format; None while running."""
     report: str | None = None
+    """Path of the report's page."""
     store: str = ""
+    """Folder of the store at the time of the run; empty in records of earlier versions."""
     python: dict[str, str] = field(default_factory=dict)
+    """Checksum of each function's code that the run was allowed, by its spelling in the spec."""
     tasks: dict[str, str] = field(default_factory=dict)
+    """Keys of results by task, as far as they exist."""
 
 
 def began(name: str) -> str:
@@ -68,7 +80,7 @@ def began(name: str) -> str:
 
 
 def slug(name: str) -> str:
-    """Return a name from a spec as one safe part of a path."""
+    """Return a name from a spec as a safe name of a file."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
@@ -184,15 +196,15 @@ def _find_report(record: RunRecord, home: Path) -> str | None:
 def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:
     """Map runs that had nothing to do to the run whose results and report they reused, by name."""
     first: dict[tuple[object, ...], str] = {}
-    again = {}
+    repeats = {}
     for record in runs:
         if record.status != "finished":
             continue
         same = record.study, record.spec, record.report, frozenset(record.tasks.items())
         name = first.setdefault(same, record.name)
         if name != record.name:
-            again[record.name] = name
-    return again
+            repeats[record.name] = name
+    return repeats
 
 
 def _lines(path: Path) -> dict[str, str]:
@@ -202,7 +214,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 
 def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | None:
-    """Return the key that a task of this name had when this study ran last; None if it never had one."""
+    """Return the key that a task had when its study last ran it; None if the study never ran it."""
     for record in reversed(runs):
         if record.study == study and task_id in record.tasks:
             return record.tasks[task_id]
@@ -223,11 +235,11 @@ class Writer:
             file.write(f"{key} {task_id}\n".encode())
 
     def begin(self, total: int) -> None:
-        """Note how many tasks there are, done or not."""
+        """Note the number of tasks, done or not."""
         self._note({"kind": "began", "total": total})
 
     def note(self, event: Event) -> None:
-        """Note an event of a task. Reused ones are among the run's tasks, and progress is in `live/`."""
+        """Note an event of a task, except reuse, which the run's tasks show, and progress, which `live/` shows."""
         if event.kind in ("reused", "progress"):
             return
         facts: dict[str, Any] = {"kind": event.kind, "task": event.task}
@@ -256,15 +268,16 @@ def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
 
 
 def begun(store: Store, record: RunRecord) -> dict[str, str]:
-    """Return the keys of the tasks that a run has begun, by task; the last of each."""
-    told = (event for event in events(store, record) if event["kind"] == "started")
-    return {event["task"]: event.get("key", "") for event in told}
+    """Return the last key of each task that a run has started, by task."""
+    starts = (event for event in events(store, record) if event["kind"] == "started")
+    return {event["task"]: event.get("key", "") for event in starts}
 
 
 _EVENT = {"at": float, "kind": str, "total": int, "task": str, "key": str, "seconds": float, "said": str}
 
 
 def _read_event(line: str) -> dict[str, Any] | None:
+    """Return the event on a line; None if it is damaged."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -275,8 +288,8 @@ def _read_event(line: str) -> dict[str, Any] | None:
     ):
         return None
     event = {name: data[name] for name in _EVENT if name in data}
-    whole = all(type(value) is _EVENT[name] for name, value in event.items())
-    finite = whole and all(abs(event.get(name, 0)) < _LARGEST for name in ("at", "total", "seconds"))
+    typed = all(type(value) is _EVENT[name] for name, value in event.items())
+    finite = typed and all(abs(event.get(name, 0)) < _LARGEST for name in ("at", "total", "seconds"))
     return event if finite and event.get("key", "0").isalnum() else None
 
 
@@ -299,8 +312,8 @@ def leftovers(store: Store) -> Iterator[Path]:
     root = store.root
     for name in ("tmp", "live", "work"):
         for path in _list(root / name):
-            done = name != "work" or store.get(path.name) is not None
-            if done and not store.busy(path.name.lstrip(".").split(".")[0]):
+            unused = name != "work" or store.get(path.name) is not None
+            if unused and not store.busy(path.name.lstrip(".").split(".")[0]):
                 yield path
     for folder in (root, root / "runs", root / "errors"):
         yield from (path for path in _list(folder) if path.name.startswith(".") and path.is_file())
@@ -313,7 +326,7 @@ def leftovers(store: Store) -> Iterator[Path]:
 
 
 def clear(path: Path) -> None:
-    """Remove a file or folder, as far as it is still there."""
+    """Remove a file or folder if it still exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -346,7 +359,7 @@ def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
     if exact is not None:
         return exact
     if len(named) + len({record.spec for record in of_spec}) > 1:
-        several = list(dict.fromkeys(each.name for each in (*named, *of_spec)))
+        several = list(dict.fromkeys(record.name for record in (*named, *of_spec)))
         raise problem(
             "E0954",
             f"{len(several)} runs are called `{name}…`",

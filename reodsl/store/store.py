@@ -40,14 +40,14 @@ WEIGHTS = ("checkpoint/", "optimizer/")
 
 
 def find_store(folder: Path) -> Path:
-    """Return where results of specs in `folder` are kept: the nearest `.reodsl` of this user there or above, else there."""
+    """Return the store for specs in `folder`: the nearest `.reodsl` of this user in it or above, else a new one in it."""
     places = [parent / ".reodsl" for parent in (folder, *folder.parents)]
     return next(filter(_is_mine, places), places[0])
 
 
-def _is_mine(place: Path) -> bool:
+def _is_mine(folder: Path) -> bool:
     # A shared folder above, such as /tmp, may hold what somebody else has put there.
-    mark = place / "format"
+    mark = folder / "format"
     return mark.is_file() and mark.stat().st_uid == os.getuid()
 
 
@@ -84,12 +84,12 @@ class Store:
     @property
     def shown(self) -> str:
         """Return the store's path as messages show it: from the working folder, if it is below that."""
-        root, here = self.root.absolute(), Path.cwd()
-        return str(root.relative_to(here) if root.is_relative_to(here) else self.root)
+        root, cwd = self.root.absolute(), Path.cwd()
+        return str(root.relative_to(cwd) if root.is_relative_to(cwd) else self.root)
 
     @property
     def exists(self) -> bool:
-        """Return whether the folder is a store by now, and not an empty one that may become one."""
+        """Return whether the folder is a store already."""
         return (self.root / "format").is_file()
 
     def recognise(self) -> None:
@@ -131,7 +131,7 @@ class Store:
         return self.root / "objects" / key[:2] / key
 
     def get(self, key: str) -> Manifest | None:
-        """Return the manifest of a finished result whose files have the right sizes; None if there is none."""
+        """Return the manifest of a finished result whose files have the right sizes, or None."""
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
@@ -151,10 +151,10 @@ class Store:
     def damage(
         self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
     ) -> tuple[str, ...]:
-        """Describe the damage of a stored result, file by file; empty when it is whole.
+        """Describe the damage of a stored result, file by file; empty if it is intact.
 
-        Every byte is read except those of files whose path starts with one of `unread`: of these only what changed
-        since `prints` saw it last, or since the result was stored, and else the size.
+        Every byte is read except those of files whose path starts with an entry of `unread`: of these only what
+        changed since `prints` saw it last, or since the result was stored, and else the size.
         """
         folder = self.path(key)
         manifest = read(folder, key)
@@ -185,7 +185,7 @@ class Store:
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Hold the turn of that name inside the block, after waiting for it, so keep it short."""
+        """Hold the lock called `name` inside the block, after waiting for it; keep the block short."""
         with ExitStack() as stack:
             with storing(self.root):
                 stack.enter_context(turn(self.root / "locks" / f"turn.{name}"))
@@ -208,9 +208,9 @@ class Store:
         if folder.is_dir():
             # What an attempt was in the middle of writing when it was killed: as large as a checkpoint each time.
             with storing(self.root):
-                for left in walk(folder):
-                    if left.name.startswith(".") and left.is_file():
-                        left.unlink()
+                for path in walk(folder):
+                    if path.name.startswith(".") and path.is_file():
+                        path.unlink()
         return folder
 
     def commit(
@@ -221,11 +221,14 @@ class Store:
         origin: Mapping[str, Any],
         durable: bool = True,
     ) -> Manifest:
-        """Make `out` the result of `key`, whole and durable, and forget the work folder.
+        """Make `out` the complete, durable result of `key`, and forget the work folder.
 
         Without `durable` the disk is not waited for: a power cut may lose the result, which is then found missing or
-        damaged and made anew. Call with the key's lock held. Raises E0990 for a result with links or with nothing in
-        it, and E0950 when it cannot be kept; then nothing of it is visible.
+        damaged and computed again. Call with the key's lock held.
+
+        Raises:
+            Problem: E0990 for a result with links or without files, E0950 if it cannot be stored; then nothing of it
+                is visible.
         """
         with storing(self.root):
             files: dict[str, tuple[int, str]] = {}
@@ -246,15 +249,15 @@ class Store:
                 # A file with another name elsewhere, such as linked weights, keeps its owner's permissions.
                 if entry.is_file() and entry.stat().st_nlink == 1:
                     entry.chmod(0o444)
-            place = self.path(key)
-            place.parent.mkdir(exist_ok=True)
-            if place.exists():
-                self._discard(place)
+            target = self.path(key)
+            target.parent.mkdir(exist_ok=True)
+            if target.exists():
+                self._discard(target)
             if durable:
                 sync(out)
-            out.rename(place)
+            out.rename(target)
             if durable:
-                sync(place.parent)
+                sync(target.parent)
         self.forget_work(key)
         return manifest
 
@@ -275,14 +278,14 @@ class Store:
         shutil.rmtree(self.root / "work" / key, ignore_errors=True)
 
     def remove(self, key: str) -> None:
-        """Remove a result: out of sight in one step, then its files."""
+        """Remove a result: first its name in a single step, then the files."""
         with storing(self.root):
             if self.path(key).exists():
                 self._discard(self.path(key))
 
-    def _discard(self, place: Path) -> None:
-        grave = self.root / "tmp" / f"{place.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
-        place.rename(grave)
+    def _discard(self, folder: Path) -> None:
+        grave = self.root / "tmp" / f"{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
+        folder.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
 
     def _foreign(self, reason: str, instead: str = "") -> Exception:
@@ -293,10 +296,10 @@ class Store:
             help=instead or "name an empty or new folder: --store DIR (or REODSL_STORE)",
         )
 
-    def _illegal(self, what: str) -> Exception:
+    def _illegal(self, reason: str) -> Exception:
         return problem(
             "E0990",
-            f"a task's result cannot be stored: {what}",
+            f"a task's result cannot be stored: {reason}",
             where=self.shown,
             help="this is a defect of the runner: a result is plain files in its folder",
         )
@@ -320,20 +323,20 @@ class Acceptance:
 
 
 def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
-    """Return every acceptance behind a result, the first one first; none for one that was computed as it is recorded."""
+    """Return every acceptance behind a result, the first one first; empty for a result that was computed as recorded."""
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
         for item in manifest.provenance.get(ACCEPTED, ())
     )
 
 
-def add_acceptances(task: Task, done: Mapping[str, Manifest]) -> Task:
-    """Return a report's task with the acceptances among the results of its study, which it shows; others unchanged."""
+def add_acceptances(task: Task, manifests: Mapping[str, Manifest]) -> Task:
+    """Return a report's task with the acceptances among the results of its study; another task unchanged."""
     if task.kind != "report":
         return task
     accepted = [
         {"task": name, **asdict(item)}
-        for name, manifest in sorted(done.items())
+        for name, manifest in sorted(manifests.items())
         for item in acceptances(manifest)
     ]
     return replace(task, work={**task.work, "accepted": accepted}) if accepted else task

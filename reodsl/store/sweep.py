@@ -32,17 +32,17 @@ def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
     The work of interrupted tasks stays while one of those runs did not finish and may continue it.
     """
     runs = records(store)
-    kept = _select_kept(store, runs, keep)
-    needed = {key for record in kept for key in record.tasks.values()}
+    retained = _select_kept(store, runs, keep)
+    needed = {key for record in retained for key in record.tasks.values()}
     out = []
     for key in store:
         if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
             out.append(Garbage("result", key, size(store.path(key)), store.path(key)))
     if not any(alive(store, record) for record in runs):
-        for path in dict.fromkeys((*leftovers(store), *_find_abandoned(store, kept))):
+        for path in dict.fromkeys((*leftovers(store), *_find_abandoned(store, retained))):
             name = path.relative_to(store.root).as_posix()
             out.append(Garbage("leftover", name, size(path), path))
-    names = {record.name for record in kept}
+    names = {record.name for record in retained}
     for record in runs:
         if record.name not in names:
             path = store.root / "runs" / f"{record.name}.json"
@@ -59,24 +59,24 @@ def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
     with store.turn("runs"):
         runs = {record.name: record for record in records(store)}
         going = [record for record in runs.values() if alive(store, record)]
-        taken = {key for record in going for key in record.tasks.values()}
+        used = {key for record in going for key in record.tasks.values()}
         for item in items:
             if item.kind == "result":
-                gone = item.name not in taken and _remove(store, item.name)
+                removed = item.name not in used and _remove(store, item.name)
             elif item.kind == "record":
-                gone = item.name in runs
-                if gone:
+                removed = item.name in runs
+                if removed:
                     forget(store, runs[item.name])
             else:
-                gone = not going
-                if gone:
+                removed = not going
+                if removed:
                     clear(item.path)
-            freed += item.bytes if gone else 0
+            freed += item.bytes if removed else 0
     return freed
 
 
 def _stands_for(store: Store, key: str, needed: set[str]) -> bool:
-    """Return whether a result was accepted in the place of a needed one, by a person and for the next run."""
+    """Return whether a person accepted the result for a needed one, for the next run."""
     manifest = store.get(key)
     return manifest is not None and any(item.result in needed for item in acceptances(manifest))
 
@@ -89,9 +89,9 @@ def _remove(store: Store, key: str) -> bool:
         return locked
 
 
-def _find_abandoned(store: Store, kept: tuple[RunRecord, ...]) -> Iterator[Path]:
+def _find_abandoned(store: Store, retained: tuple[RunRecord, ...]) -> Iterator[Path]:
     """Yield old tracebacks, locks, and work that was last written before every unfinished run began."""
-    started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
+    started = [datetime.fromisoformat(record.started) for record in retained if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
         status = _read_status(path)
@@ -128,10 +128,10 @@ def _select_kept(store: Store, runs: tuple[RunRecord, ...], keep: int) -> tuple[
     A run that goes on, failed or was stopped has named only its results so far: the rest of what it will take up
     again is named by the finished one before.
     """
-    kept: list[RunRecord] = []
+    retained: list[RunRecord] = []
     finished: dict[str, int] = {}
     for record in reversed(runs):
         if finished.get(record.study, 0) < keep or alive(store, record):
-            kept.append(record)
+            retained.append(record)
         finished[record.study] = finished.get(record.study, 0) + (record.status == "finished")
-    return tuple(kept)
+    return tuple(retained)

@@ -11,7 +11,7 @@ import torch
 
 from reodsl.diagnostics import first_line, problem
 from reodsl.price.machine import devices_of
-from reodsl.price.memory import WHOLE, Recipe, Sizes, activation_bytes, state_bytes
+from reodsl.price.memory import ALL_WEIGHTS, Recipe, Sizes, activation_bytes, state_bytes
 from reodsl.price.show import memory
 
 SAID = (
@@ -63,7 +63,7 @@ def explain_training(
     sizes: Sizes | None,
     device: torch.device,
     doing: str,
-    recipe: Recipe = WHOLE,
+    recipe: Recipe = ALL_WEIGHTS,
     rows: int = 0,
     tokens: int = 0,
     bound: int = 0,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.ir.training import Loss as Form
-from reodsl.price.memory import HANDED, WHOLE, Recipe, Sizes, from_config
+from reodsl.price.memory import ALL_WEIGHTS, BUCKET_BYTES, Recipe, Sizes, from_config
 from runners.machine.memory import Explanation, explain_oom, explain_training
 from runners.train.adapters import is_adapted, merge_state, without_adapters
 from runners.train.attention import activate_flash, fuse, pack, packs
@@ -59,7 +59,7 @@ class Learner:
     packed: bool = False
     adapted: bool = False
     base: bool = False
-    recipe: Recipe = WHOLE
+    recipe: Recipe = ALL_WEIGHTS
     yields: bool = True
     cost: float = 1.0
 
@@ -271,7 +271,7 @@ class Learner:
     def growth(self) -> float:
         """Bytes of this device that are not held yet and will be between updates: moments, and weights on their way."""
         whole = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
-        return moments_to_come(self.optimizers) + min(whole * self.scorer.precision.itemsize, HANDED)
+        return moments_to_come(self.optimizers) + min(whole * self.scorer.precision.itemsize, BUCKET_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

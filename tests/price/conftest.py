@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.model import Dimensions
-from reodsl.price.history import Facts, Past
+from reodsl.price.history import Facts, MeasuredTask
 from reodsl.price.machine import processor
 from reodsl.price.memory import Sizes, from_dimensions
 
@@ -17,12 +17,12 @@ _MEASURED = _TOLD["runs"]
 
 
 @pytest.fixture(params=sorted(_MEASURED))
-def measured(request: pytest.FixtureRequest) -> dict[str, tuple[Past, Sizes]]:
+def measured(request: pytest.FixtureRequest) -> dict[str, tuple[MeasuredTask, Sizes]]:
     """A run of the quickstart as it was measured: the result of each task, and the sizes of its model."""
     found = {}
     for row in _MEASURED[request.param]:
         kept = {name: row[name] for name in ("task", "kind", "payload", "seconds", "terms", "device")}
-        past = Past(**kept, facts=Facts(**row["facts"]), model=processor(), peak=row.get("peak"))
+        past = MeasuredTask(**kept, facts=Facts(**row["facts"]), model=processor(), peak=row.get("peak"))
         found[past.task] = past, Sizes(**row["sizes"])
     return found
 

@@ -14,7 +14,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec, digest
 from reodsl.price import price, show
-from reodsl.price.history import Known, PastResults, read_history
+from reodsl.price.history import History, TaskFacts, read_history
 from reodsl.price.machine import processor
 from reodsl.price.memory import process_bytes
 from reodsl.store import runs
@@ -135,7 +135,7 @@ TASKS = {"filed.data", *(task.id for task in lower(make.four()).tasks)}
 DATA = lower(make.four())["vanilla.train.s1"].inputs["data"]
 
 
-def read(store: Store) -> PastResults:
+def read(store: Store) -> History:
     return read_history(store, runs.records(store), TASKS)
 
 
@@ -218,11 +218,11 @@ def test_a_training_of_which_nothing_that_counts_is_the_same_keeps_its_lengths_a
     filled(store, make.four())
     history = read(store)
     (graph, task), past = ((lower(make.four()), "vanilla.train.s1")), history.results["vanilla.train.s1"]
-    assert Known(graph, history).facts(graph[task]).trained_share == 0.5
+    assert TaskFacts(graph, history).facts(graph[task]).trained_share == 0.5
     payload = json.loads(json.dumps(past.payload))
     payload["stage"]["method"]["batch"]["rollouts"] += 1
     changed = replace(history, results={task: replace(past, payload=payload)})
-    found = Known(graph, changed).facts(graph[task])
+    found = TaskFacts(graph, changed).facts(graph[task])
     assert (found.length, found.trained_share, found.equal) == (7.0, 0.5, None)
 
 

@@ -15,7 +15,7 @@ from reodsl.language import compile_file
 from reodsl.price import Price, price
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import Sizes, from_dimensions
-from reodsl.price.rollout import Lengths
+from reodsl.price.rollout import LengthDistribution
 from runners.engine.protocol import Request
 from runners.engine.sglang.engine import _places
 from tests.language.test_changes import experiment
@@ -75,7 +75,9 @@ def h800(generating: int, training: int) -> Devices:
     assert spec.study.cluster is not None
     devices = devices_of(spec.study.cluster)
     assert devices is not None
-    return replace(devices, gpus=generating + training, generating=generating, training=training, apart=True)
+    return replace(
+        devices, gpus=generating + training, generating=generating, training=training, disaggregated=True
+    )
 
 
 def busiest(
@@ -172,7 +174,7 @@ def areal(name: str) -> tuple[float, float]:
     """Hours of 250 steps in turn on all GPUs, and with three quarters of them generating beside the others."""
     dimensions, nodes, _, _ = PUBLISHED[name]
     sizes, gpus, longest = from_dimensions(dimensions), nodes * 8 // SCALE, 27648
-    lengths, questions = Lengths.of(10800, longest), 512 // SCALE
+    lengths, questions = LengthDistribution.of(10800, longest), 512 // SCALE
 
     def training(devices: Devices) -> float:
         # Forward and backward, and one forward pass for the log-probabilities of before.

@@ -13,7 +13,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
-from reodsl.price.history import Facts, Known, Past, PastResults
+from reodsl.price.history import Facts, History, MeasuredTask, TaskFacts
 from reodsl.price.machine import Devices, adapt_to_width, devices_of, processor
 from reodsl.price.memory import Sizes, process_bytes
 from reodsl.price.prices import _ran_there, bound_elapsed, price
@@ -30,10 +30,10 @@ def here() -> Devices:
     return devices
 
 
-Measured = dict[str, tuple[Past, Sizes]]
+Measured = dict[str, tuple[MeasuredTask, Sizes]]
 
 
-def priced(past: Past, sizes: Sizes) -> Price:
+def priced(past: MeasuredTask, sizes: Sizes) -> Price:
     return price_task(past.kind, past.payload, sizes, past.facts, here(), words=True)
 
 
@@ -92,13 +92,15 @@ def test_a_processor_reaches_more_of_its_peak_with_wider_models() -> None:
     assert adapt_to_width(gpu, 64) is gpu
 
 
-def quickstart(past: Mapping[str, Past], rehearsed: Mapping[str, Past] | None = None) -> dict[str, Price]:
+def quickstart(
+    past: Mapping[str, MeasuredTask], rehearsed: Mapping[str, MeasuredTask] | None = None
+) -> dict[str, Price]:
     spec = compile_file(str(ROOT / "specs" / "quickstart.reo")).spec
     assert spec is not None
-    return dict(price(lower(spec), spec, PastResults(past, rehearsed=rehearsed or {})).tasks)
+    return dict(price(lower(spec), spec, History(past, rehearsed=rehearsed or {})).tasks)
 
 
-def last(task: str, price_: Price, slower: float = 3.0) -> Past:
+def last(task: str, price_: Price, slower: float = 3.0) -> MeasuredTask:
     """A result of a task of the quickstart that took so many times what is priced, and held 4 GB."""
     spec = compile_file(str(ROOT / "specs" / "quickstart.reo")).spec
     assert spec is not None
@@ -109,8 +111,8 @@ def last(task: str, price_: Price, slower: float = 3.0) -> Past:
         else {term: slower * seconds for term, seconds in price_.seconds.items() if term != "start"}
     )
     seconds = 2.0 + slower * (price_.total_seconds - price_.seconds["start"])
-    facts = Facts(length=8.0, questions=Known(lower(spec), PastResults()).facts(found).questions)
-    return Past(task, found.kind, found.payload, facts, seconds, terms, "cpu", processor(), 4e9)
+    facts = Facts(length=8.0, questions=TaskFacts(lower(spec), History()).facts(found).questions)
+    return MeasuredTask(task, found.kind, found.payload, facts, seconds, terms, "cpu", processor(), 4e9)
 
 
 @pytest.mark.parametrize("task", ["vanilla.train.s1", "reo_exp.train.s1"])
@@ -179,7 +181,7 @@ def test_only_a_gpu_of_the_same_name_counts(gpu: str, ran_on: str, counts: bool)
     devices = devices_of(cluster)
     assert devices is not None
     task = Task("a", "evaluate", {}, {}, "a", 1)
-    past = Past("a", "evaluate", {}, Facts(), 1.0, {}, "cuda", ran_on)
+    past = MeasuredTask("a", "evaluate", {}, Facts(), 1.0, {}, "cuda", ran_on)
     assert _ran_there(past, task, devices) is counts
 
 

@@ -15,7 +15,7 @@ from reodsl.price import price
 from reodsl.price.history import Facts
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import (
-    WHOLE,
+    ALL_WEIGHTS,
     Recipe,
     Sizes,
     cache_tokens,
@@ -111,7 +111,7 @@ ALONE = {"lora": 29.1, "host": 44.7}
 """GiB at the peak of such a step of 4B on one GPU, counted in the same way."""
 
 
-def planned(name: str, gpus: int, recipe: Recipe = WHOLE) -> float:
+def planned(name: str, gpus: int, recipe: Recipe = ALL_WEIGHTS) -> float:
     """GiB that the plan has for it."""
     sizes = from_config(CONFIGS[name])
     assert sizes is not None
@@ -195,7 +195,7 @@ def test_between_updates_gradients_are_gone_and_weights_are_on_their_way() -> No
     assert kept_bytes(SIZES, devices(4)) / GIB == pytest.approx(4 * 12 / 4 + 1)
     assert kept_bytes(SIZES, devices(4), Recipe(frozen=True)) / GIB == pytest.approx(4 * 16 / 4 + 1)
     # Engines apart: the first device has all of it, in 2 bytes.
-    apart = replace(devices(4), apart=True)
+    apart = replace(devices(4), disaggregated=True)
     assert kept_bytes(SIZES, apart) / GIB == pytest.approx(4 * 12 / 4 + 4 * 2)
     # On this machine engine and trainer are one process, and what it hands over are its own tensors.
     here = devices_of(None)
@@ -207,10 +207,10 @@ def test_caches_fill_what_weights_and_training_leave() -> None:
     alone = devices(4)
     # 85% of 80 GiB, less 8 of weights, at 128 KiB a token.
     assert cache_tokens(SIZES, alone) == pytest.approx((68 - 8) * 2**13)
-    beside = replace(alone, beside=kept_bytes(SIZES, alone))
+    beside = replace(alone, resident_bytes=kept_bytes(SIZES, alone))
     assert cache_tokens(SIZES, beside) == pytest.approx((68 - 8 - 13) * 2**13)
     # Two devices an engine: half of the weights on each, both for its caches.
-    wide = replace(devices(4, tensor_parallel=2), beside=20.0 * GIB)
+    wide = replace(devices(4, tensor_parallel=2), resident_bytes=20.0 * GIB)
     assert cache_tokens(SIZES, wide) == pytest.approx(2 * (68 - 4 - 20) * 2**13)
     # The embedded engine on a processor: 3 GiB in bfloat16 at 128 KiB a token, 1 GiB in float32 at 256.
     assert cache_tokens(SIZES, replace(alone, memory=None)) == 3 * 2**13
@@ -223,7 +223,7 @@ def test_caches_fill_what_weights_and_training_leave() -> None:
 
 def test_a_trainers_peak_is_its_update_or_what_it_keeps_whichever_is_more() -> None:
     # 128 devices: 0.5 GiB of state, and little beside it, where a copy of the weights takes 8 GiB.
-    many = replace(devices(128), microbatch=64, apart=True)
+    many = replace(devices(128), microbatch=64, disaggregated=True)
     layer = (4 * GIB - 32768 * 2048) / 32
     inside = 8 * 2048 + 5.2 * 4096 + 1.6 * 1024 + 6 * 8192
     logits = 8 * 64 * 32768

@@ -9,7 +9,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.price import Price, price
-from reodsl.price.rollout import Lengths
+from reodsl.price.rollout import LengthDistribution
 
 FLAGSHIP = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 
@@ -25,7 +25,7 @@ def test_ended_thinking_is_read_again() -> None:
     plain, ended = stage(), stage(**{"rollout.solution": "8K tokens"})
     assert plain.read_again == 0
     responses = plain.verified
-    lengths = Lengths.of(plain.generated / responses, 32 * 1024)
+    lengths = LengthDistribution.of(plain.generated / responses, 32 * 1024)
     # Prompts are at most 1K tokens, and thinking 24K.
     least = responses * lengths.beyond(24 * 1024) * 24 * 1024
     assert least < ended.read_again < least * (1 + 1 / 24)

@@ -19,11 +19,11 @@ from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Lora, Loss, MovingAverage
-from reodsl.price import PastResults, Price, Prices, lower_placed, price, show
-from reodsl.price.history import Facts, Past
+from reodsl.price import History, Price, Prices, lower_placed, price, show
+from reodsl.price.history import Facts, MeasuredTask
 from reodsl.price.machine import HOST_RATE, devices_of, parts_of
 from reodsl.price.memory import from_architecture
-from reodsl.price.rollout import Lengths, Load, generation_seconds
+from reodsl.price.rollout import LengthDistribution, RolloutBatch, generation_seconds
 from reodsl.price.show import refusals
 from reodsl.price.tasks import _pass_flops, _update, cuts_of
 from reodsl.price.value import TERMS, to_json
@@ -43,7 +43,7 @@ def on(spec: Spec, cluster: Cluster | None = CLUSTER, **study: Any) -> Spec:
     return spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster, **study})})
 
 
-def priced(spec: Spec, history: PastResults | None = None) -> Prices:
+def priced(spec: Spec, history: History | None = None) -> Prices:
     return price(lower(spec), spec, history)
 
 
@@ -278,9 +278,15 @@ def test_as_many_tokens_run_at_once_as_the_trainer_runs() -> None:
 
 
 def test_no_responses_take_less_than_one_does() -> None:
-    lengths, sizes, devices = Lengths.of(10, 16), from_architecture(make.DRAWN), devices_of(CLUSTER)
+    lengths, sizes, devices = (
+        LengthDistribution.of(10, 16),
+        from_architecture(make.DRAWN),
+        devices_of(CLUSTER),
+    )
     assert devices is not None
-    none, one = (generation_seconds(Load(count, count, 4.0, lengths), sizes, devices) for count in (0.0, 1.0))
+    none, one = (
+        generation_seconds(RolloutBatch(count, count, 4.0, lengths), sizes, devices) for count in (0.0, 1.0)
+    )
     assert 0 <= none < one
 
 
@@ -426,7 +432,7 @@ def test_how_many_questions_there_are_is_declared_or_found() -> None:
         make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (bench,)})))
     )
     assert "questions" in str(priced(spec).tasks["base.eval.s1"].unpriced)
-    assert priced(spec, PastResults(questions={"filed.data": 10})).tasks["base.eval.s1"].unpriced is None
+    assert priced(spec, History(questions={"filed.data": 10})).tasks["base.eval.s1"].unpriced is None
     told = make.Benchmark(name="easy", data=make.file_data("a.jsonl").model_copy(update={"questions": 10}))
     spec = on(
         make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (told,)})))
@@ -434,10 +440,10 @@ def test_how_many_questions_there_are_is_declared_or_found() -> None:
     assert priced(spec).tasks["base.eval.s1"].generated == pytest.approx(10 * 2 * 16 / 3)
 
 
-def past(spec: Spec, task: str, length: float, **more: Any) -> Past:
+def past(spec: Spec, task: str, length: float, **more: Any) -> MeasuredTask:
     found = lower(spec)[task]
     facts = Facts(length=length, prompt=4.0, questions=10, trained_share=0.5)
-    return Past(
+    return MeasuredTask(
         task, found.kind, found.payload, facts, 10.0, more.pop("terms", {}), "cuda", "X1 80GB", None, 4, 4
     )
 
@@ -445,7 +451,7 @@ def past(spec: Spec, task: str, length: float, **more: Any) -> Past:
 def test_measured_lengths_replace_assumed_ones() -> None:
     spec = on(make.four())
     before = priced(spec).tasks["vanilla.train.s1"]
-    after = priced(spec, PastResults({"vanilla.train.s1": past(spec, "vanilla.train.s1", 12.0)})).tasks[
+    after = priced(spec, History({"vanilla.train.s1": past(spec, "vanilla.train.s1", 12.0)})).tasks[
         "vanilla.train.s1"
     ]
     assert before.generated == pytest.approx(2 * 8 * 16 / 3)
@@ -464,10 +470,10 @@ def test_measured_seconds_replace_assumed_utilisation() -> None:
     spec, name = on(make.four()), "vanilla.train.s1"
     known = price_of(spec, name)
     terms = {"generation": 5 * known.seconds["generation"], "training": 7 * known.seconds["training"]}
-    found = priced(spec, PastResults({name: past(spec, name, 12.0, terms=terms)}))
+    found = priced(spec, History({name: past(spec, name, 12.0, terms=terms)}))
     assert found.tasks[name].basis == "result"
     assert {term: found.tasks[name].seconds[term] for term in terms} == pytest.approx(terms)
-    assert found.tasks["shrink.train.long.s1"] == priced(spec, PastResults({})).tasks["shrink.train.long.s1"]
+    assert found.tasks["shrink.train.long.s1"] == priced(spec, History({})).tasks["shrink.train.long.s1"]
 
 
 def test_an_evaluation_generates_on_all_gpus_where_training_parts_them_too() -> None:
@@ -481,7 +487,7 @@ def test_an_evaluation_generates_on_all_gpus_where_training_parts_them_too() -> 
 
 
 def price_of(spec: Spec, task: str) -> Price:
-    return priced(spec, PastResults({task: replace(past(spec, task, 12.0), device="cpu")})).tasks[task]
+    return priced(spec, History({task: replace(past(spec, task, 12.0), device="cpu")})).tasks[task]
 
 
 def test_a_spec_that_costs_more_than_its_limit_is_refused() -> None:

@@ -13,7 +13,7 @@ from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.language import compile_file
 from reodsl.price import price, show
-from reodsl.price.history import Facts, Past, PastResults, keep_rehearsal, read_history, read_rehearsals
+from reodsl.price.history import Facts, History, MeasuredTask, keep_rehearsal, read_history, read_rehearsals
 from reodsl.price.machine import devices_of
 from reodsl.price.memory import Sizes
 from reodsl.price.tasks import price_task
@@ -32,7 +32,7 @@ def flagship() -> Spec:
     return spec
 
 
-def rehearsed(spec: Spec, sizes: Sizes, gpu: str = "NVIDIA H800") -> Past:
+def rehearsed(spec: Spec, sizes: Sizes, gpu: str = "NVIDIA H800") -> MeasuredTask:
     """The training of a rehearsal that took three times what is priced to generate, and twice to train."""
     graph: Graph = lower(shrink(spec, Size(longest=2048, prompts=128, pool=128), StandIns()))
     task = graph[TRAIN]
@@ -40,7 +40,7 @@ def rehearsed(spec: Spec, sizes: Sizes, gpu: str = "NVIDIA H800") -> Past:
     assert devices is not None
     known = price_task("train", task.payload, sizes, Facts(600.0, 150.0), devices, False)
     terms = {term: SLOWER[term] * known.seconds[term] for term in SLOWER}
-    return Past(
+    return MeasuredTask(
         task=task.id,
         kind="train",
         payload=json.loads(json.dumps(task.payload, default=list)),
@@ -76,7 +76,7 @@ def test_a_plan_goes_by_what_was_rehearsed(flagship: Spec, qwen3_4b: Sizes, tmp_
 def test_a_smaller_batch_tells_of_no_smaller_memory(flagship: Spec, qwen3_4b: Sizes) -> None:
     small = replace(rehearsed(flagship, qwen3_4b), peak=2.0**30)
     graph = lower(flagship)
-    prices = price(graph, flagship, PastResults(rehearsed={TRAIN: small}))
+    prices = price(graph, flagship, History(rehearsed={TRAIN: small}))
     assert prices.tasks[TRAIN].memory == price(graph, flagship).tasks[TRAIN].memory
 
 
@@ -84,12 +84,12 @@ def test_a_run_counts_before_a_rehearsal_and_another_gpu_for_nothing(flagship: S
     graph, one = lower(flagship), rehearsed(flagship, qwen3_4b)
     ran = replace(one, terms={term: seconds / SLOWER[term] for term, seconds in one.terms.items()})
     before = price(graph, flagship).tasks[TRAIN]
-    both = price(graph, flagship, PastResults({TRAIN: ran}, rehearsed={TRAIN: one})).tasks[TRAIN]
+    both = price(graph, flagship, History({TRAIN: ran}, rehearsed={TRAIN: one})).tasks[TRAIN]
     assert both.basis == "result"
     other = replace(one, model="NVIDIA L4")
-    assert price(graph, flagship, PastResults(rehearsed={TRAIN: other})).tasks[TRAIN] == before
+    assert price(graph, flagship, History(rehearsed={TRAIN: other})).tasks[TRAIN] == before
     fewer = replace(one, generating=64, training=64)
-    assert price(graph, flagship, PastResults(rehearsed={TRAIN: fewer})).tasks[TRAIN] == before
+    assert price(graph, flagship, History(rehearsed={TRAIN: fewer})).tasks[TRAIN] == before
 
 
 def test_the_last_rehearsal_of_each_study_is_kept(flagship: Spec, qwen3_4b: Sizes, tmp_path: Path) -> None:

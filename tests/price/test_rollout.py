@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.training import Batch
-from reodsl.price import PastResults, Price, price, show
-from reodsl.price.history import Facts, Past
-from reodsl.price.rollout import Lengths, Load, equal_groups, expected_draws, heaviest
+from reodsl.price import History, Price, price, show
+from reodsl.price.history import Facts, MeasuredTask
+from reodsl.price.rollout import LengthDistribution, RolloutBatch, equal_groups, expected_draws, heaviest
 from reodsl.price.value import to_json
 from tests.graph import studies as make
 
 
-def tail_sums(lengths: Lengths) -> list[float]:
+def tail_sums(lengths: LengthDistribution) -> list[float]:
     """The means of the first four powers by numeric integration of the survival function."""
     at = np.linspace(0, lengths.longest, 400_001)
     alive = np.exp(-at / lengths.scale)
@@ -32,7 +32,7 @@ def tail_sums(lengths: Lengths) -> list[float]:
     ("mean", "longest"), [(10240, 32768), (50, 128), (3, 1000), (120, 128), (127.98, 128)]
 )
 def test_moments_are_those_of_the_survival_function(mean: float, longest: float) -> None:
-    lengths = Lengths.of(mean, longest)
+    lengths = LengthDistribution.of(mean, longest)
     sums = tail_sums(lengths)
     assert sums[0] == pytest.approx(mean, rel=1e-4)
     assert lengths.square == pytest.approx(sums[1], rel=1e-4)
@@ -41,7 +41,7 @@ def test_moments_are_those_of_the_survival_function(mean: float, longest: float)
 
 @given(st.floats(1, 1000), st.floats(1, 1000))
 def test_lengths_stay_within_the_longest(mean: float, longest: float) -> None:
-    lengths = Lengths.of(mean, longest)
+    lengths = LengthDistribution.of(mean, longest)
     assert lengths.mean <= longest
     assert lengths.mean**2 * 0.999 <= lengths.square <= longest**2 * 1.001
     assert lengths.beyond(longest) == 0
@@ -50,19 +50,19 @@ def test_lengths_stay_within_the_longest(mean: float, longest: float) -> None:
 
 
 def test_all_at_the_longest() -> None:
-    lengths = Lengths.of(200, 128)
+    lengths = LengthDistribution.of(200, 128)
     assert (lengths.mean, lengths.square, lengths.beyond(127)) == (128, 128**2, 1)
     assert lengths.longest_of(1) == 128
 
 
 def test_the_longest_of_many_draws() -> None:
-    lengths = Lengths.of(100, 100_000)
+    lengths = LengthDistribution.of(100, 100_000)
     draws = np.random.default_rng(1).exponential(lengths.scale, (2000, 256)).max(axis=1)
     assert lengths.longest_of(256) == pytest.approx(draws.mean(), rel=0.05)
 
 
 def test_the_share_beyond_falls_at_a_constant_rate() -> None:
-    lengths = Lengths.of(10240, 32768)
+    lengths = LengthDistribution.of(10240, 32768)
     assert lengths.beyond(2048) == pytest.approx(lengths.beyond(1024) ** 2)
     assert math.isclose(lengths.beyond(1024), math.exp(-1024 / lengths.scale))
 
@@ -73,14 +73,14 @@ def spec_of(reward: Any = None, **method: Any) -> Spec:
     return make.spec(make.arm("base", make.base()), make.arm("it", make.trained("it", stage)))
 
 
-def priced(spec: Spec, *results: Past) -> Price:
-    return price(lower(spec), spec, PastResults({each.task: each for each in results})).tasks["it.train.s1"]
+def priced(spec: Spec, *results: MeasuredTask) -> Price:
+    return price(lower(spec), spec, History({each.task: each for each in results})).tasks["it.train.s1"]
 
 
-def past(spec: Spec, facts: Facts) -> Past:
+def past(spec: Spec, facts: Facts) -> MeasuredTask:
     task = lower(spec)["it.train.s1"]
     # Of another device: it tells of its responses, and of no time.
-    return Past(task.id, task.kind, task.payload, facts, 10.0, {}, "cuda")
+    return MeasuredTask(task.id, task.kind, task.payload, facts, 10.0, {}, "cuda")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_equal_groups_of_other_rewards_and_rollouts_tell_nothing(change: dict[st
 PROMPT = 150
 
 
-def drawn(lengths: Lengths, each: int, engines: int) -> float:
+def drawn(lengths: LengthDistribution, each: int, engines: int) -> float:
     """The mean over many rounds of the largest sum of one engine's responses, over the mean of such sums."""
     draw = np.random.default_rng(1)
     rounds = 200
@@ -190,19 +190,19 @@ def drawn(lengths: Lengths, each: int, engines: int) -> float:
 def test_the_busiest_engine_is_that_of_draws(
     mean: float, longest: float, each: int, engines: int, within: float
 ) -> None:
-    lengths = Lengths.of(mean, longest)
-    load = Load(each * engines, engines, PROMPT, lengths)
+    lengths = LengthDistribution.of(mean, longest)
+    load = RolloutBatch(each * engines, engines, PROMPT, lengths)
     assert heaviest(load, each, engines) == pytest.approx(drawn(lengths, each, engines), rel=within)
 
 
 def test_one_engine_has_its_share_and_equal_lengths_make_equal_engines() -> None:
-    load = Load(64, 8, PROMPT, Lengths.of(50, 128))
+    load = RolloutBatch(64, 8, PROMPT, LengthDistribution.of(50, 128))
     assert heaviest(load, 64, 1) == 1
-    assert heaviest(Load(64, 8, PROMPT, Lengths.of(200, 128)), 8, 8) == 1
+    assert heaviest(RolloutBatch(64, 8, PROMPT, LengthDistribution.of(200, 128)), 8, 8) == 1
 
 
 def test_none_has_more_than_the_longest_responses() -> None:
-    lengths = Lengths.of(20000, 32768)
+    lengths = LengthDistribution.of(20000, 32768)
     most = PROMPT * lengths.longest + lengths.longest**2 / 2
     mean = PROMPT * lengths.mean + lengths.square / 2
-    assert heaviest(Load(1e6, 1e6, PROMPT, lengths), 1, 1e6) == pytest.approx(most / mean)
+    assert heaviest(RolloutBatch(1e6, 1e6, PROMPT, lengths), 1, 1e6) == pytest.approx(most / mean)

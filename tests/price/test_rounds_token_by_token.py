@@ -10,9 +10,9 @@ import pytest
 
 from reodsl.ir.training import FromModel
 from reodsl.language import compile_file
-from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices, devices_of
+from reodsl.price.machine import MOST_RUNNING, STEP_SECONDS, Devices, devices_of
 from reodsl.price.memory import Sizes, cache_tokens, sizes_of
-from reodsl.price.rollout import Lengths, Load, generation_seconds
+from reodsl.price.rollout import LengthDistribution, RolloutBatch, generation_seconds
 
 PROMPT, SAMPLES = 150, 16
 
@@ -41,10 +41,10 @@ def engine_seconds(lengths: list[int], expected: float, sizes: Sizes, devices: D
     weights, kv = sizes.products * devices.width, sizes.kv_bytes(devices.width)
     waiting, left, context = list(lengths), np.zeros(0), np.zeros(0)
     while waiting or len(left):
-        while waiting and len(left) < RUNNING and (len(left) + 1) * (PROMPT + expected) <= room:
+        while waiting and len(left) < MOST_RUNNING and (len(left) + 1) * (PROMPT + expected) <= room:
             left, context = np.append(left, waiting.pop(0)), np.append(context, PROMPT)
         moved = weights + context.sum() * kv
-        seconds += max(moved / (hardware.bandwidth * hardware.mbu_decode), STEP_FLOOR)
+        seconds += max(moved / (hardware.bandwidth * hardware.mbu_decode), STEP_SECONDS)
         left, context = left - 1, context + 1
         left, context = left[left > 0], context[left > 0]
     return devices.slowdown * seconds
@@ -61,12 +61,12 @@ def test_a_round_takes_what_is_priced(
 ) -> None:
     sizes, devices = flagship
     devices = replace(devices, gpus=engines, generating=engines, training=engines)
-    lengths = Lengths.of(mean, 32768)
+    lengths = LengthDistribution.of(mean, 32768)
     # Lengths in their expected shares, dealt at random: one draw's longest may be far from what is expected.
     dealt = np.random.default_rng(1).permutation(lengths.quantiles(engines * each)).reshape(engines, each)
     slowest = max(engine_seconds(one.tolist(), lengths.mean, sizes, devices) for one in np.ceil(dealt))
     priced = generation_seconds(
-        Load(engines * each, engines * each / SAMPLES, PROMPT, lengths), sizes, devices
+        RolloutBatch(engines * each, engines * each / SAMPLES, PROMPT, lengths), sizes, devices
     )
     assert slowest == pytest.approx(priced, rel=0.15)
 

@@ -25,7 +25,7 @@ from torch import distributed as dist
 from torch.multiprocessing import reductions
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.price.memory import HANDED
+from reodsl.price.memory import BUCKET_BYTES
 from runners.engine.protocol import SharedWeights
 from runners.engine.sglang.control import Lines, call_all, lost, update_session
 from runners.engine.sglang.server import Address
@@ -60,7 +60,7 @@ def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
         lines.ask("/update_weights_from_disk", message)
 
 
-SIZE = HANDED // 2
+SIZE = BUCKET_BYTES // 2
 """Bytes of weights that are on their way at once. A single larger tensor is a bucket of its own."""
 
 
