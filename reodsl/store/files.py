@@ -309,6 +309,7 @@ def is_within(path: str, folders: tuple[str, ...]) -> bool:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_LEAST_BYTES = 16384
 # Libraries that write files by themselves report a full disk in words only.
 _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 
@@ -366,10 +367,15 @@ def walk(folder: Path) -> Iterator[Path]:
             yield from walk(entry)
 
 
-def is_full(error: BaseException) -> bool:
-    """Return whether a write failed because no space is left."""
-    number = error.errno if isinstance(error, OSError) else None
-    return number in _FULL or _FULL_WORDS.search(str(error)) is not None
+def is_full(error: BaseException, folder: Path) -> bool:
+    """Return whether a write below `folder` failed because no space is left.
+
+    Libraries say so by number, in words or not at all: polars fails in the footer of a table with `transport error`.
+    """
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    said = _FULL_WORDS.search(str(error)) is not None
+    return said or (not isinstance(error, OSError) and shutil.disk_usage(folder).free < _LEAST_BYTES)
 
 
 def storage_problem(error: BaseException, path: Path) -> Problem | None:
@@ -389,7 +395,7 @@ def storage_problem(error: BaseException, path: Path) -> Problem | None:
             where=str(path),
             help="raise the limit: `ulimit -f unlimited`, or name a store elsewhere: --store DIR",
         )
-    if is_full(error):
+    if is_full(error, path):
         return problem(
             "E0950",
             "no space left to store results",

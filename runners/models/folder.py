@@ -268,7 +268,7 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         finally:
             shutil.rmtree(written, ignore_errors=True)
     except (OSError, SafetensorError) as fault:
-        if is_full(fault):
+        if is_full(fault, folder.parent):
             raise
         message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
         remedy = "choose a folder that you may write to"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -233,6 +235,15 @@ def test_other_errors_pass_through(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), storing(tmp_path):
         (tmp_path / "none").read_text()
     assert storage_problem(ValueError("x"), tmp_path) is None
+
+
+def test_a_full_disk_is_told_of_a_library_that_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    refusal = storage_problem(ValueError("Invalid thrift: transport error"), tmp_path)
+    assert refusal is not None
+    assert "no space left" in refusal.diagnostics[0].message
 
 
 def test_an_atomic_write_leaves_the_old_content_or_the_new(
