@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Diagnostic, Span, error
 SINCE = "0.9.0"
 """The version that first lacks all of them."""
 
-_LOSS = 'write `loss = python("losses.py:{}")` with the file of specs/own/, which does that in a few lines'
+_LOSS = 'write `loss = python("losses.py:{}")` with specs/own/losses.py of the repository, which does that in a few lines'
 
 DROPPED = MappingProxyType(
     {

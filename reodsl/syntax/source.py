@@ -118,8 +118,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
                 "E0101",
                 "the file is empty",
                 where=path,
-                help="start from a copy of `specs/quickstart.reo`, or write an experiment: "
-                "`experiment NAME = ppo { … }`",
+                help="write `reodsl new FILE` for one to start from, or an experiment: `experiment NAME = ppo { … }`",
             )
         )
     return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))

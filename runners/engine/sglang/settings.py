@@ -18,7 +18,7 @@ from runners.machine.placement import nccl_settings
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
 
-REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
+REMEDY = f"run `make sglang` in a checkout, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
 
 
 def candidates() -> Iterator[Path]:
