@@ -66,19 +66,19 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
 
 
 def _calculate(
-    ctx: Context, expr: tree.Binary, left: Value, one: Quantity, right: Value, two: Quantity
+    ctx: Context, expr: tree.Binary, left: Value, a: Quantity, right: Value, b: Quantity
 ) -> Quantity:
     """Return the number of `one op two`, whole where it can be."""
     match expr.op:
-        case "+" | "-" if one.unit != two.unit:
-            _refuse_units(ctx, expr, left, one, right, two)
+        case "+" | "-" if a.unit != b.unit:
+            _refuse_units(ctx, expr, left, a, right, b)
         case "+":
-            return Quantity(one.number + two.number, one.unit)
+            return Quantity(a.number + b.number, a.unit)
         case "-":
-            return Quantity(one.number - two.number, one.unit)
+            return Quantity(a.number - b.number, a.unit)
         case "*":
-            return Quantity(one.number * two.number, multiply_units(one.unit, two.unit))
-        case "/" if two.number == 0:
+            return Quantity(a.number * b.number, multiply_units(a.unit, b.unit))
+        case "/" if b.number == 0:
             ctx.fail(
                 "E0307",
                 "this divides by zero",
@@ -88,19 +88,19 @@ def _calculate(
                 help="divide by a number that cannot be 0",
             )
         case "/":
-            unit = multiply_units(one.unit, two.unit, -1)
-            if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
-                return Quantity(one.number // two.number, unit)
-            return Quantity(one.number / two.number, unit)
-    if two.unit or one.unit:
+            unit = multiply_units(a.unit, b.unit, -1)
+            if isinstance(a.number, int) and isinstance(b.number, int) and a.number % b.number == 0:
+                return Quantity(a.number // b.number, unit)
+            return Quantity(a.number / b.number, unit)
+    if b.unit or a.unit:
         ctx.fail(
             "E0302",
             "a power is of plain numbers",
             expr.span,
-            describe_unit(one.unit or two.unit),
+            describe_unit(a.unit or b.unit),
             help="divide by a unit first",
         )
-    return Quantity(_power(one.number, two.number), PLAIN)
+    return Quantity(_power(a.number, b.number), PLAIN)
 
 
 def _power(base: float, exponent: float) -> float:
@@ -116,23 +116,23 @@ def _refuse_units(
     ctx: Context,
     expr: tree.Binary | tree.Compare,
     left: Value,
-    one: Quantity,
+    first: Quantity,
     right: Value,
-    other: Quantity,
+    second: Quantity,
 ) -> NoReturn:
     """Report two numbers in different units. Raises `Failed`."""
-    if one.unit and other.unit:
+    if first.unit and second.unit:
         helps = "divide by a unit, or compare like with like"
     else:
-        number, unit = (other.number, one.unit) if one.unit else (one.number, other.unit)
+        number, unit = (second.number, first.unit) if first.unit else (first.number, second.unit)
         helps = f"give the number its unit: `{format_quantity(Quantity(number, unit))}`"
     ctx.fail(
         "E0302",
         f"`{expr.op}` wants equal units",
         left.span,
-        describe_unit(one.unit),
+        describe_unit(first.unit),
         others=[
-            Label(right.span, describe_unit(other.unit)),
+            Label(right.span, describe_unit(second.unit)),
             *(Label(s, t) for s, t in left.via + right.via),
         ],
         help=helps,

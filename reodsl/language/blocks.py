@@ -53,7 +53,7 @@ def lay_block(
     result = start if start.doc == doc else replace(start, doc=doc)
     stages: list[DeclaredStage | StagesOver | None] = []
     children: dict[str, Child] = {}
-    for before, item in zip((None, *block.items), block.items, strict=False):
+    for previous, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Assignment():
                 if _first(ctx, item.name, seen):
@@ -79,11 +79,11 @@ def lay_block(
                     "E0313",
                     f"this stands in a reward, not in {article(kind.name)} {kind.name}",
                     item.span,
-                    help=_suggest_for_stray(ctx, item, before),
+                    help=_suggest_for_stray(ctx, item, previous),
                 )
     if stages and isinstance(result, DeclaredExperiment):
-        whole = [stage for stage in stages if stage is not None]
-        result = replace(result, stages=replace_stages(result.stages, whole), stage_changes=())
+        valid_stages = [stage for stage in stages if stage is not None]
+        result = replace(result, stages=replace_stages(result.stages, valid_stages), stage_changes=())
     if children and isinstance(result, (Compound, Section)):
         result = replace(result, children={**result.children, **children})
     return result
@@ -102,16 +102,16 @@ def _lay(
 
 
 def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
-    before = seen.setdefault(name.name, name.span)
-    if before is name.span:
+    first_span = seen.setdefault(name.name, name.span)
+    if first_span is name.span:
         return True
-    ctx.report(describe_duplicate(name.name, name.span, before, "keep one of them"))
+    ctx.report(describe_duplicate(name.name, name.span, first_span, "keep one of them"))
     return False
 
 
 def find_homes(kind: str) -> str | None:
     """Return the help that names the kinds which hold declarations of this one; None where none does."""
-    homes = [f"`{each.name}`" for each in KINDS.values() if kind in each.children]
+    homes = [f"`{parent.name}`" for parent in KINDS.values() if kind in parent.children]
     return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
 
 
@@ -140,16 +140,16 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
     if field is None:
         report_setting(ctx, kind, item.name)
         # What was most likely meant is not reported as missing, too; a setting of a block here is not misspelt.
-        blocks = [each.type.kind for each in kind.fields.values() if isinstance(each.type, Block)]
+        blocks = [setting.type.kind for setting in kind.fields.values() if isinstance(setting.type, Block)]
         deeper = any(name in KINDS[block].fields for block in blocks)
-        meant = None if deeper else nearest(name, kind.fields)
-        return record if meant is None else replace(record, broken=record.broken | {meant})
+        nearest_name = None if deeper else nearest(name, kind.fields)
+        return record if nearest_name is None else replace(record, broken=record.broken | {nearest_name})
     if isinstance(field.type, Block) and field.type.alone and isinstance(item.value, tree.Call):
         # Nothing stays of the block that a recipe has.
         inside = KINDS[field.type.kind]
-        part = replace(item, name=replace(item.name, name=field.type.alone), op="=")
-        alone = _lay_setting(ctx, Section(inside.name, {}, item.name.span, name), part, scope, doc, inside)
-        return record.with_field(name, Slot(Value(alone, item.name.span), item.name.span, doc))
+        node = replace(item, name=replace(item.name, name=field.type.alone), op="=")
+        block = _lay_setting(ctx, Section(inside.name, {}, item.name.span, name), node, scope, doc, inside)
+        return record.with_field(name, Slot(Value(block, item.name.span), item.name.span, doc))
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.error(
             "E0301",
@@ -166,8 +166,8 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
     else:
         value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
     if item.op == "+=":
-        before = record.get(name)
-        if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):
+        old = record.get(name)
+        if not isinstance(value.data, Items) or (old is not None and not isinstance(old.data, Items)):
             ctx.error(
                 "E0301",
                 f"`+=` adds to a list, and `{name}` is none",
@@ -175,8 +175,8 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
                 help=f"write `{name} = …`",
             )
             return record
-        if before is not None and isinstance(before.data, Items):
-            value = replace(value, data=Items(before.data.values + value.data.values))
+        if old is not None and isinstance(old.data, Items):
+            value = replace(value, data=Items(old.data.values + value.data.values))
             check_length(ctx, value, item.span)
     return record.with_field(
         name, Slot(value, item.span, doc if item.doc is None else item.doc, before=record.fields.get(name))
@@ -186,14 +186,14 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
 def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:
     """Return a value as the first setting of a block that takes it, and examples of those that the record lacks there."""
     value = attempt(lambda: evaluate(ctx.trial(), item.value, scope))
-    lines, taken = [], value is None
-    for name, each in KINDS[block.kind].fields.items():
-        fitted = fit(value, each.type) if value is not None and not taken else None
+    lines, is_placed = [], value is None
+    for name, setting in KINDS[block.kind].fields.items():
+        fitted = fit(value, setting.type) if value is not None and not is_placed else None
         if isinstance(fitted, Value):
             lines.append(f"{name} = {'…' if isinstance(fitted.data, str) else write_value(fitted)}")
-            taken = True
-        elif each.required and record.at(f"{item.name.name}.{name}") is None:
-            lines.append(each.example)
+            is_placed = True
+        elif setting.required and record.at(f"{item.name.name}.{name}") is None:
+            lines.append(setting.example)
     return ", ".join(lines) or "…"
 
 
@@ -215,15 +215,15 @@ def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: s
         return record
     if item.args:
         ctx.error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
-    before = record.sub(name)
-    inner = before or Section(field.type.kind, {}, item.name.span, name)
+    inherited = record.sub(name)
+    inner = inherited or Section(field.type.kind, {}, item.name.span, name)
     inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 
 
-def _suggest_for_stray(ctx: Context, item: tree.BlockItem, before: tree.BlockItem | None) -> str:
+def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockItem | None) -> str:
     """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
-    match before, item:
+    match previous, item:
         case (
             tree.Assignment(value=tree.Number(unit=None) as head),
             tree.ExprStatement(expr=tree.Number() as rest),
@@ -273,10 +273,10 @@ def replace_stages(
     old: Iterable[DeclaredStage | StagesOver], new: Iterable[DeclaredStage | StagesOver]
 ) -> tuple[DeclaredStage | StagesOver, ...]:
     """Return new stages, with the places of those of the same names that they replace."""
-    before = {each.name: each.span for each in old if isinstance(each, DeclaredStage)}
+    old_spans = {stage.name: stage.span for stage in old if isinstance(stage, DeclaredStage)}
     return tuple(
-        replace(each, replaced=before.get(each.name)) if isinstance(each, DeclaredStage) else each
-        for each in new
+        replace(stage, replaced=old_spans.get(stage.name)) if isinstance(stage, DeclaredStage) else stage
+        for stage in new
     )
 
 
@@ -318,15 +318,15 @@ def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")
     lists = attempt(lambda: try_all(lambda arg: _read_list(ctx, module, arg), sweep.args))
     arms: list[tree.Decl] = []
-    for each in sweep.block.items:
-        if not isinstance(each, tree.Decl) or each.kind.name != "arm":
-            ctx.fail("E0202", "`arms` holds arms alone", each.span, "not here", help=f"write `{EXAMPLE}`")
-        arms.append(each)
+    for item in sweep.block.items:
+        if not isinstance(item, tree.Decl) or item.kind.name != "arm":
+            ctx.fail("E0202", "`arms` holds arms alone", item.span, "not here", help=f"write `{EXAMPLE}`")
+        arms.append(item)
     if lists is None:
         raise Failed
     names = [name.name for name, _ in lists]
-    for number, (name, _) in enumerate(lists):
-        if name.name in names[:number]:
+    for i, (name, _) in enumerate(lists):
+        if name.name in names[:i]:
             ctx.refuse(describe_duplicate(name.name, name.span, None, "give it another name"))
     count = len(arms) * prod(len(values) for _, values in lists)
     if count > MOST_ARMS:
@@ -361,14 +361,14 @@ def _read_list(ctx: Context, module: ParsedFile, arg: tree.Arg) -> tuple[tree.Id
             value.over.span,
             help=f"write `{EXAMPLE}`",
         )
-    return value.var, tuple(replace(each, literal=None) for each in over.data.values)
+    return value.var, tuple(replace(item, literal=None) for item in over.data.values)
 
 
 def _make_member(arm: tree.Decl, values: dict[str, Value]) -> Member:
     """Return the arm of one combination: `swept_w0_1` for w = 0.1."""
     name = arm.name.name + "".join(f"_{key}{_write_word(value)}" for key, value in values.items())
-    said = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
-    item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or said)
+    settings = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
+    item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or settings)
     return Member(item, arm.name.name, {key: return_value(value) for key, value in values.items()})
 
 

@@ -38,7 +38,7 @@ class Spent:
     candidates: int = 0
     refused: Diagnostic | None = None
 
-    def add(self, place: Span, steps: float) -> None:
+    def add(self, span: Span, steps: float) -> None:
         """Count steps. Raises `Enough` once they are too many."""
         self.steps += steps
         if self.steps <= self.most:
@@ -47,21 +47,21 @@ class Spent:
             note(
                 "N0101",
                 f"an editor takes {self.most:,} steps to check a spec, and this one needs more",
-                place,
+                span,
                 "`reodsl check` looks at all of it",
             )
             if self.most < MOST_STEPS
             else error(
                 "E0216",
                 f"checking this spec takes more than {MOST_STEPS:,} steps",
-                place,
+                span,
                 "too large",
                 help="take fewer or shorter lists, schedules, stages, arms and rewards, or make several studies of it",
             )
         )
         raise Enough
 
-    def stop(self, place: Span | None) -> None:
+    def stop(self, span: Span | None) -> None:
         """Give up after `MOST_ERRORS`: mending those is what helps."""
-        self.refused = note("N0101", "the further errors are not shown", place, help="mend these first")
+        self.refused = note("N0101", "the further errors are not shown", span, help="mend these first")
         raise Enough

@@ -94,12 +94,12 @@ def build(cls: type[T], record: Record, **special: Any) -> T:
     if record.kind in NEEDS and record.kind != "stage":
         record = drop_idle(Surroundings(record), record.kind)
     fields = dict(special)
-    for name, place in written_fields(cls):
+    for name, source in written_fields(cls):
         if name in special:
             continue
-        if isinstance(place, type):
-            fields[name] = build(place, record)
-        elif (value := record.get(place)) is not None:
+        if isinstance(source, type):
+            fields[name] = build(source, record)
+        elif (value := record.get(source)) is not None:
             fields[name] = _built(value)
     if record.name and "name" in cls.model_fields:
         fields.setdefault("name", record.name)
@@ -153,7 +153,7 @@ DATA_SOURCES: dict[str, type[IR]] = {
 
 def data(record: Record) -> Data:
     """Build a table of questions."""
-    sources = tuple(build(DATA_SOURCES[each.kind], each) for each in list_records(record, "source"))
+    sources = tuple(build(DATA_SOURCES[source.kind], source) for source in list_records(record, "source"))
     return build(Data, record, sources=sources, answer=_readers(record))
 
 
@@ -169,7 +169,7 @@ def _readers(record: Record) -> tuple[IR, ...]:
         return (_default_reader(record.sub("verifier")),)
     words = {"boxed": Boxed, "last_number": LastNumber, "code": Code, "whole": Whole}
     return tuple(
-        _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
+        _built(item) if isinstance(item.data, Record) else words[plain(item)]() for item in value.data.values
     )
 
 
@@ -248,16 +248,16 @@ def start(low: Lowering, record: Record) -> Start:
 
 def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
     """Build an experiment with all its stages."""
-    known = low.experiments.get(id(record))
-    if known is not None:
-        return known[1]
-    parts = complete_stages(low.ctx, record)
-    base = record.sub("base") or parts[0][1].part("base")
+    cached = low.experiments.get(id(record))
+    if cached is not None:
+        return cached[1]
+    stages = complete_stages(low.ctx, record)
+    base = record.sub("base") or stages[0][1].part("base")
     built = Experiment(
         name=record.name,
         doc=record.doc,
         start=start(low, base),
-        stages=tuple(stage(low, part, each) for part, each in parts),
+        stages=tuple(stage(low, decl, settings) for decl, settings in stages),
         cluster=own_cluster(low, record),
     )
     low.experiments[id(record)] = (record, built)
@@ -273,22 +273,22 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     return None if canonical(named_cluster) == canonical(low.cluster) else named_cluster
 
 
-def stage(low: Lowering, part: values.DeclaredStage | None, record: Record) -> Stage:
+def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> Stage:
     """One stage."""
     record = _bound_monitor(drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus)))
-    given = record.part("data")
-    pool = given.part("pool") if given.kind == "selected" else None
+    data_record = record.part("data")
+    pool = data_record.part("pool") if data_record.kind == "selected" else None
     until = record.sub("until")
     watched = until.plateau if isinstance(until, values.Until) else until
     return build(
         Stage,
         record,
-        name=part.name if part is not None else "",
+        name=decl.name if decl is not None else "",
         method=method(low, record),
         optim=optimizer(record.part("optim")),
-        data=data(given if pool is None else pool.part("data")),
+        data=data(data_record if pool is None else pool.part("data")),
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
-        selected=build_selected(low, given.part("selection"), pool) if pool is not None else None,
+        selected=build_selected(low, data_record.part("selection"), pool) if pool is not None else None,
     )
 
 
@@ -360,10 +360,10 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
-    places = split(low, typed.split, max_tokens) if typed.split is not None else None
+    reward_split = split(low, typed.split, max_tokens) if typed.split is not None else None
     dense = None
-    if typed.dense is not None and places is not None:
-        dense = DenseReward(split=places, var="L", value=typed.dense)
+    if typed.dense is not None and reward_split is not None:
+        dense = DenseReward(split=reward_split, var="L", value=typed.dense)
     built = Reward(
         name=record.name,
         lets=tuple(typed.lets),
@@ -372,7 +372,7 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
         outcome=typed.outcome,
         dense=dense,
         parts=typed.parts,
-        split=None if dense is not None else places,
+        split=None if dense is not None else reward_split,
     )
     return locate(built, _body_lines(record))
 
@@ -400,10 +400,10 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
     typed = type_measure(low.ctx, record)
     if typed is None:
         raise LookupError(f"measure `{record.name}` is not sound")
-    given = ", ".join(write_value(each) for each in record.args.values())
-    called = record.name == record.item.name.name and given
+    arguments = ", ".join(write_value(argument) for argument in record.args.values())
+    is_call = record.name == record.item.name.name and arguments
     return Measure(
-        name=f"{record.name}({given})" if called else record.name,
+        name=f"{record.name}({arguments})" if is_call else record.name,
         lets=typed.lets,
         value=typed.value.data,
         unit="" if typed.value.unit == PLAIN else describe_unit(typed.value.unit),
@@ -420,14 +420,14 @@ def shown(low: Lowering, value: Value) -> Any:
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     """Build the splits of a reward."""
     if isinstance(record, values.WrittenBudgets):
-        reached = bool(record.data("reached"))
-        made = Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
-        return locate(made, dict.fromkeys(("budgets", "l_max"), origin_of(record.span)))
+        includes_end = bool(record.data("reached"))
+        budgets = Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=includes_end)
+        return locate(budgets, dict.fromkeys(("budgets", "l_max"), origin_of(record.span)))
     l_max = record.data("to") or max_tokens
     if record.kind == "oracle_budgets":
         return build(OracleBudgets, record, frontier=record.part("frontier").name, l_max=l_max)
     if record.kind == "question_budgets":
-        names = tuple(arm_name(low, each) for each in list_records(record, "rollouts"))
+        names = tuple(arm_name(low, arm) for arm in list_records(record, "rollouts"))
         return build(QuestionBudgets, record, rollouts=names, l_max=l_max)
     if record.kind == "exits_split":
         return build(Exits, record, l_max=l_max)

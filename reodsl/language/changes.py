@@ -40,52 +40,52 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
     """Parse the changes and note, in the context, which params and declarations they belong to."""
     params = _list_params(ctx, main)
     for name, text in sets.items():
-        place = f"--set {name}"
+        where = f"--set {name}"
         if name not in params:
             ctx.error(
                 "E0211",
                 f"there is no param `{name}`",
-                where=place,
+                where=where,
                 help=_find_elsewhere(ctx, main, name)
                 or (suggest(name, params, "params are") if params else "this spec declares no param"),
             )
             continue
-        value = _parse(ctx, place, text)
+        value = _parse(ctx, where, text)
         if value is not None:
             ctx.sets[params[name]] = Override("--set", name, text, value)
     for target, text in amends.items():
-        place = f"--amend {target}"
+        where = f"--amend {target}"
         if "[" in target:
             ctx.error(
                 "E0211",
                 f"`{target}` is not a setting",
-                where=place,
+                where=where,
                 help=f"write points in place of brackets: `--amend {_write_points(target)}=…`",
             )
             continue
         path = tuple(target.split("."))
-        value = _parse(ctx, place, text)
+        value = _parse(ctx, where, text)
         if value is None:
             continue
         owners = [] if "" in path else _find_owners(ctx, main, path)
         if not owners:
-            known = [*(name for name in _list_declarations(main) if name != path[0]), *TRAINING]
+            names = [*(name for name in _list_declarations(main) if name != path[0]), *TRAINING]
             ctx.error(
                 "E0211",
                 f"`{target}` is not a setting"
                 if "" in path or path[0] in _list_declarations(main)
                 else f"there is nothing called `{path[0]}` to amend",
-                where=place,
-                help=_suggest(main, path, known),
+                where=where,
+                help=_suggest(main, path, names),
             )
         for owner, rest, where_set in owners:
             ctx.amends.setdefault(owner, []).append(Override("--amend", target, text, value, rest, where_set))
     for changes in ctx.amends.values():
         # A change that names its declaration wins over one for all of them, whichever was written first.
-        changes.sort(key=lambda each: ".".join(each.path) != each.target)
+        changes.sort(key=lambda change: ".".join(change.path) != change.target)
 
 
-def _suggest(main: ParsedFile, path: tuple[str, ...], known: list[str]) -> str:
+def _suggest(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> str:
     """Return what to write instead of a path that leads nowhere."""
     head = path[0]
     if "" in path:
@@ -98,7 +98,7 @@ def _suggest(main: ParsedFile, path: tuple[str, ...], known: list[str]) -> str:
         return f"name a setting of it, as in `--amend {head}.SETTING=…`"
     blocks = {name: field.type.kind for name, field in TRAINING.items() if isinstance(field.type, Block)}
     inside = next((name for name, kind in blocks.items() if head in KINDS[kind].fields), None)
-    return f"did you mean `--amend {inside}.{head}=…`?" if inside else suggest(head, known, "there is")
+    return f"did you mean `--amend {inside}.{head}=…`?" if inside else suggest(head, names, "there is")
 
 
 def _write_points(target: str) -> str:
@@ -116,12 +116,12 @@ def _write_points(target: str) -> str:
     return re.sub(r"\[([^\]]+)\]", point, target)
 
 
-def _parse(ctx: Context, place: str, text: str) -> tree.Expr | None:
-    ctx.modules.sources[place] = text
-    result = parse_expression(Source(place, text))
-    for each in result.diagnostics:
-        listed = not parse_expression(Source(place, f"[{text}]")).diagnostics
-        ctx.report(replace(each, help=f"write a list in brackets: `[{text}]`") if listed else each)
+def _parse(ctx: Context, option: str, text: str) -> tree.Expr | None:
+    ctx.modules.sources[option] = text
+    result = parse_expression(Source(option, text))
+    for finding in result.diagnostics:
+        listed = not parse_expression(Source(option, f"[{text}]")).diagnostics
+        ctx.report(replace(finding, help=f"write a list in brackets: `[{text}]`") if listed else finding)
     return result.expression
 
 
@@ -144,9 +144,9 @@ def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
         path = "std." + key.partition(":")[2]
         if not module.std:
             parts = Path(os.path.relpath(key, Path(main.key).parent)).with_suffix("").parts
-            path = "." + "".join("." if part == ".." else f"{part}." for part in parts)[:-1]
-        place = f"{module.path}:{item.name.span.line}"
-        return f"it is a param of {place}: change it there, or import it here, `from {path} import {name}`, and set it"
+            path = "." + "".join("." if folder == ".." else f"{folder}." for folder in parts)[:-1]
+        location = f"{module.path}:{item.name.span.line}"
+        return f"it is a param of {location}: change it there, or import it here, `from {path} import {name}`, and set it"
     return None
 
 
@@ -223,15 +223,15 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
         elif record.stages and len(change.path) > 2:
             record = replace(record, stage_changes=(*record.stage_changes, change))
         else:
-            place = change.target.removesuffix("." + ".".join(change.path))
+            target = change.target.removesuffix("." + ".".join(change.path))
             words = f"`{record.name}` has no stages"
             setting = change.path[-1] if len(change.path) > 2 else "SETTING"
-            helps = f"change a setting of its own: `--amend {place}.{setting}=…`"
+            helps = f"change a setting of its own: `--amend {target}.{setting}=…`"
             if record.stages:
                 first = record.stages[0]
                 name = first.name if isinstance(first, DeclaredStage) else "1"
                 words = "stages are amended setting by setting"
-                helps = f"name a stage, and then its setting: `--amend {place}.stages.{name}.steps=…`"
+                helps = f"name a stage, and then its setting: `--amend {target}.stages.{name}.steps=…`"
             ctx.met.add(change.target)
             ctx.error("E0211", words, change.value.span, help=helps)
     return record
@@ -240,15 +240,15 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
 def amend_stage(
     ctx: Context,
     stage: DeclaredExperiment,
-    parts: Sequence[DeclaredStage],
-    number: int,
+    decls: Sequence[DeclaredStage],
+    index: int,
     changes: Sequence[Override],
 ) -> DeclaredExperiment:
     """Lay the changes of the stage at `number`, which name it."""
-    names = [each.name for each in parts]
+    names = [decl.name for decl in decls]
     for change in changes:
-        if change.path[1] == names[number]:
-            stage = _lay(ctx, stage, replace(change, path=change.path[2:]), parts[number].scope)
+        if change.path[1] == names[index]:
+            stage = _lay(ctx, stage, replace(change, path=change.path[2:]), decls[index].scope)
         elif change.path[1] not in names and change.target not in ctx.met:
             ctx.met.add(change.target)
             words = f"`{stage.name}` has no stage `{change.path[1]}`"
@@ -271,7 +271,7 @@ def _lay(ctx: Context, record: R, change: Override, scope: Scope) -> R:
         if slot is None:
             return record
         ctx.met.add(change.target)
-        return replace(record, fields={name: each for name, each in record.fields.items() if name != head})
+        return replace(record, fields={name: item for name, item in record.fields.items() if name != head})
     ctx.met.add(change.target)
     return lay_block(ctx, record, change.block, scope, record.doc)
 
@@ -294,14 +294,14 @@ def lay_stages(
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[DeclaredStage | None, DeclaredExperiment]] = []
-    parts, alone = list_stages(ctx, experiment), replace(experiment, stages=())
-    for number, part in enumerate(parts):
-        stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
+    decls, base = list_stages(ctx, experiment), replace(experiment, stages=())
+    for i, decl in enumerate(decls):
+        stage = lay_block(ctx, base, decl.block, decl.scope, decl.block.doc or experiment.doc)
         stage = report_nested(ctx, stage)
-        stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
+        stage = apply_amends(ctx, stage, experiment.owner, decl.scope, stage=True)
         if experiment.stage_changes:
-            stage = amend_stage(ctx, stage, parts, number, experiment.stage_changes)
-        complete.append((part, stage))
+            stage = amend_stage(ctx, stage, decls, i, experiment.stage_changes)
+        complete.append((decl, stage))
     return complete
 
 
@@ -331,20 +331,20 @@ def _complete_stages(
     def complete(
         stage: tuple[DeclaredStage | None, DeclaredExperiment],
     ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
-        part, record = stage
+        decl, record = stage
         ctx.spend(record.span, STAGE)
-        return part, fill_defaults(ctx, record, KINDS["experiment"], part)
+        return decl, fill_defaults(ctx, record, KINDS["experiment"], decl)
 
     return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
 
 
 def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment:
     """Return a stage without stages of its own, which are reported."""
-    for each in stage.stages[:1]:
+    for nested in stage.stages[:1]:
         ctx.error(
             "E0202",
             "a stage holds no stages",
-            each.span,
+            nested.span,
             "not here",
             help="write them after one another in the experiment: `stage NAME { … }`",
         )

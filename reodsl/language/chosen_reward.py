@@ -58,7 +58,7 @@ class ChosenReward:
 
 def choose_reward(
     path: str,
-    wanted: str | None,
+    target: str | None,
     sets: Mapping[str, str] = {},
     amends: Mapping[str, str] = {},
 ) -> ChosenReward:
@@ -72,7 +72,7 @@ def choose_reward(
     record: Record | None = None
     if program.main is not None and program.sound:
         with suppress(Enough, Failed):
-            record = _find(program, program.main, wanted)
+            record = _find(program, program.main, target)
     recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
@@ -97,10 +97,10 @@ def choose_reward(
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
-def _find(program: Program, main: ParsedFile, wanted: str | None) -> Record:
+def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
     """Return the record of a reward or an experiment. Raises `Failed`."""
     ctx = program.context
-    if wanted is None:
+    if target is None:
         declared = {
             item.name.name: item.kind.name for item in main.items.values() if isinstance(item, tree.Decl)
         }
@@ -118,8 +118,8 @@ def _find(program: Program, main: ParsedFile, wanted: str | None) -> Record:
             f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
         )
         ctx.refuse(_explain_none(several, program, names))
-    ctx.modules.sources[SHOWN] = wanted
-    parsed = parse_expression(Source(SHOWN, wanted))
+    ctx.modules.sources[SHOWN] = target
+    parsed = parse_expression(Source(SHOWN, target))
     for finding in parsed.diagnostics:
         ctx.report(finding)
     if parsed.expression is None:
@@ -192,8 +192,8 @@ def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Val
         try:
             curves = read_frontier(arg.value.value)
         except Problem as caught:
-            for each in caught.diagnostics:
-                ctx.report(each)
+            for finding in caught.diagnostics:
+                ctx.report(finding)
             continue
         name = f"file {i}"
         record = DeclaredFrontier("frontier", {}, arg.span, arg.value.value, curves=dict(curves))
@@ -207,7 +207,7 @@ def read_frontier_by_name(name: str) -> ReferenceFrontier:
     modules = Modules(Path())
     paper = modules.library(PAPER)
     items = paper.items if paper is not None else {}
-    known = [f"std.{PAPER}.{item}" for item in items]
+    names = [f"std.{PAPER}.{item}" for item in items]
     item = items.get(name.removeprefix(f"std.{PAPER}."))
     value = None
     if paper is not None and item is not None:
@@ -216,8 +216,8 @@ def read_frontier_by_name(name: str) -> ReferenceFrontier:
         raise problem(
             "E0201",
             f"there is no frontier `{name}`",
-            help=f"{suggest(name, known, 'there is')}; a file's name ends in .json, .csv or .parquet"
-            if nearest(name, known) is None
-            else suggest(name, known),
+            help=f"{suggest(name, names, 'there is')}; a file's name ends in .json, .csv or .parquet"
+            if nearest(name, names) is None
+            else suggest(name, names),
         )
     return read_reference(value.data)

@@ -33,43 +33,43 @@ class Failed(Exception):
     """The end of a piece of a spec that has no value. What is wrong with it was reported."""
 
 
-def _join(told: Diagnostic, other: Diagnostic) -> Diagnostic | None:
+def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
     """Return one error for two of one mistake: names of one import, a declaration that does not fit where it is named."""
-    if told.code != other.code or not told.labels or not other.labels:
+    if finding.code != other.code or not finding.labels or not other.labels:
         return None
-    first, at = told.labels[0], other.labels[0]
-    if first.span.path != at.span.path:
+    label, other_label = finding.labels[0], other.labels[0]
+    if label.span.path != other_label.span.path:
         return None
-    if first.span == at.span and told.code in AT_ONE_PLACE:
-        return max(told, other, key=lambda each: (len(each.labels), len(each.message), each.message))
-    known, more = (_IMPORT.fullmatch(each.help or "") for each in (told, other))
+    if label.span == other_label.span and finding.code in AT_ONE_PLACE:
+        return max(finding, other, key=lambda item: (len(item.labels), len(item.message), item.message))
+    match, second = (_IMPORT.fullmatch(item.help or "") for item in (finding, other))
     if (
-        told.code == "E0201"
-        and known
-        and more
-        and known[1] == more[1]
-        and more[2] not in known[2].split(", ")
+        finding.code == "E0201"
+        and match
+        and second
+        and match[1] == second[1]
+        and second[2] not in match[2].split(", ")
     ):
-        names = f"{known[2]}, {more[2]}"
+        names = f"{match[2]}, {second[2]}"
         message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
-        told = replace(told, message=message, help=f"import them: `from {known[1]} import {names}`")
-    elif told.code in ("E0201", "E0209", "E0216"):
+        finding = replace(finding, message=message, help=f"import them: `from {match[1]} import {names}`")
+    elif finding.code in ("E0201", "E0209", "E0216"):
         # A name that is missing is missing wherever it stands.
-        if told.message != other.message and not (known and more and known[1] == more[1]):
+        if finding.message != other.message and not (match and second and match[1] == second[1]):
             return None
     elif (
-        told.help != other.help
-        or told.code not in VALUES
+        finding.help != other.help
+        or finding.code not in VALUES
         or not (
-            first.text == at.text
-            if at.text.startswith("the ")
-            else other.labels[1:] and other.labels[1:] == told.labels[1 : len(other.labels)]
+            label.text == other_label.text
+            if other_label.text.startswith("the ")
+            else other.labels[1:] and other.labels[1:] == finding.labels[1 : len(other.labels)]
         )
     ):
         return None
-    if len(told.labels) < MOST_PLACES and at.span not in [label.span for label in told.labels]:
-        told = replace(told, labels=(*told.labels, Label(at.span, "here too")))
-    return told
+    if len(finding.labels) < MOST_PLACES and other_label.span not in [label.span for label in finding.labels]:
+        finding = replace(finding, labels=(*finding.labels, Label(other_label.span, "here too")))
+    return finding
 
 
 def return_value(value: T) -> Callable[[], T]:
@@ -85,18 +85,18 @@ def attempt(compute: Callable[[], T]) -> T | None:
         return None
 
 
-def try_all(compute: Callable[[U], T], parts: Iterable[U]) -> list[T]:
+def try_all(compute: Callable[[U], T], items: Iterable[U]) -> list[T]:
     """Compute each of several parts, so that the errors of all are reported. Raises `Failed` if one fails."""
-    done: list[T] = []
+    results: list[T] = []
     failed = False
-    for part in parts:
+    for item in items:
         try:
-            done.append(compute(part))
+            results.append(compute(item))
         except Failed:
             failed = True
     if failed:
         raise Failed
-    return done
+    return results
 
 
 @dataclass(slots=True)
@@ -136,20 +136,20 @@ class Context:
 
     def report(self, finding: Diagnostic) -> None:
         """Keep a finding, once. Raises `Enough` when there are more errors than anybody reads."""
-        place = finding.labels[0].span if finding.labels else None
-        key = finding.code, place, finding.message
+        span = finding.labels[0].span if finding.labels else None
+        key = finding.code, span, finding.message
         if key in self._reported or (
             finding.code == "E0201" and self.lost & set(_NAMED.findall(finding.message))
         ):
             return
-        for known, told in self._reported.items():
-            if finding.severity == "error" and (joined := _join(told, finding)) is not None:
-                self._reported[known] = joined
+        for other_key, other in self._reported.items():
+            if finding.severity == "error" and (joined := _join(other, finding)) is not None:
+                self._reported[other_key] = joined
                 return
         self._reported[key] = finding
         self.errors += finding.severity == "error"
         if self.errors >= MOST_ERRORS and not self.trying:
-            self.modules.spent.stop(place)
+            self.modules.spent.stop(span)
 
     def error(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
@@ -176,9 +176,9 @@ class Context:
             lines[0] = lines[0][span.column - 1 :]
         return "\n".join(lines)
 
-    def spend(self, place: Span, steps: float) -> None:
+    def spend(self, span: Span, steps: float) -> None:
         """Count steps of checking. Raises `Enough` when a spec takes more than it may."""
-        self.modules.spent.add(place, steps)
+        self.modules.spent.add(span, steps)
 
     @property
     def ended(self) -> bool:
@@ -197,9 +197,9 @@ class Context:
     def broken_files(self) -> set[str]:
         """Return the files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
         return {
-            each.labels[0].span.path
-            for each in self.modules.diagnostics
-            if each.severity == "error" and each.labels and each.code < "E02"
+            finding.labels[0].span.path
+            for finding in self.modules.diagnostics
+            if finding.severity == "error" and finding.labels and finding.code < "E02"
         }
 
     @property
@@ -211,9 +211,9 @@ class Context:
         broken = self.broken_files()
         items = {
             (span.path, find_item(self.modules.sources.get(span.path, ""), span.line))
-            for each in self.modules.diagnostics
-            if each.severity == "error" and each.labels and each.code < "E02"
-            for span in [each.labels[0].span]
+            for finding in self.modules.diagnostics
+            if finding.severity == "error" and finding.labels and finding.code < "E02"
+            for span in [finding.labels[0].span]
         }
 
         def follows(finding: Diagnostic) -> bool:
@@ -226,7 +226,7 @@ class Context:
                 )
             )
 
-        rest = [each for each in self._reported.values() if not follows(each)]
+        rest = [finding for finding in self._reported.values() if not follows(finding)]
         refused = self.modules.spent.refused
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
@@ -238,8 +238,8 @@ class Context:
     def once(self, owner: Owner, span: Span, compute: Callable[[], Value]) -> Value:
         """Return the value of a declaration, computed once. Raises `Failed` if it has none, or needs itself."""
         if owner not in self.memo:
-            for i, (each, _) in enumerate(self.stack):
-                if each == owner:
+            for i, (pending, _) in enumerate(self.stack):
+                if pending == owner:
                     self._refuse_circle(self.stack[i:])
             if len(self.stack) >= DEEPEST:
                 self.fail("E0209", "these declarations are nested too deep", span, help="flatten the chain")
@@ -263,9 +263,9 @@ class Context:
         """Return the place of the first declaration in the user's files that the one at a place comes from."""
         return self.parents.get(span, span)
 
-    def compute_once(self, what: str, value: object, compute: Callable[[], T]) -> T:
+    def compute_once(self, name: str, value: object, compute: Callable[[], T]) -> T:
         """Compute something of this very record or module, once."""
-        key = what, id(value)
+        key = name, id(value)
         if key not in self.computed:
             # The value is kept, so that no other gets its number.
             self.computed[key] = value, compute()
@@ -274,9 +274,9 @@ class Context:
 
     def _refuse_circle(self, ring: list[tuple[Owner, Span]]) -> NoReturn:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]
-        drawn = " → ".join([*names, names[0]])
+        chain = " → ".join([*names, names[0]])
         module = self.modules.loaded.get(ring[0][0][0]) if len(ring) == 1 else None
-        near = nearest(names[0], {*module.items, *module.imports} - {names[0]}) if module else None
+        nearest_name = nearest(names[0], {*module.items, *module.imports} - {names[0]}) if module else None
         self.fail(
             "E0209",
             f"`{names[0]}` needs itself",
@@ -285,9 +285,9 @@ class Context:
             others=[
                 Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
             ],
-            notes=[drawn],
-            help=f"name another one in its value: `{near}`, for example"
-            if near
+            notes=[chain],
+            help=f"name another one in its value: `{nearest_name}`, for example"
+            if nearest_name
             else "name another one in its value"
             if len(ring) == 1
             else "break the circle: one of these must not refer to the next",

@@ -70,16 +70,16 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
     scope = Scope(module)
     owner = (module.key, item.name.name)
     if kind not in DECLARED:
-        known = [*DECLARED]
-        near = nearest(kind, [*known, "param", "import", "from"])
-        otherwise = f"did you mean `{near}`?" if near else list_names(known, "kinds are")
+        kinds = [*DECLARED]
+        nearest_name = nearest(kind, [*kinds, "param", "import", "from"])
+        otherwise = f"did you mean `{nearest_name}`?" if nearest_name else list_names(kinds, "kinds are")
         ctx.lost.add(item.name.name)
         ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",
             item.kind.span,
             "unknown",
-            notes=[list_names(known, "kinds are")],
+            notes=[list_names(kinds, "kinds are")],
             help=find_homes(kind) or otherwise,
         )
     if item.params is not None and kind not in FORMULAS:
@@ -120,8 +120,8 @@ def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value
     scope = Scope(module)
     type_ = read_type(ctx, param.type)
     name = param.name.name
-    given = ctx.sets.get((module.key, name))
-    expr = param.default if given is None else given.value
+    override = ctx.sets.get((module.key, name))
+    expr = param.default if override is None else override.value
     if expr is None:
         ctx.fail(
             "E0304",
@@ -231,12 +231,12 @@ def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
 
 def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
     """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
-    child, what, example = PARTS[start.kind]
+    child, description, example = PARTS[start.kind]
     parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
     if not start.children and UNKNOWN not in start.broken:
         ctx.error(
             "E0304",
-            f"`{start.name}` needs a {child}: {what}",
+            f"`{start.name}` needs a {child}: {description}",
             start.span,
             f"no `{child}`",
             help=f"add `{example}`",
@@ -318,7 +318,7 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
         )
     owner = (module.key, item.name.name)
     members = list_members(ctx, module, item)
-    count = sum(each.item.kind.name == "arm" for each in members)
+    count = sum(member.item.kind.name == "arm" for member in members)
     if count > MOST_ARMS:
         ctx.fail(
             "E0216",
@@ -330,8 +330,8 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     thunks: dict[str, Callable[[], Value]] = {}
     for member in members:
         thunks.setdefault(member.name, _make_thunk(ctx, module, item, member, thunks))
-    for written in dict.fromkeys(member.written for member in members if member.values):
-        thunks.setdefault(written, _make_list(thunks, [each for each in members if each.written == written]))
+    for name in dict.fromkeys(member.written for member in members if member.values):
+        thunks.setdefault(name, _make_list(thunks, [spec for spec in members if spec.written == name]))
     scope = Scope(module).inner(thunks)
     start = DeclaredStudy("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = lay_block(ctx, start, item.block, scope, item.doc or "")
@@ -339,13 +339,13 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     report = result.sub("report")
     children = report.children if isinstance(report, Section) else {}
     values = attempt(lambda: try_all(lambda member: thunks[member.name](), members))
-    shown = attempt(lambda: _evaluate_children(ctx, children, (owner[0], f"{owner[1]}.report")))
+    parts = attempt(lambda: _evaluate_children(ctx, children, (owner[0], f"{owner[1]}.report")))
     complete = fill_defaults(ctx, result, KINDS["study"])
-    if values is None or shown is None:
+    if values is None or parts is None:
         raise Failed
-    arms = tuple(each.data for each in values if isinstance(each.data, DeclaredArm))
-    frontiers = tuple(each.data for each in values if isinstance(each.data, DeclaredFrontier))
-    tables, charts = (tuple(each for each in shown if each.kind == kind) for kind in ("table", "chart"))
+    arms = tuple(value.data for value in values if isinstance(value.data, DeclaredArm))
+    frontiers = tuple(value.data for value in values if isinstance(value.data, DeclaredFrontier))
+    tables, charts = (tuple(item for item in parts if item.kind == kind) for kind in ("table", "chart"))
     if not (arms or charts):
         ctx.fail(
             "E0313",
@@ -372,23 +372,23 @@ def _make_thunk(
     ctx: Context,
     module: ParsedFile,
     item: tree.Decl,
-    named: Member,
+    spec: Member,
     thunks: dict[str, Callable[[], Value]],
 ) -> Callable[[], Value]:
-    member = named.item
-    owner = (module.key, f"{item.name.name}.{named.name}")
-    amended_as = (module.key, f"{item.name.name}.{named.written}")
+    member = spec.item
+    owner = (module.key, f"{item.name.name}.{spec.name}")
+    amended_as = (module.key, f"{item.name.name}.{spec.written}")
 
     def compute() -> Value:
         # A member's own name means what is outside of the study, as in `arm vanilla = vanilla`.
-        name = named.written
+        name = spec.written
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         parent, _ = split_amend(member)
         if isinstance(parent, tree.Name) and parent.name == name and not outside:
             _refuse_unknown_parent(ctx, member.kind.name, parent, scope=Scope(module).inner(thunks, name))
         scope = Scope(module).inner(thunks, name if outside else None)
-        if named.values:
-            scope = scope.inner(named.values)
+        if spec.values:
+            scope = scope.inner(spec.values)
         return (
             _evaluate_arm(ctx, member, scope, owner, amended_as)
             if member.kind.name == "arm"
@@ -402,7 +402,7 @@ def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Sc
     """Report E0201: what a member of a study is made from has its own name, and nothing else has it. Raises `Failed`."""
     kinds = ARM_PARENTS if kind == "arm" else ("frontier",)
     items = scope.module.items.values()
-    names = [each.name.name for each in items if isinstance(each, tree.Decl) and each.kind.name in kinds]
+    names = [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name in kinds]
     ctx.fail(
         "E0201",
         f"there is no `{parent.name}` to make this {kind} from",
@@ -457,9 +457,9 @@ def _find_experiment(
             return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
         case Record(kind="checkpoint" | "model" | "results"):
             base = {"base": Slot(value, value.span)}
-            at = member.name.span
+            span = member.name.span
             return DeclaredExperiment(
-                "experiment", base, at, name, member.doc or "", owner, from_checkpoint=True
+                "experiment", base, span, name, member.doc or "", owner, from_checkpoint=True
             )
     named = value.data.name if isinstance(value.data, Record) else ""
     if (member.name.span.path, named) in ctx.modules.doubled:
@@ -478,8 +478,8 @@ def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tup
     value = evaluate(ctx, member.value, scope)
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
-        at, doc = member.name.span, member.doc or ""
-        return Value(DeclaredFrontier("frontier", {}, at, name, doc, owner, envelope=data), at)
+        span, doc = member.name.span, member.doc or ""
+        return Value(DeclaredFrontier("frontier", {}, span, name, doc, owner, envelope=data), span)
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
     ctx.fail(

@@ -78,30 +78,30 @@ TYPES_ELSEWHERE = {
 
 
 def evaluate_as(
-    ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str, example: str = ""
+    ctx: Context, expr: tree.Expr, scope: Scope, type_: Type, name: str, example: str = ""
 ) -> Value:
     """Return the value of an expression in the type of the setting `what`. Raises `Failed`."""
-    return fit_setting(ctx, evaluate(ctx, expr, scope, want), want, what, example)
+    return fit_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name, example)
 
 
-def fit_setting(ctx: Context, value: Value, want: Type, what: str, example: str = "") -> Value:
+def fit_setting(ctx: Context, value: Value, type_: Type, name: str, example: str = "") -> Value:
     """Return a value in the type of the setting `what`. Raises `Failed`."""
     if isinstance(value.data, Items):
         ctx.spend(value.span, value.data.size)
-    result = fit(value, want)
+    result = fit(value, type_)
     if isinstance(result, Value):
         return result
     ctx.fail(
         result.code,
-        result.message.replace("{what}", f"`{what}`"),
+        result.message.replace("{what}", f"`{name}`"),
         result.value.span,
         result.text,
-        others=[Label(place, text) for place, text in result.value.via],
+        others=[Label(span, text) for span, text in result.value.via],
         help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
     )
 
 
-def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value:
+def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = None) -> Value:
     """Return the value of an expression. Raises `Failed`.
 
     `want` separates words from names, and gives lists the type of their items.
@@ -111,7 +111,7 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = No
     try:
         if ctx.depth > DEEPEST_EXPRESSION:
             ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
-        value = _evaluate(ctx, expr, scope, want)
+        value = _evaluate(ctx, expr, scope, type_)
         check_length(ctx, value, expr.span)
         return value
     finally:
@@ -133,7 +133,7 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
     ctx.spend(span, value.data.size)
 
 
-def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value:
+def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -> Value:
     match expr:
         case tree.Number():
             return Value(read_number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
@@ -142,15 +142,15 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) ->
         case tree.Bool():
             return Value(expr.value, expr.span)
         case tree.Name():
-            return evaluate_name(ctx, expr, scope, want)
+            return evaluate_name(ctx, expr, scope, type_)
         case tree.ListExpr() | tree.Range() | tree.Binary() | tree.Compare() | tree.Logic():
-            parts, inner = _list_parts(expr, want)
+            operands, inner = _list_parts(expr, type_)
             values: list[Value] = []
             # A loop and no `try_all`: its frames would halve the depth that an expression may have.
-            for part in parts:
+            for operand in operands:
                 with suppress(Failed):
-                    values.append(evaluate(ctx, part, scope, inner))
-            if len(values) < len(parts):
+                    values.append(evaluate(ctx, operand, scope, inner))
+            if len(values) < len(operands):
                 raise Failed
             return _combine(ctx, expr, values)
         case tree.Unary():
@@ -166,11 +166,11 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) ->
                     expr.condition.span,
                     help="compare it: `… > 0`",
                 )
-            return evaluate(ctx, expr.then if condition.data else expr.otherwise, scope, want)
+            return evaluate(ctx, expr.then if condition.data else expr.otherwise, scope, type_)
         case tree.Call():
             return evaluate_call(ctx, expr, scope)
         case tree.Attribute():
-            return evaluate_attribute(ctx, expr, scope, want)
+            return evaluate_attribute(ctx, expr, scope, type_)
         case tree.Index():
             return evaluate_index(ctx, expr, scope)
         case tree.Slice():
@@ -187,16 +187,16 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) ->
 Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | tree.Logic
 
 
-def _list_parts(expr: Combined, want: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
+def _list_parts(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
     """Return the expressions inside one, and the type that is wanted of them."""
     match expr:
         case tree.ListExpr():
-            return expr.items, _find_item_type(want)
+            return expr.items, _find_item_type(type_)
         case tree.Range():
             return (expr.lower, expr.upper), None
         case tree.Compare():
             return (expr.left, expr.right), None
-    return (expr.left, expr.right), want
+    return (expr.left, expr.right), type_
 
 
 def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
@@ -241,19 +241,19 @@ def _suggest_unit(expr: tree.Number) -> str | None:
     return None
 
 
-def _find_item_type(want: Type | None) -> Type | None:
-    if isinstance(want, Many):
-        return want.item
-    if isinstance(want, Either):
-        return next((_find_item_type(option) for option in want.options if isinstance(option, Many)), None)
+def _find_item_type(type_: Type | None) -> Type | None:
+    if isinstance(type_, Many):
+        return type_.item
+    if isinstance(type_, Either):
+        return next((_find_item_type(option) for option in type_.options if isinstance(option, Many)), None)
     return None
 
 
-def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value:
+def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | None) -> Value:
     """Return the value of a name: a word of the setting, a local, a declaration, an import. Raises `Failed`."""
     name = expr.name
-    words = list_words(want)
-    if isinstance(want, A) and "metric" in want.kinds:
+    words = list_words(type_)
+    if isinstance(type_, A) and "metric" in type_.kinds:
         ctx.fail(
             "E0314",
             f"`{name}` is not a metric",
@@ -273,12 +273,12 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None
         return move_to_use(ctx.declared(*declared), name, expr.span)
     if name in scope.module.imports or any(item.name.name == name for item in scope.module.module.items):
         raise Failed
-    unprovided = [each for each in scope.module.imports if not _is_provided(ctx, scope.module, each)]
+    unprovided = [import_ for import_ in scope.module.imports if not _is_provided(ctx, scope.module, import_)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
-        kinds = () if want is None else list_kinds(want)
-        quoted = suggest_quotes(expr, scope) if isinstance(want, Text) else None
-        numbers = [each for each in want.options if isinstance(each, Num)] if isinstance(want, Either) else []
+        kinds = () if type_ is None else list_kinds(type_)
+        quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
+        numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, Either) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
     raise Failed
 
@@ -333,21 +333,21 @@ def _is_provided(ctx: Context, module: ParsedFile, name: str) -> bool:
     return target is not None and imported.name in target.items
 
 
-def list_words(want: Type | None) -> tuple[str, ...]:
+def list_words(type_: Type | None) -> tuple[str, ...]:
     """Return the words that a setting of this type may have; a name that is one of them means the word."""
-    match want:
+    match type_:
         case OneOf():
-            return want.words
+            return type_.words
         case Many():
-            return list_words(want.item) if want.lone else ()
+            return list_words(type_.item) if type_.lone else ()
         case Either():
-            return tuple(word for option in want.options for word in list_words(option))
+            return tuple(word for option in type_.options for word in list_words(option))
     return ()
 
 
-def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value:
+def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: Type | None) -> Value:
     """Return `x.stages`, a setting of a record, or a metric where one is wanted. Raises `Failed`."""
-    if isinstance(want, A) and "metric" in want.kinds:
+    if isinstance(type_, A) and "metric" in type_.kinds:
         return evaluate_metric(ctx, expr)
     if (parts := split_library_name(expr, scope)) is not None:
         return _evaluate_library(ctx, expr, parts)
@@ -375,9 +375,9 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
     setting = record.get(name)
     if setting is None:
         stages = record.stages if isinstance(record, DeclaredExperiment) else ()
-        known = [*record.fields, *(["stages"] if stages else [])]
+        names = [*record.fields, *(["stages"] if stages else [])]
         staged = isinstance(record, DeclaredExperiment) and name in [
-            part.name for part in list_stages(ctx, record)
+            stage.name for stage in list_stages(ctx, record)
         ]
         ctx.fail(
             "E0203",
@@ -386,7 +386,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
             "unknown",
             help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
             if staged
-            else suggest(name, known, "it has"),
+            else suggest(name, names, "it has"),
             edits=[Edit(expr.span, f"{record.name}.stages[{name}]")] if staged else [],
         )
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
@@ -394,10 +394,10 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: T
 
 def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
     *folders, name = parts
-    module, known = ".".join(folders), list_library()
-    loaded = ctx.modules.library(module) if module in known else None
+    module, modules = ".".join(folders), list_library()
+    loaded = ctx.modules.library(module) if module in modules else None
     if loaded is None:
-        helps = suggest(module or name, known, "it has")
+        helps = suggest(module or name, modules, "it has")
         ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
     if name not in loaded.items:
         helps = suggest(name, loaded.items, "it has")
@@ -430,7 +430,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             help=_suggest_for_brackets(value),
         )
     record = value.data.of
-    parts = list_stages(ctx, record)
+    stages = list_stages(ctx, record)
     if not record.stages:
         ctx.fail(
             "E0212",
@@ -441,13 +441,13 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             help=f"name it alone: `{record.name}`",
         )
     shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
-    position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
+    position = next((i for i, stage in enumerate(stages) if stage.value is None and stage.name == named), -1)
     if position < 0 and (named is None or _may_be_number(scope, named)):
-        wanted = evaluate(ctx, expr.index, scope)
-        position = next((i for i, part in enumerate(parts) if _are_equal(part.value, wanted)), -1)
-        shown_as = format_quantity(wanted.data) if isinstance(wanted.data, Quantity) else write_value(wanted)
+        index = evaluate(ctx, expr.index, scope)
+        position = next((i for i, stage in enumerate(stages) if _are_equal(stage.value, index)), -1)
+        shown_as = format_quantity(index.data) if isinstance(index.data, Quantity) else write_value(index)
     if position < 0:
-        names = [part.label.strip("`") for part in parts]
+        names = [stage.label.strip("`") for stage in stages]
         ctx.fail(
             "E0212",
             f"`{record.name}` has no stage `{shown_as}`",
@@ -458,7 +458,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
         )
     return Value(
         StageRef(
-            "stage_of", {}, expr.span, f"{record.name}.{parts[position].name}", of=record, position=position
+            "stage_of", {}, expr.span, f"{record.name}.{stages[position].name}", of=record, position=position
         ),
         expr.span,
     )
@@ -482,65 +482,65 @@ def _may_be_number(scope: Scope, name: str) -> bool:
     return name in scope.names() and study_of_arm(scope, name) is None
 
 
-def _are_equal(stage: Value | None, wanted: Value) -> bool:
-    if stage is None or not isinstance(stage.data, Quantity) or not isinstance(wanted.data, Quantity):
+def _are_equal(stage: Value | None, other: Value) -> bool:
+    if stage is None or not isinstance(stage.data, Quantity) or not isinstance(other.data, Quantity):
         return False
-    if wanted.literal is not None and not wanted.data.unit:
-        return scale(wanted.literal.value, wanted.literal.suffix, stage.data.unit) == stage.data.number
-    return stage.data == wanted.data
+    if other.literal is not None and not other.data.unit:
+        return scale(other.literal.value, other.literal.suffix, stage.data.unit) == stage.data.number
+    return stage.data == other.data
 
 
 def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]:
     """Return the stages that a record declares, with one for each element of a list."""
-    parts: list[DeclaredStage] = []
+    stages: list[DeclaredStage] = []
     for stage in record.stages:
         if isinstance(stage, DeclaredStage):
-            parts.append(stage)
+            stages.append(stage)
             continue
-        over = attempt(partial(evaluate, ctx, stage.over, stage.scope))
-        if over is None:
+        values = attempt(partial(evaluate, ctx, stage.over, stage.scope))
+        if values is None:
             continue
-        if not isinstance(over.data, Items) or not over.data.values:
+        if not isinstance(values.data, Items) or not values.data.values:
             ctx.error(
                 "E0301",
-                f"`stages` runs over a list, not over {describe(over)}",
+                f"`stages` runs over a list, not over {describe(values)}",
                 stage.over.span,
                 help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
             )
             continue
-        if len(over.data.values) > MOST_STAGES:
+        if len(values.data.values) > MOST_STAGES:
             ctx.error(
                 "E0216",
-                f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
+                f"an experiment has at most {MOST_STAGES} stages, and these are {len(values.data.values)}",
                 stage.over.span,
                 "too many",
-                others=[Label(place, text) for place, text in over.via],
+                others=[Label(span, text) for span, text in values.via],
                 help="take a larger step, or give one stage more steps",
             )
             continue
-        for each in over.data.values:
-            value = replace(each, literal=None)
-            name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
+        for item in values.data.values:
+            value = replace(item, literal=None)
+            name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(stages))
             label = format_quantity(value.data) if isinstance(value.data, Quantity) else name
             scope = stage.scope.inner({stage.var.name: return_value(value)})
-            parts.append(DeclaredStage(name, label, value, stage.block, scope, stage.span))
-    return _report_doubles(ctx, parts)
+            stages.append(DeclaredStage(name, label, value, stage.block, scope, stage.span))
+    return _report_doubles(ctx, stages)
 
 
-def _report_doubles(ctx: Context, parts: list[DeclaredStage]) -> list[DeclaredStage]:
+def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredStage]:
     """Return the stages with a name of their own, since results go by these names; report the others."""
     by_name: dict[str, DeclaredStage] = {}
-    for part in parts:
-        before = by_name.setdefault(part.name, part)
-        if before is part:
+    for stage in stages:
+        first = by_name.setdefault(stage.name, stage)
+        if first is stage:
             continue
-        places = [each.value.span if each.value is not None else each.span for each in (before, part)]
+        spans = [item.value.span if item.value is not None else item.span for item in (first, stage)]
         ctx.error(
             "E0208",
-            f"two stages are called {part.label}",
-            places[1],
+            f"two stages are called {stage.label}",
+            spans[1],
             "again here",
-            others=[Label(places[0], "first here")],
+            others=[Label(spans[0], "first here")],
             help="make each value once, or write stages with names of their own: `stage NAME { … }`",
         )
     return list(by_name.values())
@@ -577,15 +577,15 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         )
     if name in scope.module.imports:
         raise Failed
-    if gone := refuse_dropped(f"{name}()", expr.function.span):
-        ctx.refuse(gone)
-    known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
+    if dropped := refuse_dropped(f"{name}()", expr.function.span):
+        ctx.refuse(dropped)
+    names = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
     ctx.fail(
         "E0201",
         f"there is no function `{name}`",
         expr.function.span,
         "unknown",
-        help=suggest_import(expr.function, scope, FORMULAS) or suggest(name, known, "functions are"),
+        help=suggest_import(expr.function, scope, FORMULAS) or suggest(name, names, "functions are"),
     )
 
 
@@ -629,13 +629,13 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     positional = list(kind.positional)
 
     def take(arg: tree.Arg) -> None:
-        written = _read_argument(ctx, arg, f"`{kind.name}`")
+        value = _read_argument(ctx, arg, f"`{kind.name}`")
         name = _name_argument(ctx, expr, arg, kind, positional)
         if name in places:
             ctx.refuse(describe_duplicate(name, arg.span, places[name].span, "give it once"))
         places[name] = arg
         field = kind.fields[name]
-        bound[name] = Slot(evaluate_as(ctx, written, scope, field.type, name, field.example), arg.span)
+        bound[name] = Slot(evaluate_as(ctx, value, scope, field.type, name, field.example), arg.span)
 
     # What one argument lacks may stand in another that is wrong, and has been reported.
     try_all(take, expr.args)
@@ -672,9 +672,9 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
             most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
             message = f"`{kind.name}` takes {most}, and this is one more"
             ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
-        given = {each.name.name for each in expr.args if each.name is not None}
-        open_names = [name for name in kind.fields if name not in kind.positional and name not in given]
-        nameless = [each for each in expr.args if each.name is None][len(kind.positional) :]
+        names = {argument.name.name for argument in expr.args if argument.name is not None}
+        open_names = [name for name in kind.fields if name not in kind.positional and name not in names]
+        nameless = [argument for argument in expr.args if argument.name is None][len(kind.positional) :]
         first = (open_names[nameless.index(arg) :] or ["name"])[0]
         ctx.fail(
             "E0310",
@@ -684,8 +684,8 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
         )
     name = arg.name.name
     if name not in kind.fields:
-        if gone := refuse_dropped(f"{kind.name}({name}: …)", arg.name.span):
-            ctx.refuse(gone)
+        if dropped := refuse_dropped(f"{kind.name}({name}: …)", arg.name.span):
+            ctx.refuse(dropped)
         ctx.fail(
             "E0310",
             f"`{kind.name}` has no argument `{name}`",
@@ -708,16 +708,16 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
     def take(arg: tree.Arg) -> None:
         name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
         param = by_name.get(name)
-        written = _read_argument(ctx, arg, f"the {definition.kind} `{definition.name}`")
+        value = _read_argument(ctx, arg, f"the {definition.kind} `{definition.name}`")
         if param is None:
-            place = arg.name.span if arg.name is not None else arg.span
+            span = arg.name.span if arg.name is not None else arg.span
             helps = suggest(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
             ctx.fail(
                 "E0310",
                 f"the {definition.kind} `{definition.name}` "
                 + (f"has no parameter `{name}`" if name else f"takes {many if by_name else 'no arguments'}"),
-                place,
+                span,
                 "unknown" if name else "",
                 help=helps,
             )
@@ -726,7 +726,7 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
             helps = f"give it once, or start from `{definition.item.name.name}`"
             ctx.refuse(describe_duplicate(name, arg.span, first, helps))
         open_names.remove(name)
-        args[name] = bind_argument(ctx, definition, param, written, scope)
+        args[name] = bind_argument(ctx, definition, param, value, scope)
 
     try_all(take, call.args)
     return Value(replace(definition, args=args, span=call.span), call.span)
@@ -738,21 +738,21 @@ def bind_argument(
     """Return the value of an argument or a default in the type and range of its parameter. Raises `Failed`."""
     type_ = read_type(ctx, param.type)
     name = param.name.name
-    given = evaluate(ctx, expr, scope, SCHEDULE if type_ == SPLITS else type_)
-    splits = (isinstance(given.data, Items) and len(given.data.values) > 1) or (
-        isinstance(given.data, Record) and given.data.kind in list_kinds(SPLITS)
+    argument = evaluate(ctx, expr, scope, SCHEDULE if type_ == SPLITS else type_)
+    splits = (isinstance(argument.data, Items) and len(argument.data.values) > 1) or (
+        isinstance(argument.data, Record) and argument.data.kind in list_kinds(SPLITS)
     )
-    number = name_unit(given.data.unit) or "number" if isinstance(given.data, Quantity) else ""
-    meant = "budgets" if isinstance(type_, Num) and splits else number if type_ == SPLITS else ""
-    if meant:
-        ctx.refused[param.span] = meant
-        message = f"`{name}` is {describe_type(type_)}, not {describe(given)}"
-        wanted = describe_type(type_) if splits else f"a schedule, such as {BUDGETS}, or a list of budgets"
-        helps = f"write {wanted}, or declare it as `{name}: {meant}`"
-        ctx.fail("E0301", message, given.span, describe(given), help=helps)
+    number = name_unit(argument.data.unit) or "number" if isinstance(argument.data, Quantity) else ""
+    noun = "budgets" if isinstance(type_, Num) and splits else number if type_ == SPLITS else ""
+    if noun:
+        ctx.refused[param.span] = noun
+        message = f"`{name}` is {describe_type(type_)}, not {describe(argument)}"
+        words = describe_type(type_) if splits else f"a schedule, such as {BUDGETS}, or a list of budgets"
+        helps = f"write {words}, or declare it as `{name}: {noun}`"
+        ctx.fail("E0301", message, argument.span, describe(argument), help=helps)
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
-    value = attempt(partial(fit_setting, ctx, given, type_, name))
+    value = attempt(partial(fit_setting, ctx, argument, type_, name))
     if value is None:
         if number:
             ctx.refused[param.span] = number
@@ -787,26 +787,26 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
     return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
-def read_type(ctx: Context, written: tree.TypeExpr) -> Type:
+def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
     """Return the type that a declaration names. Raises `Failed`."""
-    if isinstance(written, tree.ListType):
-        return Many(read_type(ctx, written.item))
-    name = written.name
+    if isinstance(expr, tree.ListType):
+        return Many(read_type(ctx, expr.item))
+    name = expr.name
     if name in PLAIN_TYPES:
         return PLAIN_TYPES[name]
     if name in UNITS:
         return Num(UNITS[name])
     if name in DECLARED:
         return A((name,))
-    known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
+    names = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
     ctx.fail(
         "E0314",
         f"there is no type `{name}`",
-        written.span,
+        expr.span,
         "unknown",
         help=f"write `{TYPES_ELSEWHERE[name]}`"
         if name in TYPES_ELSEWHERE
-        else suggest(name, known, "types are"),
+        else suggest(name, names, "types are"),
     )
 
 
@@ -829,32 +829,32 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
             help=f"write `{format_quantity(high.data)}..{format_quantity(low.data)}`",
         )
     values = value.data.values if isinstance(value.data, Items) else (value,)
-    for each in values:
-        if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:
+    for entry in values:
+        if isinstance(entry.data, Quantity) and not low.data.number <= entry.data.number <= high.data.number:
             ctx.fail(
                 "E0303",
                 f"`{name}` must be from {format_quantity(low.data)} to {format_quantity(high.data)}",
-                each.span,
-                format_quantity(each.data),
+                entry.span,
+                format_quantity(entry.data),
                 others=[Label(range_.span, "its range")],
                 help="choose a value inside the range, or widen it where it is declared",
             )
 
 
-def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value:
+def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> Value:
     """Return budgets: a schedule, a list whose last is the longest response, or a name of budgets. Raises `Failed`."""
     value = evaluate(ctx, expr, scope, SCHEDULE)
     if isinstance(value.data, Items):
         if len(value.data.values) == 1:
             ctx.fail(
                 "E0303",
-                f"`{what}` needs a budget and, last, the longest response",
+                f"`{name}` needs a budget and, last, the longest response",
                 value.span,
                 "one alone",
                 help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
-        fitting = fit_setting(ctx, value, Many(TOKENS, 2), what)
+        fitting = fit_setting(ctx, value, Many(TOKENS, 2), name)
         if not isinstance(fitting.data, Items):
             raise Failed
         return make_budgets(ctx, fitting, fitting.data.values)
-    return fit_setting(ctx, value, SPLITS, what)
+    return fit_setting(ctx, value, SPLITS, name)

@@ -46,44 +46,44 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
         raise Failed
     missing: list[_Missing] = []
     method = record.data("method")
-    done = _fill(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
+    filled = _fill(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
     if missing:
-        what = f"`{record.name or kind.name}`"
+        owner = f"`{record.name or kind.name}`"
         if stage is not None:
-            what = (
-                f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
+            owner = (
+                f"stage {stage.label} of {owner}" if stage.value is None else f"each of the stages of {owner}"
             )
         first = ctx.find_first(record.span) if stage is None else stage.span
-        lacking = first, tuple(each.path for each in missing)
+        lacking = first, tuple(item.path for item in missing)
         # What comes from one declaration lacks the same for one reason.
         if lacking not in ctx.lacking:
-            ctx.report(_describe_missing(what, missing, record.span, stage, first))
+            ctx.report(_describe_missing(owner, missing, record.span, stage, first))
         if not ctx.trying:
             ctx.lacking.add(lacking)
-    if missing or _lacks_broken(done):
+    if missing or _lacks_broken(filled):
         raise Failed
-    return done
+    return filled
 
 
 def _describe_missing(
-    what: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None, first: Span
+    owner: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None, first: Span
 ) -> Diagnostic:
-    paths = [f"`{each.path}`" for each in missing]
+    paths = [f"`{item.path}`" for item in missing]
     only = len(missing) == 1
     replaced = stage.replaced if stage is not None else None
     examples = _join_examples(missing)
     return error(
         "E0304",
-        f"{what} needs {paths[0]}, {missing[0].what}"
+        f"{owner} needs {paths[0]}, {missing[0].what}"
         if only
-        else f"{what} needs {', '.join(paths[:-1])} and {paths[-1]}",
+        else f"{owner} needs {', '.join(paths[:-1])} and {paths[-1]}",
         stage.span if stage is not None else span,
         f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
         others=[
             *([Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else []),
             *([Label(first, "does not set it either")] if first != span and only and stage is None else []),
         ],
-        notes=() if only else [f"{path}, {each.what}" for path, each in zip(paths, missing, strict=True)],
+        notes=() if only else [f"{path}, {item.what}" for path, item in zip(paths, missing, strict=True)],
         help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
     )
 
@@ -91,16 +91,16 @@ def _describe_missing(
 def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
     """Return examples of the settings for the block at `depth`, those of a block inside it together."""
     groups: dict[str, list[_Missing]] = {}
-    for each in missing:
-        groups.setdefault(each.blocks[depth] if len(each.blocks) > depth else f"={each.name}", []).append(
-            each
+    for item in missing:
+        groups.setdefault(item.blocks[depth] if len(item.blocks) > depth else f"={item.name}", []).append(
+            item
         )
-    written = []
+    examples = []
     for name, group in groups.items():
         inner = group[0].field.example if name.startswith("=") else _join_examples(group, depth + 1)
         if inner:
-            written.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
-    return ", ".join(written)
+            examples.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
+    return ", ".join(examples)
 
 
 def _lacks_broken(record: Record) -> bool:
@@ -120,7 +120,7 @@ def _fill(
     if isinstance(until, Until):
         # `until = … or steps(400)` says how many steps there are at most.
         fields["steps"] = replace(fields["until"], value=until.steps)
-    at = tree.Ident(record.name, record.span)
+    ident = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
@@ -143,7 +143,7 @@ def _fill(
         if field.required and not any(other in fields or other in record.broken for other in field.unless):
             missing.append(_Missing(blocks, name, field))
         elif field.default is not None:
-            fields[name] = Slot(make_default(field, at), None, field.doc)
+            fields[name] = Slot(make_default(field, ident), None, field.doc)
     return replace(record, fields=fields)
 
 

@@ -325,7 +325,7 @@ def _suggest_numbers(value: Value, item: Type) -> str | None:
     """Return the whole numbers of a short range, or from 1 to a small number, as a list."""
     data = value.data
     ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
-    numbers = [each.number for each in ends if isinstance(each, Quantity) and not each.unit]
+    numbers = [end.number for end in ends if isinstance(end, Quantity) and not end.unit]
     if not isinstance(item, Num) or not item.whole or item.unit or len(numbers) < 2:
         return None
     low, high = (int(number) for number in numbers)
@@ -351,23 +351,23 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     return replace(value, data=Bounds(low, high))
 
 
-def make_default(field: Setting, at: tree.Call | tree.Ident) -> Value:
+def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
     """Return the default of a setting as a value."""
-    return make_value(field.default, field, at)
+    return make_value(field.default, field, node)
 
 
-def make_value(data: Any, field: Setting, at: tree.Call | tree.Ident) -> Value:
+def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value:
     """Return plain data as a value in a field's type."""
-    return _value_of(data, field.type, at.span)
+    return _value_of(data, field.type, node.span)
 
 
-def _value_of(data: Any, type_: Type, at: Span) -> Value:
+def _value_of(data: Any, type_: Type, span: Span) -> Value:
     if isinstance(type_, Either):
         type_ = type_.options[0]
     if isinstance(data, tuple) and isinstance(type_, Many):
-        return Value(Items(tuple(_value_of(item, type_.item, at) for item in data)), at)
+        return Value(Items(tuple(_value_of(item, type_.item, span) for item in data)), span)
     if isinstance(data, str):
-        return Value(Symbol(data) if isinstance(type_, OneOf) else data, at)
+        return Value(Symbol(data) if isinstance(type_, OneOf) else data, span)
     if isinstance(data, bool):
-        return Value(data, at)
-    return Value(Quantity(data, read_unit(type_) if isinstance(type_, Num) else ()), at)
+        return Value(data, span)
+    return Value(Quantity(data, read_unit(type_) if isinstance(type_, Num) else ()), span)

@@ -272,8 +272,8 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     except BudgetError:
         raise
     except Problem as caught:
-        for each in caught.diagnostics:
-            ctx.error(each.code, each.message, call.span, help=each.help)
+        for finding in caught.diagnostics:
+            ctx.error(finding.code, finding.message, call.span, help=finding.help)
         raise Failed from None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
@@ -286,32 +286,32 @@ def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
     frontier = record.sub("frontier")
     if isinstance(frontier, DeclaredFrontier):
         step = _take_number(record.fields, "step")
-        chosen = [each.budget for each in picks(read_curves(frontier), record.schedule.l_max, count, step)]
+        chosen = [pick.budget for pick in picks(read_curves(frontier), record.schedule.l_max, count, step)]
         return tuple(tuple(sorted(chosen[:n])) for n in range(1, count + 1))
     rule = getattr(record.called and record.called.function, "name", None)
     if rule not in ("exp", "linear"):
         return (record.schedule.budgets,)
-    fewer = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))
-    return tuple(_SCHEDULES[rule]({**record.fields, "n": each}).budgets for each in fewer)
+    counts = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))
+    return tuple(_SCHEDULES[rule]({**record.fields, "n": count_slot}).budgets for count_slot in counts)
 
 
 def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    given = args["at"].value
-    if isinstance(given.data, Items):
-        given = make_budgets(ctx, given, given.data.values)
-    split = given.data
+    budgets = args["at"].value
+    if isinstance(budgets.data, Items):
+        budgets = make_budgets(ctx, budgets, budgets.data.values)
+    split = budgets.data
     if not isinstance(split, Record):
         raise Failed
     if split.kind in ("steps_split", "exits_split"):
         ctx.fail(
             "E0301",
-            f"{describe(given)} has no place past a response's end",
-            given.span,
+            f"{describe(budgets)} has no place past a response's end",
+            budgets.span,
             help="leave `reached` out: its last split is the response's end already",
         )
     yes = Slot(Value(True, call.span), None)
     return Value(
-        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, given.via
+        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, budgets.via
     )
 
 
@@ -331,12 +331,12 @@ def make_tokens(numbers: tuple[int, ...], span: Span) -> Value:
 
 def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     counts, of = plain(args["counts"].value).split(), _take_number(args, "of")
-    whole = (each.isascii() and each.isdigit() and len(each) < 10 and int(each) <= of for each in counts)
-    wrong = next((each for each, fits in zip(counts, whole, strict=True) if not fits), None)
+    valid = (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= of for word in counts)
+    wrong = next((word for word, fits in zip(counts, valid, strict=True) if not fits), None)
     if wrong is not None:
-        at = args["counts"].value.span
-        ctx.fail("E0303", f"`{wrong}` is not a count of {of}", at, help=f"write whole numbers up to {of}")
-    shares = tuple(Value(Quantity(int(each) / of), call.span) for each in counts)
+        span = args["counts"].value.span
+        ctx.fail("E0303", f"`{wrong}` is not a count of {of}", span, help=f"write whole numbers up to {of}")
+    shares = tuple(Value(Quantity(int(word) / of), call.span) for word in counts)
     return Value(Items(shares), call.span)
 
 
@@ -362,7 +362,7 @@ def read_curves(frontier: DeclaredFrontier) -> Curves:
     if frontier.curves is not None:
         return frontier.curves
     budgets = tuple(frontier.data("budgets"))
-    return {each.name: Curve(budgets, tuple(map(float, each.data("accuracy")))) for each in frontier.parts}
+    return {curve.name: Curve(budgets, tuple(map(float, curve.data("accuracy")))) for curve in frontier.parts}
 
 
 def read_reference(frontier: DeclaredFrontier) -> ReferenceFrontier:

@@ -184,7 +184,7 @@ SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 
 def find_in_library(name: str) -> tuple[tuple[str, str], ...]:
     """Return the modules of the standard library that declare `name`, each with the kind of that declaration."""
-    return tuple((module, kind) for module, kind, each in list_declarations() if each == name)
+    return tuple((module, kind) for module, kind, declared in list_declarations() if declared == name)
 
 
 @cache
@@ -201,8 +201,8 @@ def list_declarations() -> tuple[tuple[str, str, str], ...]:
 def explain_method(name: str) -> str | None:
     """Return how a method of the literature is written; None for a name of no method."""
     word = name.lower().replace("-", "_").replace(".", "").replace(" ", "_")
-    if written := METHODS.get(_ALIASES.get(word, word)):
-        return written
+    if example := METHODS.get(_ALIASES.get(word, word)):
+        return example
     module = next((module for module, kind in find_in_library(word) if kind == "reward"), None)
     return f"`{word}` is a reward: `reward = {module}.{word}`" if module is not None else None
 
@@ -311,8 +311,8 @@ def report_name(
             help="use it inside `reward NAME { … }`, and name that reward here",
         )
         return
-    if words and (gone := refuse_dropped(name, expr.span)):
-        ctx.report(gone)
+    if words and (dropped := refuse_dropped(name, expr.span)):
+        ctx.report(dropped)
         return
     if words:
         ctx.error(
@@ -381,7 +381,7 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
 def study_of_arm(scope: Scope, name: str) -> str | None:
     """Return the study of this file that has an arm of that name."""
     for study, members in scope.module.studies():
-        if any(each.kind.name == "arm" and each.name.name == name for each in members):
+        if any(member.kind.name == "arm" and member.name.name == name for member in members):
             return study.name.name
     return None
 
@@ -407,20 +407,20 @@ def _is_block(type: object, kind: Kind) -> bool:
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     """Report a setting that a kind does not have: dropped, one level off, misspelt, or unknown."""
     word = name.name
-    if gone := refuse_dropped(word, name.span):
-        ctx.report(gone)
+    if dropped := refuse_dropped(word, name.span):
+        ctx.report(dropped)
         return
-    inside = [
-        each
-        for each, field in kind.fields.items()
+    blocks = [
+        block
+        for block, field in kind.fields.items()
         if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields
     ]
-    around = [
-        each
-        for each in KINDS.values()
-        if any(_is_block(f.type, kind) for f in each.fields.values()) and word in each.fields
+    parents = [
+        parent
+        for parent in KINDS.values()
+        if any(_is_block(f.type, kind) for f in parent.fields.values()) and word in parent.fields
     ]
-    beside = _find_beside(kind, word)
+    sibling = _find_beside(kind, word)
     helps = (
         _suggest_study(kind, word)
         or first_help(
@@ -436,20 +436,20 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         or first_help(
             (
                 *(
-                    (True, f"`{word}` is a setting of `{each}`: write `{each} {{ {word} = … }}`")
-                    for each in inside
+                    (True, f"`{word}` is a setting of `{block}`: write `{block} {{ {word} = … }}`")
+                    for block in blocks
                 ),
                 (
-                    bool(around) and beside is not None and word not in BLOCK_NAMES,
-                    f"write `{beside} {{ {word} = … }}` beside this block, or `{word} = …` around it, as its method has it",
+                    bool(parents) and sibling is not None and word not in BLOCK_NAMES,
+                    f"write `{sibling} {{ {word} = … }}` beside this block, or `{word} = …` around it, as its method has it",
                 ),
                 (
-                    bool(around),
+                    bool(parents),
                     f"`{word}` is a setting of what is around this block: write `{_begin_setting(word)}` there",
                 ),
                 (
-                    beside is not None,
-                    f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block",
+                    sibling is not None,
+                    f"`{word}` is a setting of `{sibling}`: write `{sibling} {{ {word} = … }}` beside this block",
                 ),
             )
         )
@@ -466,18 +466,18 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
 
 def _suggest_setting(kind: Kind, word: str) -> str:
     """Return the help for a setting that is none of any block here: a near name, or what there is."""
-    blocks = {each: field.type.kind for each, field in kind.fields.items() if isinstance(field.type, Block)}
-    deeper = {sub: each for each, block in blocks.items() for sub in KINDS[block].fields}
-    trained, near = kind.name in TRAINED, nearest(word, deeper) if kind.name in TRAINED else None
-    meant, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
+    blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
+    deeper = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
+    trained, deeper_name = kind.name in TRAINED, nearest(word, deeper) if kind.name in TRAINED else None
+    own_name, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
     rows = (
         (
-            trained and near is not None and nearest(word, kind.fields) is None,
-            f"did you mean `{deeper.get(near or '')} {{ {near} = … }}`?",
+            trained and deeper_name is not None and nearest(word, kind.fields) is None,
+            f"did you mean `{deeper.get(deeper_name or '')} {{ {deeper_name} = … }}`?",
         ),
-        (meant in kind.children, f"did you mean `{_begin_child(meant or '')}`?"),
+        (own_name in kind.children, f"did you mean `{_begin_child(own_name or '')}`?"),
         (
-            trained and meant is None,
+            trained and own_name is None,
             "that is not supported, and no setting is called like it. The objective is made of "
             f"{', '.join(listed[:-1])} and {listed[-1]}; `reodsl explain reference` has all settings",
         ),

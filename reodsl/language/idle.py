@@ -70,7 +70,7 @@ class Surroundings:
         """Return whether a condition of a wording reads samples of the reference model, or of a suite's reference."""
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
-        return any("ref" in each.reads for each in conditions if isinstance(each, TypedCondition))
+        return any("ref" in item.reads for item in conditions if isinstance(item, TypedCondition))
 
     @property
     def updates_once(self) -> bool:
@@ -139,15 +139,15 @@ Condition = Callable[[Surroundings], bool]
 
 
 def _has(path: str, *words: str) -> Condition:
-    return lambda around: around.has(path, *words)
+    return lambda settings: settings.has(path, *words)
 
 
 def _lacks(path: str, *words: str) -> Condition:
-    return lambda around: not around.is_known(path) or not around.has(path, *words)
+    return lambda settings: not settings.is_known(path) or not settings.has(path, *words)
 
 
 def _is_set(path: str) -> Condition:
-    return lambda around: around.is_set(path)
+    return lambda settings: settings.is_set(path)
 
 
 def _sampling(block: str) -> tuple[Need, ...]:
@@ -460,16 +460,16 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 """The needs of settings that are read in some surroundings alone, by their kind; `stage` is a stage as training has it."""
 
 
-def list_idle(around: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
+def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
     """Yield settings of a file or the command line that nothing reads, each once with a need that is not met.
 
     One that is written with the value of its default loses nothing, and is not yielded.
     """
-    method, seen = around.record.data("method"), set[str]()
+    method, seen = settings.record.data("method"), set[str]()
     for need in NEEDS[kind]:
         for path in need.paths.split():
-            slot = around.record.at(path)
-            if slot is None or slot.span is None or path in seen or need.is_met(around):
+            slot = settings.record.at(path)
+            if slot is None or slot.span is None or path in seen or need.is_met(settings):
                 continue
             methods = TRAINING[path.partition(".")[0]].methods if kind == "stage" else ()
             if (not methods or method in methods) and not _is_default(slot, find_setting(path, kind)):
@@ -498,18 +498,18 @@ def _make_default(slot: Slot, setting: Setting) -> Slot | None:
     return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
 
 
-def drop_idle(around: Surroundings, kind: str = "stage") -> Record:
+def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
     """Return a record with defaults for settings that nothing reads, so that equal work is equal in the representation."""
-    stage = around.record
-    for path, slot, need in list_idle(around, kind):
+    stage = settings.record
+    for path, slot, need in list_idle(settings, kind):
         block, _, name = path.rpartition(".")
         setting = find_setting(path, kind)
         if setting.required or need.is_spare:
             continue
         holder = stage.part(block) if block else stage
-        kept = {key: each for key, each in holder.fields.items() if key != name}
+        fields = {key: field_slot for key, field_slot in holder.fields.items() if key != name}
         default = _make_default(slot, setting)
-        narrower = replace(holder, fields=kept if default is None else {**kept, name: default})
+        narrower = replace(holder, fields=fields if default is None else {**fields, name: default})
         if block:
             outer = stage.fields[block]
             narrower = stage.with_field(block, replace(outer, value=replace(outer.value, data=narrower)))

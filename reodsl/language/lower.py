@@ -71,7 +71,7 @@ def lower(
         folder=str(Path(main.path).parent),
         params={name: write_value(value) for name, value in program.context.params.items()},
         changes=_changes(program),
-        origins={each.name: origin_of(each.span) for each in declared},
+        origins={declaration.name: origin_of(declaration.span) for declaration in declared},
         sources={
             path: source
             for path, source in program.context.modules.sources.items()
@@ -89,8 +89,8 @@ def _changes(program: Program) -> tuple[Change, ...]:
 
 
 def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
-    whole = record.sub("cluster")
-    low.cluster = build(Cluster, whole) if whole is not None else None
+    cluster = record.sub("cluster")
+    low.cluster = build(Cluster, cluster) if cluster is not None else None
     low.on_gpus = samples_on_gpus(record)
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
@@ -98,21 +98,21 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
             low.owners.setdefault(arm.experiment.owner, arm.name)
     arms = []
     for arm in record.arms:
-        asked = find_arm_suite(record, arm)
-        if asked is None:
+        arm_suite = find_arm_suite(record, arm)
+        if arm_suite is None:
             raise LookupError(f"arm `{arm.name}` has no suite")
-        arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=suite(low, asked)))
+        arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=suite(low, arm_suite)))
     names = tuple(arm.name for arm in arms)
-    frontiers = tuple(_frontier(each) for each in record.frontiers)
+    frontiers = tuple(_frontier(frontier) for frontier in record.frontiers)
     score = record.sub("score")
     scored, extra = (
-        _score(record, score, {each.name for each in frontiers}, None) if score is not None else (None, ())
+        _score(record, score, {f.name for f in frontiers}, None) if score is not None else (None, ())
     )
-    known = {each.name for each in frontiers + extra}
-    named = (each for chart in record.charts for each in list_records(chart, "lines"))
-    drawn = {each.name: each for each in named if isinstance(each, values.DeclaredFrontier)}
-    extra += tuple(build_frontier(each, name) for name, each in drawn.items() if name not in known)
-    lines = (*names, *(each.name for each in frontiers + extra))
+    labels = {frontier.name for frontier in frontiers + extra}
+    chart_lines = (line for chart in record.charts for line in list_records(chart, "lines"))
+    published = {line.name: line for line in chart_lines if isinstance(line, values.DeclaredFrontier)}
+    extra += tuple(build_frontier(item, name) for name, item in published.items() if name not in labels)
+    lines = (*names, *(frontier.name for frontier in frontiers + extra))
     study = Study(
         name=record.name,
         doc=record.doc,
@@ -120,10 +120,10 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         arms=tuple(arms),
         frontiers=_fit_frontiers(arms, frontiers + extra, scored),
         score=scored,
-        tables=tuple(_table(low, each, names) for each in record.tables)
+        tables=tuple(_table(low, table, names) for table in record.tables)
         if record.tables or record.charts
         else _tables(names, scored),
-        charts=tuple(_chart(low, each) for each in record.charts)
+        charts=tuple(_chart(low, chart) for chart in record.charts)
         if record.tables or record.charts
         else _charts(lines, arms),
         cluster=low.cluster,
@@ -136,8 +136,8 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
 
 def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
-    whole = record.sub("cluster")
-    low.cluster = build(Cluster, whole) if whole is not None else None
+    cluster = record.sub("cluster")
+    low.cluster = build(Cluster, cluster) if cluster is not None else None
     low.on_gpus = samples_on_gpus(record)
     lowered = suite(low, find_suite(record) or first.part("eval"))
     arms = []
@@ -162,7 +162,7 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
         frontiers=_fit_frontiers(arms, frontiers, scored),
         score=scored,
         tables=_tables(names, scored),
-        charts=_charts((*names, *(each.name for each in frontiers)), arms),
+        charts=_charts((*names, *(frontier.name for frontier in frontiers)), arms),
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
@@ -174,7 +174,7 @@ def _frontier(record: values.DeclaredFrontier) -> Frontier:
     envelope = record.envelope
     if envelope is None:
         return build_frontier(record, record.name)
-    names = tuple(each.name for each in list_records(envelope, "of"))
+    names = tuple(arm.name for arm in list_records(envelope, "of"))
     frontier = Frontier(name=record.name, of=names, to=envelope.data("to"))
     return locate(
         frontier, {name: origin_of(slot.span or record.span) for name, slot in envelope.fields.items()}
@@ -185,16 +185,16 @@ def build_frontier(record: Record, name: str) -> Frontier:
     """Build a frontier from its numbers."""
     parts = record.parts if isinstance(record, Compound) else ()
     budgets = record.data("budgets")
-    curves = (build(PublishedCurve, each, benchmark=each.name, budgets=budgets) for each in parts)
+    curves = (build(PublishedCurve, part, benchmark=part.name, budgets=budgets) for part in parts)
     return Frontier(name=name, to=budgets[-1], published=tuple(curves))
 
 
 def _score(
-    owner: Record, record: Record, known: set[str], base: str | None
+    owner: Record, record: Record, declared_names: set[str], base: str | None
 ) -> tuple[Score, tuple[Frontier, ...]]:
     """Build a score, and its published frontier if the study declares none of that name."""
     against, relative = record.part("against"), record.sub("relative_to")
-    extra = () if against.name in known else (build_frontier(against, against.name),)
+    extra = () if against.name in declared_names else (build_frontier(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
     reasons = tuple(fault.message for fault, _ in find_unfit(owner, against))
     return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
@@ -206,20 +206,20 @@ def _fit_frontiers(
     """Return the frontiers, that of an approximate score on the benchmarks that arms have too, or else as its mean."""
     if score is None or not score.misfits:
         return tuple(frontiers)
-    asked = [[each.name for each in arm.suite.benchmarks] for arm in arms]
+    benchmarks = [[benchmark.name for benchmark in arm.suite.benchmarks] for arm in arms]
     return tuple(
-        each.model_copy(update={"published": _select_curves(each.published, asked)})
-        if each.published and each.name == score.frontier
-        else each
-        for each in frontiers
+        frontier.model_copy(update={"published": _select_curves(frontier.published, benchmarks)})
+        if frontier.published and frontier.name == score.frontier
+        else frontier
+        for frontier in frontiers
     )
 
 
 def _select_curves(
-    published: Sequence[PublishedCurve], asked: Sequence[Sequence[str]]
+    published: Sequence[PublishedCurve], benchmarks: Sequence[Sequence[str]]
 ) -> tuple[PublishedCurve, ...]:
     curves = select_benchmarks(
-        {each.benchmark: Curve(each.budgets, each.accuracy) for each in published}, asked
+        {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in published}, benchmarks
     )
     return tuple(
         PublishedCurve(benchmark=name, budgets=curve.budgets, accuracy=curve.accuracy)
@@ -229,14 +229,14 @@ def _select_curves(
 
 def _chart(low: Lowering, record: Record) -> Chart:
     lines = list_records(record, "lines")
-    rules = [each for each in lines if isinstance(each, values.WrittenBudgets)]
+    rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]
     return build(
         Chart,
         record,
         lines=tuple(line.name for line in lines),
         rules=tuple(
-            BudgetRule(name=each.name, l_max=each.schedule.l_max, schedules=list_smaller(each))
-            for each in rules
+            BudgetRule(name=rule.name, l_max=rule.schedule.l_max, schedules=list_smaller(rule))
+            for rule in rules
         ),
         **{name: shown(low, value) for name in "y" if (value := record.get(name))},
     )
@@ -245,12 +245,12 @@ def _chart(low: Lowering, record: Record) -> Chart:
 def _table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
     rows, printed = record.get("rows"), record.sub("published")
     everything = rows is None or not isinstance(rows.data, Items)
-    chosen = names if everything else tuple(each.name for each in list_records(record, "rows"))
+    chosen = names if everything else tuple(row.name for row in list_records(record, "rows"))
     return build(
         Table,
         record,
         rows=chosen,
-        columns=tuple(shown(low, each) for each in list_items(record, "columns")),
+        columns=tuple(shown(low, column) for column in list_items(record, "columns")),
         published=_build_table(printed) if isinstance(printed, Compound) else None,
     )
 
@@ -330,7 +330,7 @@ def measure_extent(spec: Spec) -> Extent:
     """Return the extent of a spec, in time linear in its objects, however often they are shared."""
     study = spec.study
     values, depth = _measure(study)
-    stages = sum(len(each.stages) for arm in study.arms for each in arm.checkpoint.experiments)
+    stages = sum(len(experiment.stages) for arm in study.arms for experiment in arm.checkpoint.experiments)
     return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
 
 
@@ -342,18 +342,18 @@ def _measure(top: object) -> tuple[int, int]:
     while open_:
         value, parts = open_[-1]
         waiting = [
-            (part, _parts(part)) for part in parts if type(part) not in PLAIN and id(part) not in extents
+            (item, _parts(item)) for item in parts if type(item) not in PLAIN and id(item) not in extents
         ]
         if waiting:
             open_ += waiting
             continue
         open_.pop()
         values, deepest = 1, 0
-        for part in parts:
-            if type(part) in PLAIN:
-                count, depth = 1 + (len(part) // CHARACTERS_PER_VALUE if type(part) is str else 0), 1
+        for item in parts:
+            if type(item) in PLAIN:
+                count, depth = 1 + (len(item) // CHARACTERS_PER_VALUE if type(item) is str else 0), 1
             else:
-                count, depth = extents[id(part)]
+                count, depth = extents[id(item)]
             values += count
             deepest = max(deepest, depth)
         extents[id(value)] = values, deepest + 1

@@ -44,10 +44,10 @@ class ParsedFile:
             if not isinstance(item, tree.Decl) or item.kind.name != "study":
                 continue
             members: list[tree.Decl] = []
-            for each in item.block.items if item.block is not None else ():
-                swept = isinstance(each, tree.Nested) and each.name.name == "arms"
-                inside = each.block.items if isinstance(each, tree.Nested) and swept else (each,)
-                members += (one for one in inside if isinstance(one, tree.Decl))
+            for child in item.block.items if item.block is not None else ():
+                swept = isinstance(child, tree.Nested) and child.name.name == "arms"
+                inside = child.block.items if isinstance(child, tree.Nested) and swept else (child,)
+                members += (nested for nested in inside if isinstance(nested, tree.Decl))
             yield item, members
 
 
@@ -63,8 +63,8 @@ class Imported:
 
 def _parse(source: Source, most: int) -> ParseResult:
     """Parse a text. An editor asks for the same texts at every key, so those below any limit are kept."""
-    kept = _parse_kept(source)
-    return kept if kept.tokens <= most else parse(source, most)
+    cached = _parse_kept(source)
+    return cached if cached.tokens <= most else parse(source, most)
 
 
 @lru_cache(maxsize=64)
@@ -118,13 +118,13 @@ class Modules:
         self._collect(loaded)
         return loaded
 
-    def _read(self, path: Path, shown: str, key: str, *, std: bool) -> ParsedFile | None:
+    def _read(self, path: Path, label: str, key: str, *, std: bool) -> ParsedFile | None:
         if key in self.loaded:
             return self.loaded[key]
         self.loaded[key] = None
         try:
             draft = self.drafts.get(_key(path)) if self.drafts else None
-            source = read_source(path, shown) if draft is None else source_from_bytes(draft.encode(), shown)
+            source = read_source(path, label) if draft is None else source_from_bytes(draft.encode(), label)
         except Problem as caught:
             self._report(*caught.diagnostics)
             return None
@@ -134,17 +134,17 @@ class Modules:
                 error(
                     "E0101",
                     f"a spec and what it imports are at most {MAX_BYTES >> 10} KiB, and with this file they are more",
-                    where=shown,
+                    where=label,
                     help="import fewer files, and keep data in data files that the spec names",
                 )
             )
             return None
-        return self.parsed(shown, source.text, key, std=std)
+        return self.parsed(label, source.text, key, std=std)
 
     def _report(self, *findings: Diagnostic) -> None:
         """Keep findings. Raises `Enough` when there are more errors than anybody reads."""
         self.diagnostics.extend(findings)
-        self._errors += sum(each.severity == "error" for each in findings)
+        self._errors += sum(finding.severity == "error" for finding in findings)
         if self._errors >= MOST_ERRORS:
             labels = findings[-1].labels
             self.spent.stop(labels[0].span if labels else None)
@@ -154,13 +154,13 @@ class Modules:
         for clause in loaded.module.imports:
             self.spent.add(clause.module_span, IMPORT * (1 + len(clause.names)))
             target = self._target(loaded, clause)
-            whole = target is not None and not self._broken(target)
+            is_sound = target is not None and not self._broken(target)
             for imported in clause.names:
                 local = imported.alias or imported.name
                 if self._fresh(local, places):
                     key = target.key if target is not None else None
                     loaded.imports[local.name] = Imported(key, imported.name.name, imported, clause.module)
-                if target is not None and whole:
+                if target is not None and is_sound:
                     self._provides(target, imported, clause)
         for item in loaded.module.items:
             if self._fresh(item.name, places):
@@ -176,8 +176,8 @@ class Modules:
 
     def _broken(self, target: ParsedFile) -> bool:
         return any(
-            each.severity == "error" and each.labels and each.labels[0].span.path == target.path
-            for each in self.diagnostics
+            finding.severity == "error" and finding.labels and finding.labels[0].span.path == target.path
+            for finding in self.diagnostics
         )
 
     def _provides(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
@@ -200,9 +200,9 @@ class Modules:
         located = self._locate(importer, clause)
         if located is None:
             return None
-        path, shown, key, std = located
-        if any(key == each for each, _, _ in self._stack) or key == importer.key:
-            self._cycle(importer, clause, key, shown)
+        path, label, key, std = located
+        if any(key == open_key for open_key, _, _ in self._stack) or key == importer.key:
+            self._cycle(importer, clause, key, label)
             return None
         if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST:
             self._report(
@@ -216,13 +216,13 @@ class Modules:
             return None
         self._stack.append((importer.key, importer.path, clause.module_span))
         try:
-            return self._read(path, shown, key, std=std)
+            return self._read(path, label, key, std=std)
         finally:
             self._stack.pop()
 
-    def _cycle(self, importer: ParsedFile, clause: tree.Import, key: str, shown: str) -> None:
-        names = [path for _, path, _ in self._stack] + [importer.path, shown]
-        keys = [each for each, _, _ in self._stack] + [importer.key]
+    def _cycle(self, importer: ParsedFile, clause: tree.Import, key: str, label: str) -> None:
+        names = [path for _, path, _ in self._stack] + [importer.path, label]
+        keys = [open_key for open_key, _, _ in self._stack] + [importer.key]
         start = keys.index(key) if key in keys else len(keys) - 1
         self._report(
             error(
@@ -242,9 +242,9 @@ class Modules:
         if not name.startswith("."):
             if parts[0] == STD and len(parts) > 1:
                 return self._locate_std(parts[1:], clause)
-            there = not importer.std and self._beside(importer, parts)
-            known = [f"std.{each}" for each in list_library()]
-            self._unknown(clause, known, f"write `.{name}`: the dot says beside this file" if there else None)
+            local = not importer.std and self._beside(importer, parts)
+            names = [f"std.{module}" for module in list_library()]
+            self._unknown(clause, names, f"write `.{name}`: the dot says beside this file" if local else None)
             return None
         if importer.std:
             self._escapes(clause, "the standard library imports `std.…` only")
@@ -275,20 +275,20 @@ class Modules:
             )
             return None
         if not real.is_file():
-            beside = (
-                [f".{each.stem}" for each in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
+            siblings = (
+                [f".{file.stem}" for file in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
             )
-            self._unknown(clause, beside)
+            self._unknown(clause, siblings)
             return None
         up = [".."] * (len(name) - len(bare) - 1)
-        shown = os.path.normpath(Path(importer.path).parent.joinpath(*up, *parts)) + ".reo"
-        return real, shown, str(real), False
+        label = os.path.normpath(Path(importer.path).parent.joinpath(*up, *parts)) + ".reo"
+        return real, label, str(real), False
 
     def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
         dotted = ".".join(parts)
         path = LIBRARY.joinpath(*parts[:-1], parts[-1] + ".reo")
         if not path.is_file():
-            self._unknown(clause, [f"std.{each}" for each in list_library()])
+            self._unknown(clause, [f"std.{module}" for module in list_library()])
             return None
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
@@ -340,7 +340,7 @@ def _key(path: Path) -> str:
         return str(path)
 
 
-def describe_duplicate(name: str, again: Span, first: Span | None, help: str) -> Diagnostic:
+def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> Diagnostic:
     """Return E0208 at the second place of a name; `first` is None where that place is not known."""
-    others = [Label(first, "first here")] if first is not None else []
-    return error("E0208", f"`{name}` is there twice", again, "again here", others=others, help=help)
+    labels = [Label(first, "first here")] if first is not None else []
+    return error("E0208", f"`{name}` is there twice", span, "again here", others=labels, help=help)

@@ -44,7 +44,7 @@ class Program:
         """Return whether no finding is an error."""
         if self.main is None or self.context.ended:
             return False
-        return not any(each.severity == "error" for each in self.context.findings)
+        return not any(finding.severity == "error" for finding in self.context.findings)
 
 
 def load(
@@ -58,13 +58,13 @@ def load(
 
     `drafts` are texts, by resolved path, that replace files of the disk, and `most` bounds the steps.
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        root = place.resolve().parent
+        root = file.resolve().parent
     except (OSError, RuntimeError, ValueError):
-        root = place.parent
+        root = file.parent
     modules = Modules(root, drafts, spent=Spent(most))
-    main = modules.main(place)
+    main = modules.main(file)
     return evaluate(modules, main, sets, amends)
 
 

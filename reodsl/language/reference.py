@@ -32,8 +32,8 @@ the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` 
 
 def list_readings(body: str, response: str) -> list[tuple[str, str]]:
     """Return the calls and meanings of the words that read a number of a response in such a body."""
-    known = {name: each for name, each in READINGS.items() if body in each.known}
-    return [(f"`{each.call or f'{name}({response})'}`", each.means) for name, each in known.items()]
+    calls = {name: word for name, word in READINGS.items() if body in word.known}
+    return [(f"`{word.call or f'{name}({response})'}`", word.means) for name, word in calls.items()]
 
 
 REWARD_WORDS = (
@@ -249,7 +249,7 @@ def default_words(field: Setting) -> str:
         return ""
     default = field.default
     if isinstance(default, tuple):
-        return f"`[{', '.join(str(each) for each in default)}]`"
+        return f"`[{', '.join(str(item) for item in default)}]`"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
@@ -286,12 +286,12 @@ def words() -> Words:
     """Collect the words from the grammar's tables, the table of kinds, the functions and the units."""
     constants = {"true", "false"}
     children = {child for kind in KINDS.values() for child in kind.children}
-    called = {name for name, kind in KINDS.items() if kind.form == "call"}
+    constructors = {name for name, kind in KINDS.items() if kind.form == "call"}
     return Words(
         keywords=tuple(sorted(set(grammar.words()) - constants)),
         constants=tuple(sorted(constants)),
         kinds=tuple(sorted({*DECLARED, *children, "track", "metric"})),
-        functions=tuple(sorted({*SIGNATURES, *REWARD_FUNCTIONS, "quantile", *called})),
+        functions=tuple(sorted({*SIGNATURES, *REWARD_FUNCTIONS, "quantile", *constructors})),
         units=tuple(sorted(UNITS)),
         number=next(t.pattern.to_regexp() for t in grammar.terminals() if t.name == "NUMBER"),
     )

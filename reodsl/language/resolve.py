@@ -50,15 +50,15 @@ def name_model(model: Record) -> str:
     return f"{source.kind}({', '.join(write_value(slot.value) for slot in source.fields.values())})"
 
 
-def samples_on_gpus(whole: Record) -> bool:
+def samples_on_gpus(owner: Record) -> bool:
     """Return whether servers on a cluster's GPUs draw the responses of a study, or of an experiment that is run alone."""
-    return whole.sub("cluster") is not None and samples_by_servers(whole)
+    return owner.sub("cluster") is not None and samples_by_servers(owner)
 
 
-def samples_by_servers(whole: Record) -> bool:
+def samples_by_servers(owner: Record) -> bool:
     """Return whether SGLang's servers draw the responses of a study, or of an experiment that is run alone."""
-    named = whole.data("engine")
-    return named == "sglang" or (named is None and whole.sub("cluster") is not None)
+    named = owner.data("engine")
+    return named == "sglang" or (named is None and owner.sub("cluster") is not None)
 
 
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:
@@ -67,9 +67,9 @@ def cap_importance(stage: Record, on_gpus: bool) -> float | None:
     By default it is 2 (Yao et al. 2025) if servers `on_gpus` draw with other kernels than training has and nothing else
     corrects for that: ratios that divide by the engine's log-probabilities contain the difference already.
     """
-    written = stage.data("importance_cap")
-    if written is not None:
-        return None if written == "none" else float(written)
+    cap = stage.data("importance_cap")
+    if cap is not None:
+        return None if cap == "none" else float(cap)
     corrected = (
         stage.data("old_logprobs") == "engine" or bool(stage.data("lag")) or stage.data("loss.decoupled")
     )
@@ -107,9 +107,9 @@ def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
     chosen = find_suite(arm.experiment) or study.sub("eval")
     if chosen is not None:
         return chosen
-    others = [suite for each in study.arms if (suite := find_suite(each.experiment)) is not None]
-    first = others[0] if others else None
-    return first if all(other is first or other == first for other in others) else None
+    suites = [suite for member in study.arms if (suite := find_suite(member.experiment)) is not None]
+    first = suites[0] if suites else None
+    return first if all(other is first or other == first for other in suites) else None
 
 
 def sort_grid(suite: Record | None) -> tuple[int, ...]:

@@ -110,7 +110,7 @@ def write_divisor(unit: Dimension) -> str:
     """Return what makes a value of a unit a plain number, as it is written behind it: ` / 1 token`."""
     parts = ((format_quantity(Quantity(1, ((base, 1),))), exponent) for base, exponent in unit)
     return "".join(
-        (" / " if exponent > 0 else " * ").join(["", *[one] * abs(exponent)]) for one, exponent in parts
+        (" / " if exponent > 0 else " * ").join(["", *[factor] * abs(exponent)]) for factor, exponent in parts
     )
 
 

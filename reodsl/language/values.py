@@ -39,7 +39,7 @@ class Items:
     _plain: tuple[Any, ...] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        inner = (each.data.size if isinstance(each.data, Items) else 1 for each in self.values)
+        inner = (value.data.size if isinstance(value.data, Items) else 1 for value in self.values)
         object.__setattr__(self, "size", 1 + sum(inner))
 
     @property
@@ -136,17 +136,17 @@ class Record:
 
     def understood(self) -> Self:
         """Return this record without its wrong settings, since their defaults are not what was meant."""
-        kept: dict[str, Slot] = {}
+        valid: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
             if isinstance(inner, Section):
                 sound = inner.understood()
                 slot = slot if sound is inner else replace(slot, value=replace(slot.value, data=sound))
             if name not in self.broken:
-                kept[name] = slot
-        if all(slot is self.fields[name] for name, slot in kept.items()) and len(kept) == len(self.fields):
+                valid[name] = slot
+        if all(slot is self.fields[name] for name, slot in valid.items()) and len(valid) == len(self.fields):
             return self
-        return replace(self, fields=kept)
+        return replace(self, fields=valid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -335,11 +335,11 @@ class Override:
     def block(self) -> tree.BraceBlock:
         """The change as a spec would write it: `optim { lr = 1e-6 }`."""
         *outer, last = self.path
-        at = self.value.span
-        item: tree.BlockItem = tree.Assignment(tree.Ident(last, at), "=", self.value, "", at)
+        span = self.value.span
+        item: tree.BlockItem = tree.Assignment(tree.Ident(last, span), "=", self.value, "", span)
         for name in reversed(outer):
-            item = tree.Nested(tree.Ident(name, at), (), tree.BraceBlock("", (item,), at), at)
-        return tree.BraceBlock(None, (item,), at)
+            item = tree.Nested(tree.Ident(name, span), (), tree.BraceBlock("", (item,), span), span)
+        return tree.BraceBlock(None, (item,), span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,4 +458,4 @@ def list_items(record: Record | None, name: str) -> tuple[Value, ...]:
 
 def list_records(record: Record | None, name: str) -> list[Record]:
     """Return the records in a setting that is a list of them."""
-    return [each.data for each in list_items(record, name) if isinstance(each.data, Record)]
+    return [item.data for item in list_items(record, name) if isinstance(item.data, Record)]
