@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A compiled spec, or None where a diagnostic is an error; `sources` are the texts that diagnostics show."""
+class CompileResult:
+    """A compiled spec with the findings about it."""
 
     spec: Spec | None
+    """None if a finding is an error."""
     diagnostics: tuple[Diagnostic, ...]
     sources: dict[str, str]
+    """The texts that findings quote, by path."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """The findings of a check, and the texts that they quote."""
 
     diagnostics: tuple[Diagnostic, ...]
@@ -45,15 +47,23 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 @_pause_garbage_collection()
-def check_file(path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}) -> Checked:
-    """Return every finding on a spec. Reads the file, its imports and the library; raises nothing."""
+def check_file(
+    path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
+) -> CheckResult:
+    """Return every finding on a spec; nothing is raised.
+
+    Args:
+        path: The file, which is read with its imports and the library.
+        sets: Texts of values by the names of params, as `--set` gives them.
+        amends: Texts of values by the dotted paths of settings, as `--amend` gives them.
+    """
     # These imports are a third of a check's time, and make nothing that could be collected either.
     from reodsl.language.checks import check_program
     from reodsl.language.program import load
 
     program = load(path, sets, amends)
     check_program(program)
-    return Checked(program.context.findings, program.context.modules.sources)
+    return CheckResult(program.context.findings, program.context.modules.sources)
 
 
 @_pause_garbage_collection()
@@ -63,11 +73,17 @@ def compile_file(
     sets: Mapping[str, str] = {},
     amends: Mapping[str, str] = {},
     target: str | None = None,
-) -> Compiled:
-    """Return a spec in its canonical form. `target` names the study or experiment to run if a file has several.
+) -> CompileResult:
+    """Return a spec in its canonical form; nothing is raised.
 
-    `sets` are texts for params, `amends` texts for any setting by its dotted path. Raises nothing: what is wrong is
-    in the diagnostics, and then there is no spec.
+    Args:
+        path: The file, which is read with its imports and the library.
+        sets: Texts of values by the names of params, as `--set` gives them.
+        amends: Texts of values by the dotted paths of settings, as `--amend` gives them.
+        target: The name of the study or experiment to run, if the file has several.
+
+    Returns:
+        The spec, or None if a finding is an error; the findings; the texts that they quote.
     """
     from reodsl.language.checks import check_program
     from reodsl.language.program import load, pick
@@ -75,27 +91,27 @@ def compile_file(
     program = load(path, sets, amends)
     check_program(program)
     findings, sources = program.context.findings, program.context.modules.sources
-    if program.main is None or not program.sound:
-        return Compiled(None, findings, sources)
+    if program.main is None or not program.is_sound:
+        return CompileResult(None, findings, sources)
     record, problem = pick(program, program.main, target)
     if problem is not None:
         findings = (*findings, problem)
     if record is None:
-        return Compiled(None, findings, sources)
+        return CompileResult(None, findings, sources)
     from reodsl.language.checks.studies import check_runnable
 
     lacking = check_runnable(program.context, record)
     if lacking:
-        return Compiled(None, (*findings, *lacking), sources)
+        return CompileResult(None, (*findings, *lacking), sources)
     from reodsl.language.lower import lower_bounded
 
     spec, large = lower_bounded(program, program.main, record)
-    return Compiled(spec, (*program.context.findings, *large), sources)
+    return CompileResult(spec, (*program.context.findings, *large), sources)
 
 
 __all__ = [
-    "Checked",
-    "Compiled",
+    "CheckResult",
+    "CompileResult",
     "check_file",
     "compile_file",
 ]

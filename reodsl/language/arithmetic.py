@@ -22,7 +22,11 @@ ORDER: dict[str, Callable[[float, float], bool]] = {
 
 
 def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
-    """Return `-x` or `+x` of a number."""
+    """Return `-x` or `+x` of a number.
+
+    Raises:
+        NoValue: The operand is no number, which was reported.
+    """
     data = operand.data
     if not isinstance(data, Quantity):
         ctx.fail(
@@ -33,17 +37,21 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
         )
     literal = operand.literal
     if expr.op != "-":
-        return Value(data, expr.span, operand.via, literal)
+        return Value(data, expr.span, operand.defined_at, literal)
     if literal is not None:
         literal = replace(literal, value=-literal.value)
-    return Value(Quantity(-data.number, data.unit), expr.span, operand.via, literal)
+    return Value(Quantity(-data.number, data.unit), expr.span, operand.defined_at, literal)
 
 
 def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
-    """Return `left op right`: sums need equal units, products and quotients combine them, lists join with `+`."""
+    """Return `left op right`: sums need equal units, products and quotients combine units, and `+` joins lists.
+
+    Raises:
+        NoValue: The operands do not fit the operator, which was reported.
+    """
     if isinstance(left.data, Items) and isinstance(right.data, Items) and expr.op == "+":
         joined = left.data.values + right.data.values
-        return Value(Items(joined), expr.span, left.via + right.via)
+        return Value(Items(joined), expr.span, left.defined_at + right.defined_at)
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         number = _calculate(ctx, expr, left, left.data, right, right.data)
         if not abs(number.number) <= LARGEST:
@@ -52,7 +60,7 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
             )
         if isinstance(number.number, float) and number.number.is_integer() and number.unit:
             number = Quantity(int(number.number), number.unit)
-        return Value(number, expr.span, (left.via + right.via)[:4])
+        return Value(number, expr.span, (left.defined_at + right.defined_at)[:4])
     side = right if isinstance(left.data, Quantity) else left
     ctx.fail(
         "E0301",
@@ -68,7 +76,7 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
 def _calculate(
     ctx: Context, expr: tree.Binary, left: Value, a: Quantity, right: Value, b: Quantity
 ) -> Quantity:
-    """Return the number of `one op two`, whole where it can be."""
+    """Return the number of `a op b`: an int if both are ints and the result is whole."""
     match expr.op:
         case "+" | "-" if a.unit != b.unit:
             _refuse_units(ctx, expr, left, a, right, b)
@@ -84,7 +92,7 @@ def _calculate(
                 "this divides by zero",
                 expr.right.span,
                 "0",
-                others=[Label(span, text) for span, text in right.via],
+                others=[Label(span, text) for span, text in right.defined_at],
                 help="divide by a number that cannot be 0",
             )
         case "/":
@@ -120,7 +128,7 @@ def _refuse_units(
     right: Value,
     second: Quantity,
 ) -> NoReturn:
-    """Report two numbers in different units. Raises `Failed`."""
+    """Report two numbers in different units. Raises `NoValue`."""
     if first.unit and second.unit:
         helps = "divide by a unit, or compare like with like"
     else:
@@ -133,14 +141,18 @@ def _refuse_units(
         describe_unit(first.unit),
         others=[
             Label(right.span, describe_unit(second.unit)),
-            *(Label(s, t) for s, t in left.via + right.via),
+            *(Label(s, t) for s, t in left.defined_at + right.defined_at),
         ],
         help=helps,
     )
 
 
 def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Value:
-    """Return whether a comparison holds."""
+    """Compute a comparison: true or false.
+
+    Raises:
+        NoValue: The operands cannot be compared, which was reported.
+    """
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         if left.data.unit != right.data.unit:
             _refuse_units(ctx, expr, left, left.data, right, right.data)
@@ -165,7 +177,11 @@ def _comparable(left: Value, right: Value) -> bool:
 
 
 def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value:
-    """Return `and` or `or` of conditions, or `plateau(…) or steps(…)` of the ways in which a stage ends."""
+    """Return `and` or `or` of conditions, or `plateau(…) or steps(…)` of the ways in which a stage ends.
+
+    Raises:
+        NoValue: The operands are neither conditions nor ends of a stage, which was reported.
+    """
     if isinstance(left.data, bool) and isinstance(right.data, bool):
         return Value(left.data and right.data if expr.op == "and" else left.data or right.data, expr.span)
     ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
@@ -181,12 +197,16 @@ def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value:
 
 
 def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
-    """Return `not x`."""
+    """Return `not x` of a condition.
+
+    Raises:
+        NoValue: The operand is no condition, which was reported.
+    """
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)
     ctx.fail(
         "E0301",
         f"`not` stands before a condition, not before {describe(operand)}",
         expr.span,
-        help=f"compare it: `not {ctx.written(expr.operand.span)} > 0`",
+        help=f"compare it: `not {ctx.text_at(expr.operand.span)} > 0`",
     )

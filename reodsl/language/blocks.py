@@ -14,9 +14,9 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Condition, Kind, Many
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.context import Context, Failed, attempt, return_value, try_all
+from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
 from reodsl.language.evaluate import check_length, evaluate, evaluate_as
-from reodsl.language.fitting import describe_type, fit
+from reodsl.language.fitting import coerce, describe_type
 from reodsl.language.hints import BLOCK_NAMES, report_setting
 from reodsl.language.modules import ParsedFile, describe_duplicate
 from reodsl.language.reward.selection import type_question_condition
@@ -24,15 +24,15 @@ from reodsl.language.suggest import nearest, suggest
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
     Child,
-    Compound,
+    Composite,
     DeclaredExperiment,
     DeclaredStage,
     Items,
+    NestedBlock,
     Record,
     Scope,
-    Section,
     Slot,
-    StagesOver,
+    StageSweep,
     Symbol,
     Value,
     article,
@@ -44,27 +44,31 @@ from reodsl.syntax import tree
 R = TypeVar("R", bound=Record)
 
 
-def lay_block(
+def apply_block(
     ctx: Context, start: R, block: tree.BraceBlock, scope: Scope, doc: str, kind: Kind | None = None
 ) -> R:
-    """Return `start` with a block's settings laid over its own; wrong settings are reported, and not laid."""
+    """Return `start` with the settings of a block over its settings.
+
+    A wrong setting is reported, left out, and named in `invalid`. `doc` is the comment of the declaration,
+    and `kind` names the settings if it is not the kind of `start`.
+    """
     kind = kind or KINDS[start.kind]
     seen: dict[str, Span] = {}
     result = start if start.doc == doc else replace(start, doc=doc)
-    stages: list[DeclaredStage | StagesOver | None] = []
+    stages: list[DeclaredStage | StageSweep | None] = []
     children: dict[str, Child] = {}
     for previous, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Assignment():
                 if _first(ctx, item.name, seen):
-                    result = _lay(ctx, result, item, scope, doc, kind)
+                    result = _apply_item(ctx, result, item, scope, doc, kind)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
                 pass  # `list_members` spells its arms out
             case tree.Nested():
                 if _first(ctx, item.name, seen):
-                    result = _lay(ctx, result, item, scope, doc, kind)
+                    result = _apply_item(ctx, result, item, scope, doc, kind)
             case tree.Decl():
                 if not _first(ctx, item.name, seen):
                     continue
@@ -84,24 +88,25 @@ def lay_block(
     if stages and isinstance(result, DeclaredExperiment):
         valid_stages = [stage for stage in stages if stage is not None]
         result = replace(result, stages=replace_stages(result.stages, valid_stages), stage_changes=())
-    if children and isinstance(result, (Compound, Section)):
+    if children and isinstance(result, (Composite, NestedBlock)):
         result = replace(result, children={**result.children, **children})
     return result
 
 
-def _lay(
+def _apply_item(
     ctx: Context, record: R, item: tree.Assignment | tree.Nested, scope: Scope, doc: str, kind: Kind
 ) -> R:
-    """Return a record with one setting or block laid over it, or marked as broken if its value is wrong."""
+    """Return a record with a setting or block applied, or with its name in `invalid` if the value is wrong."""
     try:
         if isinstance(item, tree.Assignment):
-            return _lay_setting(ctx, record, item, scope, doc, kind)
-        return _lay_nested(ctx, record, item, scope, doc, kind)
-    except Failed:
-        return replace(record, broken=record.broken | {item.name.name})
+            return _assign(ctx, record, item, scope, doc, kind)
+        return _apply_nested(ctx, record, item, scope, doc, kind)
+    except NoValue:
+        return replace(record, invalid=record.invalid | {item.name.name})
 
 
 def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
+    """Return whether no earlier item of the block has this name, and report a second item with it."""
     first_span = seen.setdefault(name.name, name.span)
     if first_span is name.span:
         return True
@@ -110,12 +115,13 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
 
 
 def find_homes(kind: str) -> str | None:
-    """Return the help that names the kinds which hold declarations of this one; None where none does."""
+    """Return the help that names the kinds whose blocks hold declarations of this kind, or None if no kind does."""
     homes = [f"`{parent.name}`" for parent in KINDS.values() if kind in parent.children]
     return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
 
 
 def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
+    """Report a declaration inside a block whose kind does not hold its kind."""
     if home := find_homes(item.kind.name):
         helps = home
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
@@ -124,7 +130,7 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
         helps = (
             suggest(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
-    ctx.lost.add(item.name.name)
+    ctx.lost_names.add(item.name.name)
     ctx.error(
         "E0202",
         f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
@@ -134,7 +140,8 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     )
 
 
-def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: str, kind: Kind) -> R:
+def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: str, kind: Kind) -> R:
+    """Return a record with a setting assigned, or with its name in `invalid` if the value is reported as wrong."""
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
@@ -143,12 +150,12 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
         blocks = [setting.type.kind for setting in kind.fields.values() if isinstance(setting.type, Block)]
         deeper = any(name in KINDS[block].fields for block in blocks)
         nearest_name = None if deeper else nearest(name, kind.fields)
-        return record if nearest_name is None else replace(record, broken=record.broken | {nearest_name})
+        return record if nearest_name is None else replace(record, invalid=record.invalid | {nearest_name})
     if isinstance(field.type, Block) and field.type.alone and isinstance(item.value, tree.Call):
         # Nothing stays of the block that a recipe has.
         inside = KINDS[field.type.kind]
         node = replace(item, name=replace(item.name, name=field.type.alone), op="=")
-        block = _lay_setting(ctx, Section(inside.name, {}, item.name.span, name), node, scope, doc, inside)
+        block = _assign(ctx, NestedBlock(inside.name, {}, item.name.span, name), node, scope, doc, inside)
         return record.with_field(name, Slot(Value(block, item.name.span), item.name.span, doc))
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.error(
@@ -157,7 +164,7 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
             item.value.span,
             help=f"write `{name} {{ {_write_inside(ctx, record, field.type, item, scope)} }}`",
         )
-        return replace(record, broken=record.broken | {name})
+        return replace(record, invalid=record.invalid | {name})
     type_ = field.type
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)
@@ -179,16 +186,16 @@ def _lay_setting(ctx: Context, record: R, item: tree.Assignment, scope: Scope, d
             value = replace(value, data=Items(old.data.values + value.data.values))
             check_length(ctx, value, item.span)
     return record.with_field(
-        name, Slot(value, item.span, doc if item.doc is None else item.doc, before=record.fields.get(name))
+        name, Slot(value, item.span, doc if item.doc is None else item.doc, parent=record.fields.get(name))
     )
 
 
 def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:
-    """Return a value as the first setting of a block that takes it, and examples of those that the record lacks there."""
+    """Return a value as the first setting of a block that takes it, and examples of the other settings it requires."""
     value = attempt(lambda: evaluate(ctx.trial(), item.value, scope))
     lines, is_placed = [], value is None
     for name, setting in KINDS[block.kind].fields.items():
-        fitted = fit(value, setting.type) if value is not None and not is_placed else None
+        fitted = coerce(value, setting.type) if value is not None and not is_placed else None
         if isinstance(fitted, Value):
             lines.append(f"{name} = {'…' if isinstance(fitted.data, str) else write_value(fitted)}")
             is_placed = True
@@ -197,7 +204,8 @@ def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignm
     return ", ".join(lines) or "…"
 
 
-def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+def _apply_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+    """Return a record with a nested block applied to the block of the same name that the record has."""
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
@@ -216,8 +224,8 @@ def _lay_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: s
     if item.args:
         ctx.error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
     inherited = record.sub(name)
-    inner = inherited or Section(field.type.kind, {}, item.name.span, name)
-    inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
+    inner = inherited or NestedBlock(field.type.kind, {}, item.name.span, name)
+    inner = apply_block(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 
 
@@ -239,13 +247,13 @@ def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockI
             name in BLOCK_NAMES
         ):
             named = all(arg.name is not None for arg in args)
-            settings = [re.sub(r"^(\w+)\s*:\s*", r"\1 = ", ctx.written(arg.span)) for arg in args if named]
+            settings = [re.sub(r"^(\w+)\s*:\s*", r"\1 = ", ctx.text_at(arg.span)) for arg in args if named]
             return f"write `{name} {{ {', '.join(settings) or 'NAME = VALUE'} }}`: it is a block, and no call"
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
 
 
-def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
-    """Return the stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
+def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StageSweep]:
+    """Return the sweep of `stages(NAME in LIST) { … }`, or an empty list if it is reported as wrong."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
@@ -257,11 +265,11 @@ def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[Stag
             help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
         )
         return []
-    return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
+    return [StageSweep(binding.var, binding.over, item.block, scope, item.name.span)]
 
 
 def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
-    """Return the stage of `stage NAME { … }`. Raises `Failed`."""
+    """Return the stage of `stage NAME { … }`. Raises `NoValue`."""
     if item.block is None:
         ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
@@ -270,12 +278,12 @@ def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
 
 
 def replace_stages(
-    old: Iterable[DeclaredStage | StagesOver], new: Iterable[DeclaredStage | StagesOver]
-) -> tuple[DeclaredStage | StagesOver, ...]:
-    """Return new stages, with the places of those of the same names that they replace."""
+    old: Iterable[DeclaredStage | StageSweep], new: Iterable[DeclaredStage | StageSweep]
+) -> tuple[DeclaredStage | StageSweep, ...]:
+    """Return the new stages, each with the span of the old stage whose name it has."""
     old_spans = {stage.name: stage.span for stage in old if isinstance(stage, DeclaredStage)}
     return tuple(
-        replace(stage, replaced=old_spans.get(stage.name)) if isinstance(stage, DeclaredStage) else stage
+        replace(stage, replaced_span=old_spans.get(stage.name)) if isinstance(stage, DeclaredStage) else stage
         for stage in new
     )
 
@@ -284,12 +292,15 @@ EXAMPLE = "arms(w in [0.1, 0.3]) { arm swept = mine { reward = cheap(cost: w) } 
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """An arm or a frontier with its own name, the name in the spec, and the values of the sweep's names."""
+class ArmSpec:
+    """An arm or a frontier of a study, as written or as a sweep makes it."""
 
     item: tree.Decl
-    written: str
+    """The declaration, under the name in results."""
+    base_name: str
+    """The name in the spec, which all arms of a sweep share."""
     values: dict[str, Callable[[], Value]] = field(default_factory=dict)
+    """The values of the sweep's names for this arm."""
 
     @property
     def name(self) -> str:
@@ -297,13 +308,17 @@ class Member:
         return self.item.name.name
 
 
-def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Member]:
-    """Return the members of a study in their order. Raises `Failed` if a sweep is wrong."""
+def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[ArmSpec]:
+    """Return the arms and frontiers of a study in their order.
 
-    def spell_out(item: tree.BlockItem) -> list[Member]:
+    Raises:
+        NoValue: A sweep is wrong, which was reported.
+    """
+
+    def spell_out(item: tree.BlockItem) -> list[ArmSpec]:
         match item:
             case tree.Decl(kind=tree.Ident("arm" | "frontier")):
-                return [Member(item, item.name.name)]
+                return [ArmSpec(item, item.name.name)]
             case tree.Nested(name=tree.Ident("arms")):
                 return _sweep(ctx, module, item)
         return []
@@ -312,7 +327,7 @@ def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Mem
     return [member for members in try_all(spell_out, items) for member in members]
 
 
-def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]:
+def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[ArmSpec]:
     """Return an arm for each declaration of a sweep and each combination of its values, the last name's varying fastest."""
     if not sweep.args:
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")
@@ -323,7 +338,7 @@ def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]
             ctx.fail("E0202", "`arms` holds arms alone", item.span, "not here", help=f"write `{EXAMPLE}`")
         arms.append(item)
     if lists is None:
-        raise Failed
+        raise NoValue
     names = [name.name for name, _ in lists]
     for i, (name, _) in enumerate(lists):
         if name.name in names[:i]:
@@ -337,7 +352,7 @@ def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]
             "too large",
             help="sweep over fewer values at once",
         )
-    members: dict[str, Member] = {}
+    members: dict[str, ArmSpec] = {}
     for arm in arms:
         for combination in product(*(values for _, values in lists)):
             spelled = _make_member(arm, dict(zip(names, combination, strict=True)))
@@ -347,7 +362,11 @@ def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[Member]
 
 
 def _read_list(ctx: Context, module: ParsedFile, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
-    """Return a name of a sweep and its values. Raises `Failed`."""
+    """Return a name of a sweep and its values.
+
+    Raises:
+        NoValue: The argument is not `NAME in LIST`, which was reported.
+    """
     value = arg.value
     if isinstance(value, tree.Compare) and value.op == "in" and isinstance(value.left, tree.Name):
         value = tree.Binding(tree.Ident(value.left.name, value.left.span), value.right, value.span)
@@ -364,16 +383,16 @@ def _read_list(ctx: Context, module: ParsedFile, arg: tree.Arg) -> tuple[tree.Id
     return value.var, tuple(replace(item, literal=None) for item in over.data.values)
 
 
-def _make_member(arm: tree.Decl, values: dict[str, Value]) -> Member:
-    """Return the arm of one combination: `swept_w0_1` for w = 0.1."""
+def _make_member(arm: tree.Decl, values: dict[str, Value]) -> ArmSpec:
+    """Return the arm for a combination of values: `swept_w0_1` for w = 0.1."""
     name = arm.name.name + "".join(f"_{key}{_write_word(value)}" for key, value in values.items())
     settings = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
     item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or settings)
-    return Member(item, arm.name.name, {key: return_value(value) for key, value in values.items()})
+    return ArmSpec(item, arm.name.name, {key: return_value(value) for key, value in values.items()})
 
 
 def _write_word(value: Value) -> str:
-    """Return a value as a part of a name: letters, digits and `_`; `m` is a minus."""
+    """Return a value as a part of a name, in letters, digits and `_`; `m` is a minus."""
     match value.data:
         case Quantity():
             text = format_quantity(Quantity(value.data.number))

@@ -22,28 +22,37 @@ EXPRESSION, STAGE, IMPORT, NAME = 8, 90, 50, 0.1
 one that a function of a reward may use. A value of a list or a budget of a schedule, made or looked at, is one step."""
 
 
-class Enough(Exception):
+class LimitReached(Exception):
     """The end of checking a spec that has passed a bound, which is among the findings."""
 
 
 @dataclass(slots=True)
-class Spent:
-    """The work of checking a spec so far: steps, and candidates of greedy schedules.
-
-    There are at most `most` steps. `refused` says why nothing more of the spec is looked at, once a bound was passed.
-    """
+class WorkLimit:
+    """The work of checking a spec so far, and its bound."""
 
     most: float = MOST_STEPS
+    """Steps that checking may take."""
     steps: float = 0
+    """Steps taken."""
     candidates: int = 0
-    refused: Diagnostic | None = None
+    """Budgets that greedy schedules have tried."""
+    refusal: Diagnostic | None = None
+    """The reason why nothing more of the spec is checked, once a bound was passed."""
 
-    def add(self, span: Span, steps: float) -> None:
-        """Count steps. Raises `Enough` once they are too many."""
+    def charge(self, span: Span, steps: float) -> None:
+        """Count steps of checking.
+
+        Args:
+            span: The source that takes the steps, for the message.
+            steps: How many more.
+
+        Raises:
+            LimitReached: The steps are more than `most`.
+        """
         self.steps += steps
         if self.steps <= self.most:
             return
-        self.refused = (
+        self.refusal = (
             note(
                 "N0101",
                 f"an editor takes {self.most:,} steps to check a spec, and this one needs more",
@@ -59,9 +68,13 @@ class Spent:
                 help="take fewer or shorter lists, schedules, stages, arms and rewards, or make several studies of it",
             )
         )
-        raise Enough
+        raise LimitReached
 
     def stop(self, span: Span | None) -> None:
-        """Give up after `MOST_ERRORS`: mending those is what helps."""
-        self.refused = note("N0101", "the further errors are not shown", span, help="mend these first")
-        raise Enough
+        """Give up after `MOST_ERRORS` errors, since mending these comes first.
+
+        Raises:
+            LimitReached: Always.
+        """
+        self.refusal = note("N0101", "the further errors are not shown", span, help="mend these first")
+        raise LimitReached

@@ -65,7 +65,7 @@ from reodsl.language.resolve import cap_importance, sort_grid, walk_ancestry
 from reodsl.language.reward.body import TypedReward, type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.units import PLAIN, Quantity, describe_unit
-from reodsl.language.values import Compound, Items, Record, Value, list_records, plain, write_value
+from reodsl.language.values import Composite, Items, Record, Value, list_records, plain, write_value
 from reodsl.syntax import tree
 
 T = TypeVar("T", bound=IR)
@@ -73,17 +73,19 @@ T = TypeVar("T", bound=IR)
 
 @dataclass(slots=True)
 class Lowering:
-    """The state of one lowering: the evaluation, the study's cluster, names of arms by experiment, and values built so far.
-
-    `on_gpus` says that servers on the cluster sample.
-    """
+    """The state of lowering a study."""
 
     ctx: Context
     cluster: Cluster | None = None
+    """The study's cluster."""
     on_gpus: bool = False
+    """Whether servers on the cluster sample."""
     arms: dict[int, str] = field(default_factory=dict)
+    """Names of arms by the `id` of their experiment."""
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Names of arms by the declaration of their experiment."""
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
+    """Experiments built so far, by the `id` of their record."""
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
@@ -175,12 +177,12 @@ def _readers(record: Record) -> tuple[IR, ...]:
 
 def fold_traces(record: Record) -> FoldTraces:
     """Return how worked solutions of a task are written."""
-    styles = record.parts if isinstance(record, Compound) else ()
+    styles = record.parts if isinstance(record, Composite) else ()
     return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
 
 
 def suite(low: Lowering, record: Record) -> Suite:
-    """Build an evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
+    """Build an evaluation suite; without a grid, its only budget is the longest response, which cuts nothing."""
     grid = sort_grid(record) or (record.data("max_tokens"),)
     named = record.sub("reference")
     reference = None if named is None else start(low, named)
@@ -188,7 +190,7 @@ def suite(low: Lowering, record: Record) -> Suite:
 
 
 def engine(record: Record) -> Engine:
-    """Build the engine of a study's responses; by default the one for GPUs if there is a cluster."""
+    """Return the engine of a study's responses: as named, else SGLang on a cluster and the embedded engine here."""
     named: Engine | None = record.data("engine")
     return named or ("sglang" if record.sub("cluster") is not None else "embedded")
 
@@ -225,7 +227,7 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {
 
 
 def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
-    """Build what an arm's responses are of: a checkpoint, or a model elsewhere."""
+    """Build the source of an arm's responses: a checkpoint, or results of elsewhere."""
     for source, _ in walk_ancestry(arm):
         if source.kind == "results":
             forced = source.sub("at")
@@ -265,7 +267,7 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
 
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
-    """Return the cluster of an experiment if it is not the study's. A study without one is all on this machine."""
+    """Return the cluster of an experiment, or None if the study's cluster or this machine runs it."""
     named = record.sub("cluster")
     if low.cluster is None or named is None:
         return None
@@ -274,7 +276,7 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
 
 
 def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> Stage:
-    """One stage."""
+    """Build a stage from its settings; `declaration` has its name."""
     record = _bound_monitor(drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus)))
     data_record = record.part("data")
     pool = data_record.part("pool") if data_record.kind == "selected" else None
@@ -356,7 +358,7 @@ def method(low: Lowering, record: Record) -> Method:
 
 
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
-    """Build a reward with its arguments in place."""
+    """Build a reward with its arguments in place; `max_tokens` is the longest response of the rollout, in tokens."""
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
@@ -378,7 +380,7 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
 
 
 def _body_lines(definition: values.Definition) -> dict[str, Origin]:
-    """Return the lines of a body, the first of each part; none of one that an argument is in, or that is the library's."""
+    """Return the line of each part of a body; empty if it has parameters or belongs to the library."""
     lines: dict[str, Origin] = {}
     if not definition.item.params and not definition.module.std:
         for item in definition.body.items:
@@ -412,13 +414,13 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
     )
 
 
-def shown(low: Lowering, value: Value) -> Any:
-    """Return what a table or a chart shows: one of its words, or a measure."""
+def shown_value(low: Lowering, value: Value) -> Any:
+    """Return the value that a table or a chart shows: a word, or a measure."""
     return measure(low, value.data) if isinstance(value.data, values.Definition) else plain(value)
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
-    """Build the splits of a reward."""
+    """Build the splits of a reward; `max_tokens` is the longest response of the rollout, in tokens."""
     if isinstance(record, values.WrittenBudgets):
         includes_end = bool(record.data("reached"))
         budgets = Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=includes_end)

@@ -15,9 +15,9 @@ from typing import TypeVar
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
-from reodsl.language.blocks import lay_block
+from reodsl.language.blocks import apply_block
 from reodsl.language.bounds import STAGE
-from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.context import Context, NoValue, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
 from reodsl.language.modules import ParsedFile
@@ -102,7 +102,7 @@ def _suggest(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> str:
 
 
 def _write_points(target: str) -> str:
-    """Return a path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
+    """Return a path with brackets, `mine.stages[8K tokens].steps`, in dots: `mine.stages.8192.steps`."""
 
     def point(match: re.Match[str]) -> str:
         text = match[1].strip()
@@ -117,6 +117,7 @@ def _write_points(target: str) -> str:
 
 
 def _parse(ctx: Context, option: str, text: str) -> tree.Expr | None:
+    """Return the expression of a change, or None after its syntax errors are reported."""
     ctx.modules.sources[option] = text
     result = parse_expression(Source(option, text))
     for finding in result.diagnostics:
@@ -136,7 +137,7 @@ def _list_params(ctx: Context, main: ParsedFile) -> dict[str, Owner]:
 
 
 def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
-    """Return where a param is declared that a file of the imports has and the spec does not import, and how to set it."""
+    """Return the help for a param that an imported file declares and the spec does not import."""
     for key, module in ctx.modules.loaded.items():
         item = module.items.get(name) if module is not None and module is not main else None
         if module is None or not isinstance(item, tree.Param):
@@ -158,11 +159,11 @@ def _list_declarations(main: ParsedFile) -> list[str]:
 def _find_owners(
     ctx: Context, main: ParsedFile, path: tuple[str, ...]
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """Return the declarations that a dotted path changes, with the rest of the path, and whether it must be set there.
+    """Return the declarations that a path changes, the rest of the path, and whether they must have the setting.
 
-    The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
-    setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
-    and to those experiments that set it themselves.
+    The first part is a declaration's or an arm's name. A path without a name changes the study if it is a
+    setting of studies, and every experiment of the spec's own files if it is a setting of training. A setting
+    of both changes the study, and only the experiments that set it themselves.
     """
     head, rest = path[0], path[1:]
     if rest:
@@ -213,13 +214,13 @@ UNSET = frozenset({"cluster", "limit"})
 
 
 def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
-    """Lay the changes that name a declaration over its record; those of single stages wait in `stage_changes`."""
+    """Apply the changes that name a declaration to its record; changes of a stage wait in `stage_changes`."""
     for change in ctx.amends.get(owner or ("", ""), ()):
         head = change.path[0]
         if stage and head not in KINDS[record.kind].fields:
             continue  # The experiment reported it, or it is in `stage_changes`.
         if not (isinstance(record, DeclaredExperiment) and head in STAGES):
-            record = _lay(ctx, record, change, scope)
+            record = _apply_change(ctx, record, change, scope)
         elif record.stages and len(change.path) > 2:
             record = replace(record, stage_changes=(*record.stage_changes, change))
         else:
@@ -232,7 +233,7 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
                 name = first.name if isinstance(first, DeclaredStage) else "1"
                 words = "stages are amended setting by setting"
                 helps = f"name a stage, and then its setting: `--amend {target}.stages.{name}.steps=…`"
-            ctx.met.add(change.target)
+            ctx.applied_amends.add(change.target)
             ctx.error("E0211", words, change.value.span, help=helps)
     return record
 
@@ -244,13 +245,13 @@ def amend_stage(
     index: int,
     changes: Sequence[Override],
 ) -> DeclaredExperiment:
-    """Lay the changes of the stage at `number`, which name it."""
+    """Apply to the stage at `index` the changes that name it."""
     names = [decl.name for decl in decls]
     for change in changes:
         if change.path[1] == names[index]:
-            stage = _lay(ctx, stage, replace(change, path=change.path[2:]), decls[index].scope)
-        elif change.path[1] not in names and change.target not in ctx.met:
-            ctx.met.add(change.target)
+            stage = _apply_change(ctx, stage, replace(change, path=change.path[2:]), decls[index].scope)
+        elif change.path[1] not in names and change.target not in ctx.applied_amends:
+            ctx.applied_amends.add(change.target)
             words = f"`{stage.name}` has no stage `{change.path[1]}`"
             ctx.error(
                 "E0211", words, change.value.span, help=suggest(change.path[1], names, "its stages are")
@@ -258,8 +259,8 @@ def amend_stage(
     return stage
 
 
-def _lay(ctx: Context, record: R, change: Override, scope: Scope) -> R:
-    """Return a record with a change laid over it, or the record itself where the change is for records that set it."""
+def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
+    """Return a record with a change applied, unless the change is for records that have the setting and this has none."""
     head, everywhere = change.path[0], ".".join(change.path) == change.target
     untrained = isinstance(record, DeclaredExperiment) and not record.is_trained
     if untrained and everywhere and head not in WITHOUT_TRAINING:
@@ -270,33 +271,33 @@ def _lay(ctx: Context, record: R, change: Override, scope: Scope) -> R:
     if change.path == (head,) and head in UNSET and change.value == tree.Name("none", change.value.span):
         if slot is None:
             return record
-        ctx.met.add(change.target)
+        ctx.applied_amends.add(change.target)
         return replace(record, fields={name: item for name, item in record.fields.items() if name != head})
-    ctx.met.add(change.target)
-    return lay_block(ctx, record, change.block, scope, record.doc)
+    ctx.applied_amends.add(change.target)
+    return apply_block(ctx, record, change.block, scope, record.doc)
 
 
 def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
-    """Report changes that nothing took: what they name is set nowhere, or is not used."""
+    """Report changes without effect, whose settings are set nowhere or are not used."""
     for change in changes:
-        if change.target in ctx.met:
+        if change.target in ctx.applied_amends:
             continue
         head = change.target.partition(".")[0]
         remedy = f"leave it out, use `{head}` in what runs, or amend the whole setting that reads it"
         ctx.error("E0211", f"nothing that runs has `{change.target}`", change.value.span, help=remedy)
-        ctx.met.add(change.target)
+        ctx.applied_amends.add(change.target)
 
 
-def lay_stages(
+def expand_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
-    """Return the stages of an experiment, each with all its settings; one without a part if none is declared."""
+    """Return each stage of an experiment with all its settings; an experiment without stages is its only stage."""
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[DeclaredStage | None, DeclaredExperiment]] = []
     decls, base = list_stages(ctx, experiment), replace(experiment, stages=())
     for i, decl in enumerate(decls):
-        stage = lay_block(ctx, base, decl.block, decl.scope, decl.block.doc or experiment.doc)
+        stage = apply_block(ctx, base, decl.block, decl.scope, decl.block.doc or experiment.doc)
         stage = report_nested(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, decl.scope, stage=True)
         if experiment.stage_changes:
@@ -306,12 +307,16 @@ def lay_stages(
 
 
 def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> DeclaredExperiment:
-    """Return an experiment with its defaults, every stage complete. Raises `Failed`."""
+    """Return an experiment with its defaults, after every stage was found complete.
+
+    Raises:
+        NoValue: A stage lacks a setting, which was reported.
+    """
     if not experiment.is_trained:
         return experiment
     complete = complete_stages(ctx, experiment)
     if not complete:
-        raise Failed
+        raise NoValue
     # A suite named in the stages is the experiment's as well.
     last = complete[-1][1].fields.get("eval")
     return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
@@ -320,26 +325,28 @@ def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> Declare
 def complete_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
-    """Return the stages of an experiment with every default filled in; none if one of them lacks a setting."""
+    """Return the stages of an experiment with every default filled in, or an empty list if a stage lacks a setting."""
     # Every check and the lowering ask for them.
-    return ctx.compute_once("stages", experiment, lambda: _complete_stages(ctx, experiment))
+    return ctx.memoize("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 
 def _complete_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
+    """Return the stages as `complete_stages` does, computed anew."""
+
     def complete(
         stage: tuple[DeclaredStage | None, DeclaredExperiment],
     ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
         decl, record = stage
-        ctx.spend(record.span, STAGE)
+        ctx.charge(record.span, STAGE)
         return decl, fill_defaults(ctx, record, KINDS["experiment"], decl)
 
-    return attempt(lambda: try_all(complete, lay_stages(ctx, experiment))) or []
+    return attempt(lambda: try_all(complete, expand_stages(ctx, experiment))) or []
 
 
 def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment:
-    """Return a stage without stages of its own, which are reported."""
+    """Return a stage without the stages inside it, which are reported."""
     for nested in stage.stages[:1]:
         ctx.error(
             "E0202",

@@ -10,10 +10,10 @@ from pathlib import Path
 from reodsl.diagnostics.model import Diagnostic, Problem, error, problem
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage
-from reodsl.language.bounds import Enough
+from reodsl.language.bounds import LimitReached
 from reodsl.language.build import Lowering, build, reward
 from reodsl.language.changes import complete_stages
-from reodsl.language.context import Context, Failed, attempt
+from reodsl.language.context import Context, NoValue, attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate, evaluate_splits
 from reodsl.language.functions import read_reference
@@ -44,16 +44,16 @@ UNKNOWN_LENGTH = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ChosenReward:
-    """A reward, the settings of its advantages, and the experiment that trains on it.
-
-    `reward` is None if a diagnostic is an error; `sources` are the texts that diagnostics quote.
-    """
+    """A reward, the settings of its advantages, and the experiment that trains on it."""
 
     reward: Reward | None
+    """None if a diagnostic is an error."""
     advantage: Advantage
     experiment: str | None
+    """The name of the experiment; None for a reward alone."""
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, str]
+    """The texts that diagnostics quote, by path."""
 
 
 def choose_reward(
@@ -62,16 +62,22 @@ def choose_reward(
     sets: Mapping[str, str] = {},
     amends: Mapping[str, str] = {},
 ) -> ChosenReward:
-    """Return the reward that `wanted` names in a spec: a reward, a call of one, an experiment, or a stage of one.
+    """Return the reward that `target` names in a spec.
 
-    Without `wanted` it is the only reward that the file declares, or that of its only experiment. An experiment brings
-    its settings of `advantage` and `credit`; else they are the defaults. Of several stages the last counts, if
-    none is named.
+    An experiment brings its settings of `advantage` and `credit`; a reward has their defaults.
+
+    Args:
+        path: The spec.
+        target: A reward, a call of a reward, an experiment, or a stage of an experiment, whose last stage
+            counts if it names none. None for the only reward that the file declares, or the reward of its
+            only experiment.
+        sets: Texts of values by the names of params.
+        amends: Texts of values by the dotted paths of settings.
     """
     program = load(path, sets, amends)
     record: Record | None = None
-    if program.main is not None and program.sound:
-        with suppress(Enough, Failed):
+    if program.main is not None and program.is_sound:
+        with suppress(LimitReached, NoValue):
             record = _find(program, program.main, target)
     recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
@@ -91,14 +97,18 @@ def choose_reward(
             )
             limit = stage.part("rollout").data("max_tokens")
     built: Reward | None = None
-    if isinstance(rule, Definition) and program.sound:
-        with suppress(LookupError, Enough):
+    if isinstance(rule, Definition) and program.is_sound:
+        with suppress(LookupError, LimitReached):
             built = reward(Lowering(ctx), rule, limit)
     return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
 def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
-    """Return the record of a reward or an experiment. Raises `Failed`."""
+    """Return the record of a reward or an experiment.
+
+    Raises:
+        NoValue: The target is neither, which was reported.
+    """
     ctx = program.context
     if target is None:
         declared = {
@@ -123,7 +133,7 @@ def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
     for finding in parsed.diagnostics:
         ctx.report(finding)
     if parsed.expression is None:
-        raise Failed
+        raise NoValue
     value = evaluate(ctx, parsed.expression, Scope(main))
     if isinstance(value.data, DeclaredExperiment | StageRef) or (
         isinstance(value.data, Definition) and value.data.kind == "reward"
@@ -138,7 +148,7 @@ def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
 
 
 def _explain_none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
-    """Return E0123: there is no reward, or it is not clear which is meant."""
+    """Return E0123: no reward is declared, or several are."""
     helps = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
     )
@@ -181,7 +191,7 @@ def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
 
 
 def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
-    """Read the files that `greedy("edge.json", …)` names, and write names in their places."""
+    """Read the files that `greedy("edge.json", …)` names, and replace their paths by names of the curves."""
     if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
         return expr, {}
     args = list(expr.args)
@@ -203,7 +213,11 @@ def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Val
 
 
 def read_frontier_by_name(name: str) -> ReferenceFrontier:
-    """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
+    """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`.
+
+    Raises:
+        Problem: E0201, if the library has no frontier of that name.
+    """
     modules = Modules(Path())
     paper = modules.library(PAPER)
     items = paper.items if paper is not None else {}
@@ -211,7 +225,7 @@ def read_frontier_by_name(name: str) -> ReferenceFrontier:
     item = items.get(name.removeprefix(f"std.{PAPER}."))
     value = None
     if paper is not None and item is not None:
-        value = attempt(lambda: new_context(modules).declared(paper, item))
+        value = attempt(lambda: new_context(modules).value_of(paper, item))
     if value is None or not isinstance(value.data, DeclaredFrontier):
         raise problem(
             "E0201",

@@ -29,12 +29,12 @@ FOLLOWING = frozenset({"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0
 """Findings that may only be there because a syntax error took something out of the file."""
 
 
-class Failed(Exception):
-    """The end of a piece of a spec that has no value. What is wrong with it was reported."""
+class NoValue(Exception):
+    """The end of evaluating an expression or declaration whose error was reported."""
 
 
 def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
-    """Return one error for two of one mistake: names of one import, a declaration that does not fit where it is named."""
+    """Return a single error for two errors with the same cause, or None if the causes differ."""
     if finding.code != other.code or not finding.labels or not other.labels:
         return None
     label, other_label = finding.labels[0], other.labels[0]
@@ -81,65 +81,85 @@ def attempt(compute: Callable[[], T]) -> T | None:
     """Return what `compute` returns, or None if it fails."""
     try:
         return compute()
-    except Failed:
+    except NoValue:
         return None
 
 
 def try_all(compute: Callable[[U], T], items: Iterable[U]) -> list[T]:
-    """Compute each of several parts, so that the errors of all are reported. Raises `Failed` if one fails."""
+    """Compute every item, so that the errors of all items are reported.
+
+    Raises:
+        NoValue: An item has no value.
+    """
     results: list[T] = []
     failed = False
     for item in items:
         try:
             results.append(compute(item))
-        except Failed:
+        except NoValue:
             failed = True
     if failed:
-        raise Failed
+        raise NoValue
     return results
 
 
 @dataclass(slots=True)
 class Context:
-    """One evaluation. Findings are kept once each, in the order in which they are met.
-
-    `declaration` evaluates what an expression names, and `amended` what has a block behind it: expressions and
-    declarations hold each other, and this is the one way from the former to the latter (`declare.new_context`).
-
-    `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
-    nothing to change at one place. `parents` are what records come from at first, by their places, `lacking` the settings
-    that were reported as missing from all of one origin, and `lost` are the names of declarations of no kind. `refused` are
-    types that calls gave parameters of other ones, by the places of the parameters.
-    """
+    """The state of evaluating a spec: modules, findings, and values so far."""
 
     modules: Modules
-    declaration: Callable[[Context, ParsedFile, tree.ModuleItem], Value]
-    amended: Callable[[Context, tree.Amend, Scope], Value]
+    """The files of the spec."""
+    evaluator: Callable[[Context, ParsedFile, tree.ModuleItem], Value]
+    """Evaluates a declaration; expressions and declarations hold each other, and this is the way back."""
+    amend: Callable[[Context, tree.Amend, Scope], Value]
+    """Evaluates `base { … }`."""
     sets: dict[Owner, Override] = field(default_factory=dict)
+    """The `--set` of each param."""
     amends: dict[Owner, list[Override]] = field(default_factory=dict)
-    met: set[str] = field(default_factory=set)
+    """The `--amend` of each declaration."""
+    applied_amends: set[str] = field(default_factory=set)
+    """Targets of amends that changed a record or were refused."""
     memo: dict[Owner, Value | None] = field(default_factory=dict)
+    """Values of declarations; None for a declaration without a value."""
     stack: list[tuple[Owner, Span]] = field(default_factory=list)
-    used: set[Owner] = field(default_factory=set)
+    """The declarations being evaluated, each with the span that names it."""
+    used_items: set[Owner] = field(default_factory=set)
+    """Declarations that another names."""
     used_imports: set[tuple[str, str]] = field(default_factory=set)
+    """Names that files use of their imports."""
     params: dict[str, Value] = field(default_factory=dict)
-    computed: dict[tuple[str, int], tuple[object, Any]] = field(default_factory=dict)
+    """Values of params by name."""
+    memos: dict[tuple[str, int], tuple[object, Any]] = field(default_factory=dict)
+    """Values of `memoize`, by the name of the computation and the `id` of its record."""
     depth: int = 0
+    """How deep the expression at hand is nested."""
     errors: int = 0
-    trying: bool = False
-    read: set[Span] = field(default_factory=set)
+    """How many errors are reported."""
+    is_trial: bool = False
+    """Whether the findings are reported nowhere."""
+    visited_bodies: set[Span] = field(default_factory=set)
+    """Bodies of rewards whose unread names are reported."""
     parents: dict[Span, Span] = field(default_factory=dict)
-    lacking: set[tuple[Span, tuple[str, ...]]] = field(default_factory=set)
-    lost: set[str] = field(default_factory=set)
-    refused: dict[Span, str] = field(default_factory=dict)
+    """The first declaration that a declaration comes from, by the spans of both."""
+    missing_settings: set[tuple[Span, tuple[str, ...]]] = field(default_factory=set)
+    """Settings reported as missing from all declarations that come from the same declaration."""
+    lost_names: set[str] = field(default_factory=set)
+    """Names of declarations of an unknown kind."""
+    refused_types: dict[Span, str] = field(default_factory=dict)
+    """Types of arguments that do not fit their parameter, by the parameter's span."""
     _reported: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
+    """Findings by code, span and message."""
 
     def report(self, finding: Diagnostic) -> None:
-        """Keep a finding, once. Raises `Enough` when there are more errors than anybody reads."""
+        """Keep a finding, once.
+
+        Raises:
+            LimitReached: There are `MOST_ERRORS` errors.
+        """
         span = finding.labels[0].span if finding.labels else None
         key = finding.code, span, finding.message
         if key in self._reported or (
-            finding.code == "E0201" and self.lost & set(_NAMED.findall(finding.message))
+            finding.code == "E0201" and self.lost_names & set(_NAMED.findall(finding.message))
         ):
             return
         for other_key, other in self._reported.items():
@@ -148,54 +168,70 @@ class Context:
                 return
         self._reported[key] = finding
         self.errors += finding.severity == "error"
-        if self.errors >= MOST_ERRORS and not self.trying:
-            self.modules.spent.stop(span)
+        if self.errors >= MOST_ERRORS and not self.is_trial:
+            self.modules.work_limit.stop(span)
 
     def error(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> None:
-        """Report an error, after which the piece at hand can still be read."""
+        """Report an error, after which evaluation goes on."""
         self.report(error(code, message, span, text, **details))
 
     def fail(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> NoReturn:
-        """Report an error of something that has no value because of it. Raises `Failed`."""
+        """Report an error of an expression or declaration, which has no value because of the error.
+
+        Raises:
+            NoValue: Always.
+        """
         self.refuse(error(code, message, span, text, **details))
 
     def refuse(self, finding: Diagnostic) -> NoReturn:
-        """Report an error that was made elsewhere. Raises `Failed`."""
-        self.report(finding)
-        raise Failed
+        """Report an error that was made elsewhere.
 
-    def written(self, span: Span) -> str:
-        """Return what a file has at a place; empty where the file's text is not known."""
+        Raises:
+            NoValue: Always.
+        """
+        self.report(finding)
+        raise NoValue
+
+    def text_at(self, span: Span) -> str:
+        """Return the text of a file at a span; empty if the file's text is not known."""
         lines = self.modules.sources.get(span.path, "").split("\n")[span.line - 1 : span.end_line]
         if lines:
             lines[-1] = lines[-1][: span.end_column - 1]
             lines[0] = lines[0][span.column - 1 :]
         return "\n".join(lines)
 
-    def spend(self, span: Span, steps: float) -> None:
-        """Count steps of checking. Raises `Enough` when a spec takes more than it may."""
-        self.modules.spent.add(span, steps)
+    def charge(self, span: Span, steps: float) -> None:
+        """Count steps of checking, as `WorkLimit.charge` does.
+
+        Args:
+            span: The source that takes the steps, for the message.
+            steps: How many more.
+
+        Raises:
+            LimitReached: The spec takes more steps than it may.
+        """
+        self.modules.work_limit.charge(span, steps)
 
     @property
-    def ended(self) -> bool:
+    def is_stopped(self) -> bool:
         """Return whether a bound was passed, after which the rest of the spec is not checked."""
-        return self.modules.spent.refused is not None
+        return self.modules.work_limit.refusal is not None
 
     def trial(self) -> Context:
-        """Return the same evaluation with findings of its own, which are reported nowhere."""
-        return replace(self, _reported={}, trying=True)
+        """Return a copy of this context whose findings are reported nowhere."""
+        return replace(self, _reported={}, is_trial=True)
 
     @property
-    def reported(self) -> tuple[Diagnostic, ...]:
-        """Return what was reported here, without the files' own errors."""
+    def own_findings(self) -> tuple[Diagnostic, ...]:
+        """Return the findings of this context, without the errors of the files."""
         return tuple(self._reported.values())
 
     def broken_files(self) -> set[str]:
-        """Return the files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
+        """Return the shown paths of files with syntax errors, whose declarations may be lost."""
         return {
             finding.labels[0].span.path
             for finding in self.modules.diagnostics
@@ -204,7 +240,7 @@ class Context:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """Return what was found, the files' own errors first.
+        """Return all findings, the errors of files first.
 
         Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
         """
@@ -227,16 +263,24 @@ class Context:
             )
 
         rest = [finding for finding in self._reported.values() if not follows(finding)]
-        refused = self.modules.spent.refused
+        refused = self.modules.work_limit.refusal
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
-    def declared(self, module: ParsedFile, item: tree.ModuleItem) -> Value:
-        """Return the value of a declaration or a param, computed once. Raises `Failed` if it has none."""
-        owner = (module.key, item.name.name)
-        return self.once(owner, item.name.span, lambda: self.declaration(self, module, item))
+    def value_of(self, module: ParsedFile, item: tree.ModuleItem) -> Value:
+        """Return the value of a declaration or a param, computed once.
 
-    def once(self, owner: Owner, span: Span, compute: Callable[[], Value]) -> Value:
-        """Return the value of a declaration, computed once. Raises `Failed` if it has none, or needs itself."""
+        Raises:
+            NoValue: It has no value, which was reported.
+        """
+        owner = (module.key, item.name.name)
+        return self.evaluate_once(owner, item.name.span, lambda: self.evaluator(self, module, item))
+
+    def evaluate_once(self, owner: Owner, span: Span, compute: Callable[[], Value]) -> Value:
+        """Return the value of a declaration, computed once.
+
+        Raises:
+            NoValue: It has no value or needs itself, which was reported.
+        """
         if owner not in self.memo:
             for i, (pending, _) in enumerate(self.stack):
                 if pending == owner:
@@ -250,29 +294,34 @@ class Context:
                 self.stack.pop()
         value = self.memo[owner]
         if value is None:
-            raise Failed
+            raise NoValue
         return value
 
     def derive(self, span: Span, parent: Span) -> None:
-        """Note what the declaration at a place is made from, unless that is the library's."""
+        """Note from which declaration a declaration is made, unless the parent is the library's."""
         first = self.find_first(parent)
         if not parent.path.startswith("std/") and first != span:
             self.parents[span] = first
 
     def find_first(self, span: Span) -> Span:
-        """Return the place of the first declaration in the user's files that the one at a place comes from."""
+        """Return the span of the first declaration in the user's files from which the declaration at a span comes."""
         return self.parents.get(span, span)
 
-    def compute_once(self, name: str, value: object, compute: Callable[[], T]) -> T:
-        """Compute something of this very record or module, once."""
+    def memoize(self, name: str, value: object, compute: Callable[[], T]) -> T:
+        """Return the result of a computation on this very record or module, computed once."""
         key = name, id(value)
-        if key not in self.computed:
+        if key not in self.memos:
             # The value is kept, so that no other gets its number.
-            self.computed[key] = value, compute()
-        result: T = self.computed[key][1]
+            self.memos[key] = value, compute()
+        result: T = self.memos[key][1]
         return result
 
     def _refuse_circle(self, ring: list[tuple[Owner, Span]]) -> NoReturn:
+        """Report declarations that need each other.
+
+        Raises:
+            NoValue: Always.
+        """
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]
         chain = " → ".join([*names, names[0]])
         module = self.modules.loaded.get(ring[0][0][0]) if len(ring) == 1 else None

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import SPLITS, Flag, Kind, Many, Num, Text, Type
-from reodsl.language.blocks import Member, find_homes, lay_block, list_members
+from reodsl.language.blocks import ArmSpec, apply_block, find_homes, list_members
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.changes import apply_amends, complete_experiment
-from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.context import Context, NoValue, attempt, try_all
 from reodsl.language.evaluate import check_range, evaluate, evaluate_as, evaluate_splits, read_type
 from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.fitting import list_kinds
@@ -20,17 +20,17 @@ from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.values import (
     Child,
-    Compound,
+    Composite,
     DeclaredArm,
     DeclaredExperiment,
     DeclaredFrontier,
     DeclaredStudy,
     Definition,
     Items,
+    NestedBlock,
     Owner,
     Record,
     Scope,
-    Section,
     Slot,
     Value,
     article,
@@ -49,8 +49,8 @@ PARTS = {
 CLASSES: dict[str, type[Record]] = {
     "experiment": DeclaredExperiment,
     "recipe": DeclaredExperiment,
-    "traces": Compound,
-    "published": Compound,
+    "traces": Composite,
+    "published": Composite,
     "frontier": DeclaredFrontier,
 }
 """The kinds with more to them than settings."""
@@ -63,7 +63,11 @@ def new_context(modules: Modules) -> Context:
 
 
 def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem) -> Value:
-    """Return the value of a param, or of a declaration by its kind. Raises `Failed`."""
+    """Return the value of a param, or of a declaration by its kind.
+
+    Raises:
+        NoValue: The declaration is wrong, which was reported.
+    """
     if isinstance(item, tree.Param):
         return evaluate_param(ctx, module, item)
     kind = item.kind.name
@@ -73,7 +77,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
         kinds = [*DECLARED]
         nearest_name = nearest(kind, [*kinds, "param", "import", "from"])
         otherwise = f"did you mean `{nearest_name}`?" if nearest_name else list_names(kinds, "kinds are")
-        ctx.lost.add(item.name.name)
+        ctx.lost_names.add(item.name.name)
         ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",
@@ -83,7 +87,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
             help=find_homes(kind) or otherwise,
         )
     if item.params is not None and kind not in FORMULAS:
-        ctx.lost |= {param.name.name for param in item.params}
+        ctx.lost_names |= {param.name.name for param in item.params}
         ctx.error(
             "E0313",
             "only rewards, selections and measures take parameters of their own",
@@ -100,6 +104,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
 
 
 def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
+    """Return the value of `budgets NAME = …`."""
     if item.value is None:
         ctx.fail(
             "E0313",
@@ -109,14 +114,18 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
         )
     value = evaluate_splits(ctx, item.value, scope, item.name.name)
     if not isinstance(value.data, Record):
-        raise Failed
+        raise NoValue
     data = value.data
     named = replace(data, name=data.name or item.name.name, owner=data.owner or owner)
     return replace(value, data=named)
 
 
 def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value:
-    """Return the value of a param: that of `--set`, else its default; inside its range. Raises `Failed`."""
+    """Return the value of a param: of `--set`, else its default.
+
+    Raises:
+        NoValue: The value is missing, of another type or outside of the range, which was reported.
+    """
     scope = Scope(module)
     type_ = read_type(ctx, param.type)
     name = param.name.name
@@ -161,11 +170,15 @@ _BODIES = {
 
 
 def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
-    """Return a reward, selection or measure: with a body of its own, or another with its arguments. Raises `Failed`."""
+    """Return a reward, selection or measure, by its body or by the declaration that it gives arguments.
+
+    Raises:
+        NoValue: It is made from a value of another kind, which was reported.
+    """
     kind = item.kind.name
     if item.block is None:
         if item.value is None:
-            raise Failed
+            raise NoValue
         value = evaluate(ctx, item.value, Scope(module))
         if not isinstance(value.data, Record) or value.data.kind != kind:
             ctx.fail(
@@ -191,33 +204,41 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
 
 
 def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.BraceBlock | None]:
-    """Return the parent that a declaration is made from, and the block laid over it."""
+    """Return the parent from which a declaration is made, and the block over the parent."""
     if isinstance(item.value, tree.Amend):
         return item.value.base, item.value.block
     return item.value, item.block
 
 
 def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value:
-    """Return the value of a declaration whose settings the table of kinds describes. Raises `Failed`."""
+    """Return the value of a declaration whose settings the table of kinds describes.
+
+    Raises:
+        NoValue: A setting is wrong or missing, which was reported.
+    """
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
     start = _make_record(kind, item, owner)
     if parent is not None:
         start = derive_record(ctx, parent, kind, start, scope)
     if block is not None:
-        start = lay_block(ctx, start, block, scope, item.doc or start.doc)
+        start = apply_block(ctx, start, block, scope, item.doc or start.doc)
     start = apply_amends(ctx, start, owner, scope)
-    if isinstance(start, Compound):
+    if isinstance(start, Composite):
         start = _read_parts(ctx, start, owner)
-    if UNKNOWN in start.broken:
-        raise Failed
+    if UNKNOWN in start.invalid:
+        raise NoValue
     if not kind.partial:
         start = complete_record(ctx, start, kind)
     return Value(start, item.name.span)
 
 
 def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
-    """Return a record with its defaults filled in. Raises `Failed` if it lacks a setting."""
+    """Return a record with its defaults filled in.
+
+    Raises:
+        NoValue: The record lacks a setting, which was reported.
+    """
     if isinstance(record, DeclaredExperiment) and kind.name == "experiment":
         return complete_experiment(ctx, record)
     return fill_defaults(ctx, record, kind)
@@ -229,11 +250,11 @@ def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
 
 
-def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
+def _read_parts(ctx: Context, start: Composite, owner: Owner) -> Record:
     """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
     child, description, example = PARTS[start.kind]
     parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
-    if not start.children and UNKNOWN not in start.broken:
+    if not start.children and UNKNOWN not in start.invalid:
         ctx.error(
             "E0304",
             f"`{start.name}` needs a {child}: {description}",
@@ -241,31 +262,34 @@ def _read_parts(ctx: Context, start: Compound, owner: Owner) -> Record:
             f"no `{child}`",
             help=f"add `{example}`",
         )
-    broken = start.broken if parts else start.broken | {UNKNOWN}
-    return replace(start, parts=tuple(parts or ()), broken=broken)
+    broken = start.invalid if parts else start.invalid | {UNKNOWN}
+    return replace(start, parts=tuple(parts or ()), invalid=broken)
 
 
 def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
-    """Return the declarations inside a block, evaluated. Raises `Failed`."""
+    """Return the declarations inside a block, evaluated. Raises `NoValue`."""
 
     def evaluate_child(child: Child) -> Record:
         item, scope = child
         data = evaluate_record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}")).data
         if not isinstance(data, Record):
-            raise Failed
+            raise NoValue
         return data
 
     return try_all(evaluate_child, children.values())
 
 
 def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record:
-    """Return a record of `kind` that begins as its parent. Raises `Failed` for a parent of the wrong kind.
+    """Return a record of `kind` that begins as its parent.
 
-    An unknown parent gives a record that is broken as a whole, so that the block over it is still read.
+    An unknown parent gives a record with `UNKNOWN` in `invalid`, so that the block over it is still read.
+
+    Raises:
+        NoValue: The parent is of the wrong kind, which was reported.
     """
     value = attempt(lambda: evaluate(ctx, parent, scope))
     if value is None:
-        return replace(start, broken=frozenset({UNKNOWN}))
+        return replace(start, invalid=frozenset({UNKNOWN}))
     above = value.data
     if not isinstance(above, Record) or above.kind not in kind.parents:
         ctx.fail(
@@ -292,7 +316,11 @@ def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
 
 
 def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
-    """Return `base { overrides }`: the base with its settings changed. Raises `Failed`."""
+    """Return `base { overrides }`: the base with its settings changed.
+
+    Raises:
+        NoValue: The base has no settings, or lacks a setting, which was reported.
+    """
     value = evaluate(ctx, expr.base, scope)
     above = value.data
     if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
@@ -306,12 +334,16 @@ def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
             expr.base.span,
             help="name a declaration",
         )
-    result = lay_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
+    result = apply_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
 
 
 def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
-    """Return the value of a study. Raises `Failed`."""
+    """Return the value of a study.
+
+    Raises:
+        NoValue: An arm, a frontier or a setting is wrong, which was reported.
+    """
     if item.block is None:
         ctx.fail(
             "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
@@ -330,19 +362,19 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     thunks: dict[str, Callable[[], Value]] = {}
     for member in members:
         thunks.setdefault(member.name, _make_thunk(ctx, module, item, member, thunks))
-    for name in dict.fromkeys(member.written for member in members if member.values):
-        thunks.setdefault(name, _make_list(thunks, [spec for spec in members if spec.written == name]))
+    for name in dict.fromkeys(member.base_name for member in members if member.values):
+        thunks.setdefault(name, _make_list(thunks, [spec for spec in members if spec.base_name == name]))
     scope = Scope(module).inner(thunks)
     start = DeclaredStudy("study", {}, item.name.span, item.name.name, item.doc or "", owner)
-    result = lay_block(ctx, start, item.block, scope, item.doc or "")
+    result = apply_block(ctx, start, item.block, scope, item.doc or "")
     result = apply_amends(ctx, result, owner, scope)
     report = result.sub("report")
-    children = report.children if isinstance(report, Section) else {}
+    children = report.children if isinstance(report, NestedBlock) else {}
     values = attempt(lambda: try_all(lambda member: thunks[member.name](), members))
     parts = attempt(lambda: _evaluate_children(ctx, children, (owner[0], f"{owner[1]}.report")))
     complete = fill_defaults(ctx, result, KINDS["study"])
     if values is None or parts is None:
-        raise Failed
+        raise NoValue
     arms = tuple(value.data for value in values if isinstance(value.data, DeclaredArm))
     frontiers = tuple(value.data for value in values if isinstance(value.data, DeclaredFrontier))
     tables, charts = (tuple(item for item in parts if item.kind == kind) for kind in ("table", "chart"))
@@ -358,8 +390,8 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     )
 
 
-def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[Member]) -> Callable[[], Value]:
-    """Return the list of the arms that a sweep makes of one declaration, for that declaration's name."""
+def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[ArmSpec]) -> Callable[[], Value]:
+    """Return a call for the list of arms that a sweep makes of a declaration, under the declaration's name."""
 
     def compute() -> Value:
         values = try_all(lambda member: thunks[member.name](), members)
@@ -372,16 +404,17 @@ def _make_thunk(
     ctx: Context,
     module: ParsedFile,
     item: tree.Decl,
-    spec: Member,
+    spec: ArmSpec,
     thunks: dict[str, Callable[[], Value]],
 ) -> Callable[[], Value]:
+    """Return a call that evaluates an arm or a frontier of a study when another declaration names it."""
     member = spec.item
     owner = (module.key, f"{item.name.name}.{spec.name}")
-    amended_as = (module.key, f"{item.name.name}.{spec.written}")
+    amended_as = (module.key, f"{item.name.name}.{spec.base_name}")
 
     def compute() -> Value:
         # A member's own name means what is outside of the study, as in `arm vanilla = vanilla`.
-        name = spec.written
+        name = spec.base_name
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         parent, _ = split_amend(member)
         if isinstance(parent, tree.Name) and parent.name == name and not outside:
@@ -395,11 +428,15 @@ def _make_thunk(
             else _evaluate_frontier(ctx, member, scope, owner)
         )
 
-    return lambda: ctx.once(owner, member.name.span, compute)
+    return lambda: ctx.evaluate_once(owner, member.name.span, compute)
 
 
 def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Scope) -> NoReturn:
-    """Report E0201: what a member of a study is made from has its own name, and nothing else has it. Raises `Failed`."""
+    """Report E0201: an arm or a frontier is made from a name that no other declaration has.
+
+    Raises:
+        NoValue: Always.
+    """
     kinds = ARM_PARENTS if kind == "arm" else ("frontier",)
     items = scope.module.items.values()
     names = [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name in kinds]
@@ -431,11 +468,11 @@ def _evaluate_arm(
         experiment = start or DeclaredExperiment("experiment", {}, member.name.span)
         experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
         if block is not None:
-            experiment = lay_block(ctx, experiment, block, scope, member.doc or experiment.doc)
+            experiment = apply_block(ctx, experiment, block, scope, member.doc or experiment.doc)
         experiment = apply_amends(ctx, experiment, amended_as, scope)
         start = experiment if start is not None else None
     if start is None:
-        raise Failed
+        raise NoValue
     complete = complete_experiment(ctx, start)
     return Value(
         DeclaredArm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete),
@@ -446,7 +483,11 @@ def _evaluate_arm(
 def _find_experiment(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
 ) -> DeclaredExperiment:
-    """Return the experiment behind an arm, which may be a checkpoint with nothing to train. Raises `Failed`."""
+    """Return the experiment behind an arm, which may be a checkpoint with nothing to train.
+
+    Raises:
+        NoValue: The value is no experiment, checkpoint, model or recipe, which was reported.
+    """
     match value.data:
         case DeclaredArm(experiment=experiment):
             return experiment
@@ -462,9 +503,9 @@ def _find_experiment(
                 "experiment", base, span, name, member.doc or "", owner, from_checkpoint=True
             )
     named = value.data.name if isinstance(value.data, Record) else ""
-    if (member.name.span.path, named) in ctx.modules.doubled:
+    if (member.name.span.path, named) in ctx.modules.duplicates:
         # The other declaration of that name may be meant; the two were reported.
-        raise Failed
+        raise NoValue
     helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS[:-1])}"
     ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
@@ -472,6 +513,7 @@ def _find_experiment(
 
 
 def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
+    """Return the value of a frontier: published curves, or the envelope of arms."""
     name = member.name.name
     if member.value is None or isinstance(member.value, tree.Amend):
         return evaluate_record(ctx, member, scope, owner)

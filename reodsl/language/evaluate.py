@@ -17,8 +17,8 @@ from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
 from reodsl.language.bounds import EXPRESSION
-from reodsl.language.context import Context, Failed, attempt, return_value, try_all
-from reodsl.language.fitting import describe_type, fit, list_kinds, make_default
+from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
+from reodsl.language.fitting import coerce, describe_type, list_kinds, make_default
 from reodsl.language.functions import (
     CHECKPOINTS,
     ENDS,
@@ -80,15 +80,23 @@ TYPES_ELSEWHERE = {
 def evaluate_as(
     ctx: Context, expr: tree.Expr, scope: Scope, type_: Type, name: str, example: str = ""
 ) -> Value:
-    """Return the value of an expression in the type of the setting `what`. Raises `Failed`."""
-    return fit_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name, example)
+    """Return the value of an expression in the type of the setting `name`.
+
+    Raises:
+        NoValue: The expression is wrong or does not fit the type, which was reported.
+    """
+    return coerce_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name, example)
 
 
-def fit_setting(ctx: Context, value: Value, type_: Type, name: str, example: str = "") -> Value:
-    """Return a value in the type of the setting `what`. Raises `Failed`."""
+def coerce_setting(ctx: Context, value: Value, type_: Type, name: str, example: str = "") -> Value:
+    """Return a value in the type of the setting `name`.
+
+    Raises:
+        NoValue: The value does not fit the type, which was reported.
+    """
     if isinstance(value.data, Items):
-        ctx.spend(value.span, value.data.size)
-    result = fit(value, type_)
+        ctx.charge(value.span, value.data.size)
+    result = coerce(value, type_)
     if isinstance(result, Value):
         return result
     ctx.fail(
@@ -96,17 +104,20 @@ def fit_setting(ctx: Context, value: Value, type_: Type, name: str, example: str
         result.message.replace("{what}", f"`{name}`"),
         result.value.span,
         result.text,
-        others=[Label(span, text) for span, text in result.value.via],
+        others=[Label(span, text) for span, text in result.value.defined_at],
         help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
     )
 
 
 def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = None) -> Value:
-    """Return the value of an expression. Raises `Failed`.
+    """Return the value of an expression.
 
-    `want` separates words from names, and gives lists the type of their items.
+    `type_` separates words from names, and gives lists the type of their items.
+
+    Raises:
+        NoValue: The expression is wrong, which was reported.
     """
-    ctx.spend(expr.span, EXPRESSION)
+    ctx.charge(expr.span, EXPRESSION)
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST_EXPRESSION:
@@ -119,7 +130,11 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = N
 
 
 def check_length(ctx: Context, value: Value, span: Span) -> None:
-    """Check that a list is no longer than any spec needs: lists that join themselves grow without end."""
+    """Check that a list holds at most `MOST_VALUES` values, since lists that join themselves grow without end.
+
+    Raises:
+        NoValue: The list is longer, which was reported.
+    """
     if not isinstance(value.data, Items):
         return
     if value.data.size - 1 > MOST_VALUES:
@@ -130,10 +145,11 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
             "too large",
             help="keep what is this large in a file of data, and name the file",
         )
-    ctx.spend(span, value.data.size)
+    ctx.charge(span, value.data.size)
 
 
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -> Value:
+    """Return the value of an expression by its class in the syntax tree."""
     match expr:
         case tree.Number():
             return Value(read_number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
@@ -148,10 +164,10 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
             values: list[Value] = []
             # A loop and no `try_all`: its frames would halve the depth that an expression may have.
             for operand in operands:
-                with suppress(Failed):
+                with suppress(NoValue):
                     values.append(evaluate(ctx, operand, scope, inner))
             if len(values) < len(operands):
-                raise Failed
+                raise NoValue
             return _combine(ctx, expr, values)
         case tree.Unary():
             return arithmetic.unary(ctx, expr, evaluate(ctx, expr.operand, scope))
@@ -181,14 +197,14 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
                 help="write `y[:L]` in a `reward`",
             )
         case tree.Amend():
-            return ctx.amended(ctx, expr, scope)
+            return ctx.amend(ctx, expr, scope)
 
 
 Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | tree.Logic
 
 
 def _list_parts(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
-    """Return the expressions inside one, and the type that is wanted of them."""
+    """Return the operands or items of an expression, and the type that they should have."""
     match expr:
         case tree.ListExpr():
             return expr.items, _find_item_type(type_)
@@ -200,6 +216,7 @@ def _list_parts(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ..
 
 
 def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
+    """Return the value of an expression from the values of its operands."""
     match expr:
         case tree.ListExpr():
             return Value(Items(tuple(values)), expr.span)
@@ -213,7 +230,11 @@ def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
 
 
 def read_number(ctx: Context, expr: tree.Number) -> Quantity:
-    """Return the quantity of a number. Raises `Failed`."""
+    """Return the quantity of a number.
+
+    Raises:
+        NoValue: The unit is unknown or the number too large, which was reported.
+    """
     unit = read_dimension(expr.unit)
     if unit is None:
         ctx.fail(
@@ -242,6 +263,7 @@ def _suggest_unit(expr: tree.Number) -> str | None:
 
 
 def _find_item_type(type_: Type | None) -> Type | None:
+    """Return the type of the items if the type is a list."""
     if isinstance(type_, Many):
         return type_.item
     if isinstance(type_, Either):
@@ -250,7 +272,11 @@ def _find_item_type(type_: Type | None) -> Type | None:
 
 
 def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of a name: a word of the setting, a local, a declaration, an import. Raises `Failed`."""
+    """Return the value of a name: a word of the setting, a local, a declaration, or an import.
+
+    Raises:
+        NoValue: The name has no meaning, which was reported.
+    """
     name = expr.name
     words = list_words(type_)
     if isinstance(type_, A) and "metric" in type_.kinds:
@@ -270,9 +296,9 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
         return move_to_use(local(), name, expr.span)
     declared = lookup(ctx, scope.module, name)
     if declared is not None:
-        return move_to_use(ctx.declared(*declared), name, expr.span)
+        return move_to_use(ctx.value_of(*declared), name, expr.span)
     if name in scope.module.imports or any(item.name.name == name for item in scope.module.module.items):
-        raise Failed
+        raise NoValue
     unprovided = [import_ for import_ in scope.module.imports if not _is_provided(ctx, scope.module, import_)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
@@ -280,14 +306,14 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
         numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, Either) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
-    raise Failed
+    raise NoValue
 
 
 def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
     """Return the declaration behind a name of a file, through imports."""
     item = module.items.get(name)
     if item is not None:
-        ctx.used.add((module.key, name))
+        ctx.used_items.add((module.key, name))
         return module, item
     imported = module.imports.get(name)
     if imported is None:
@@ -296,23 +322,23 @@ def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tre
     target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
     if target is None or imported.name not in target.items:
         return None
-    ctx.used.add((target.key, imported.name))
+    ctx.used_items.add((target.key, imported.name))
     return target, target.items[imported.name]
 
 
 def is_reward(ctx: Context, module: ParsedFile, name: str) -> bool:
-    """Return whether a file declares or imports a reward of that name."""
+    """Return whether a file declares or imports a reward called `name`."""
     declared = lookup(ctx, module, name)
     return declared is not None and isinstance(declared[1], tree.Decl) and declared[1].kind.name == "reward"
 
 
 def move_to_use(value: Value, name: str, span: Span) -> Value:
-    """Return a value as it is used by name: the use is its place, and `via` keeps the setting."""
+    """Return a value at the span that names it; `defined_at` keeps where it was set."""
     if isinstance(value.data, Record):
         return replace(value, span=span, literal=None)
     text = format_quantity(value.data) if isinstance(value.data, Quantity) else ""
-    via = ((value.span, f"`{name}` is {text}" if text else f"`{name}` is set here"), *value.via)
-    return replace(value, span=span, via=via[:4], literal=None)
+    via = ((value.span, f"`{name}` is {text}" if text else f"`{name}` is set here"), *value.defined_at)
+    return replace(value, span=span, defined_at=via[:4], literal=None)
 
 
 def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
@@ -334,7 +360,7 @@ def _is_provided(ctx: Context, module: ParsedFile, name: str) -> bool:
 
 
 def list_words(type_: Type | None) -> tuple[str, ...]:
-    """Return the words that a setting of this type may have; a name that is one of them means the word."""
+    """Return the words that a setting of this type may have."""
     match type_:
         case OneOf():
             return type_.words
@@ -346,7 +372,11 @@ def list_words(type_: Type | None) -> tuple[str, ...]:
 
 
 def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: Type | None) -> Value:
-    """Return `x.stages`, a setting of a record, or a metric where one is wanted. Raises `Failed`."""
+    """Return `x.stages`, a setting of a record, or a metric if the type is a metric.
+
+    Raises:
+        NoValue: The record has no such setting, which was reported.
+    """
     if isinstance(type_, A) and "metric" in type_.kinds:
         return evaluate_metric(ctx, expr)
     if (parts := split_library_name(expr, scope)) is not None:
@@ -393,6 +423,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
 
 
 def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
+    """Return the value of `std.MODULE.NAME`."""
     *folders, name = parts
     module, modules = ".".join(folders), list_library()
     loaded = ctx.modules.library(module) if module in modules else None
@@ -402,11 +433,15 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
     if name not in loaded.items:
         helps = suggest(name, loaded.items, "it has")
         ctx.fail("E0204", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
-    return move_to_use(ctx.declared(loaded, loaded.items[name]), name, expr.span)
+    return move_to_use(ctx.value_of(loaded, loaded.items[name]), name, expr.span)
 
 
 def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
-    """Return the metric that a plateau watches. Raises `Failed`."""
+    """Return the metric that a plateau watches.
+
+    Raises:
+        NoValue: The metric is unknown, which was reported.
+    """
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
         ctx.fail(
@@ -420,7 +455,11 @@ def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
 
 
 def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
-    """Return `x.stages[4K tokens]`: a stage by its name or by the value that it was made for. Raises `Failed`."""
+    """Return `x.stages[4K tokens]`: a stage by its name or by the value that it was made for.
+
+    Raises:
+        NoValue: The experiment has no such stage, which was reported.
+    """
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, StageList):
         ctx.fail(
@@ -491,7 +530,7 @@ def _are_equal(stage: Value | None, other: Value) -> bool:
 
 
 def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]:
-    """Return the stages that a record declares, with one for each element of a list."""
+    """Return the stages that a record declares, with a stage for each element of a sweep."""
     stages: list[DeclaredStage] = []
     for stage in record.stages:
         if isinstance(stage, DeclaredStage):
@@ -514,7 +553,7 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
                 f"an experiment has at most {MOST_STAGES} stages, and these are {len(values.data.values)}",
                 stage.over.span,
                 "too many",
-                others=[Label(span, text) for span, text in values.via],
+                others=[Label(span, text) for span, text in values.defined_at],
                 help="take a larger step, or give one stage more steps",
             )
             continue
@@ -528,7 +567,7 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
 
 
 def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredStage]:
-    """Return the stages with a name of their own, since results go by these names; report the others."""
+    """Return the first stage of each name, and report the rest, since results go by these names."""
     by_name: dict[str, DeclaredStage] = {}
     for stage in stages:
         first = by_name.setdefault(stage.name, stage)
@@ -547,7 +586,11 @@ def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredS
 
 
 def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
-    """Return the value of a call. Raises `Failed`."""
+    """Return the value of a call.
+
+    Raises:
+        NoValue: The function is unknown or an argument wrong, which was reported.
+    """
     if isinstance(expr.function, tree.Attribute) and split_library_name(expr.function, scope) is not None:
         return _call_declared(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
@@ -562,7 +605,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         args = bind(ctx, expr, kind, scope)
         if kind is ENDS:
             return Value(Until("until", {}, expr.span, steps=args["count"].value), expr.span)
-        return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
+        return Value(Record("steps_split", args, expr.span, computed_by=expr), expr.span)
     if name in SIGNATURES:
         return call_function(ctx, name, bind(ctx, expr, SIGNATURES[name], scope), expr)
     if name in CONSTRUCTORS:
@@ -576,7 +619,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
             help="use it inside `reward NAME { … }`, and name that reward here",
         )
     if name in scope.module.imports:
-        raise Failed
+        raise NoValue
     if dropped := refuse_dropped(f"{name}()", expr.function.span):
         ctx.refuse(dropped)
     names = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
@@ -595,6 +638,7 @@ def _list_rewards(scope: Scope) -> list[str]:
 
 
 def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
+    """Return a reward, selection or measure with its arguments."""
     value = evaluate(ctx, expr.function, scope)
     if isinstance(value.data, Definition):
         bind_ = call_selection if value.data.kind == "selection" else call_reward
@@ -608,6 +652,7 @@ def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
 
 
 def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
+    """Return the value of `checkpoint(…)`."""
     args = bind(ctx, expr, CHECKPOINTS, scope)
     of = args["of"].value.data
     if isinstance(of, DeclaredArm):
@@ -623,7 +668,11 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
 
 
 def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot]:
-    """Return the arguments of a call by name, each in its type, with defaults filled in. Raises `Failed`."""
+    """Return the arguments of a call by name, each in its type, with defaults filled in.
+
+    Raises:
+        NoValue: An argument is missing, unknown or wrong, which was reported.
+    """
     bound: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
     positional = list(kind.positional)
@@ -658,13 +707,18 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
 
 
 def _read_argument(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:
-    """Return the expression of an argument. Raises `Failed` for a `for` or an `in`."""
+    """Return the expression of an argument.
+
+    Raises:
+        NoValue: The argument has a `for` or an `in`, which was reported.
+    """
     if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
         ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
     return arg.value
 
 
 def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]) -> str:
+    """Return the name of the parameter that an argument belongs to, by name or by position."""
     if arg.name is None:
         if positional:
             return positional.pop(0)
@@ -699,7 +753,11 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
 
 
 def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value:
-    """Return a reward, a selection or a measure with arguments. Raises `Failed`."""
+    """Return a reward, a selection or a measure with arguments.
+
+    Raises:
+        NoValue: An argument is unknown or wrong, which was reported.
+    """
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
     open_names = [name for name in by_name if name not in definition.args]
@@ -735,7 +793,11 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
 def bind_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
 ) -> Value:
-    """Return the value of an argument or a default in the type and range of its parameter. Raises `Failed`."""
+    """Return the value of an argument or a default in the type and range of its parameter.
+
+    Raises:
+        NoValue: The value does not fit, which was reported.
+    """
     type_ = read_type(ctx, param.type)
     name = param.name.name
     argument = evaluate(ctx, expr, scope, SCHEDULE if type_ == SPLITS else type_)
@@ -745,25 +807,29 @@ def bind_argument(
     number = name_unit(argument.data.unit) or "number" if isinstance(argument.data, Quantity) else ""
     noun = "budgets" if isinstance(type_, Num) and splits else number if type_ == SPLITS else ""
     if noun:
-        ctx.refused[param.span] = noun
+        ctx.refused_types[param.span] = noun
         message = f"`{name}` is {describe_type(type_)}, not {describe(argument)}"
         words = describe_type(type_) if splits else f"a schedule, such as {BUDGETS}, or a list of budgets"
         helps = f"write {words}, or declare it as `{name}: {noun}`"
         ctx.fail("E0301", message, argument.span, describe(argument), help=helps)
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
-    value = attempt(partial(fit_setting, ctx, argument, type_, name))
+    value = attempt(partial(coerce_setting, ctx, argument, type_, name))
     if value is None:
         if number:
-            ctx.refused[param.span] = number
-        raise Failed
+            ctx.refused_types[param.span] = number
+        raise NoValue
     if param.range is not None:
         check_range(ctx, value, param.range, type_, name, Scope(definition.module))
     return value
 
 
 def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value:
-    """Return a selection with arguments; on a pool, the first of them, it is data to train on. Raises `Failed`."""
+    """Return a selection with arguments; on a pool, its first argument, it is data to train on.
+
+    Raises:
+        NoValue: An argument is wrong or no pool, which was reported.
+    """
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rest = replace(call, args=call.args[len(pools) :])
     if not pools:
@@ -774,7 +840,7 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
         ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
     pool = evaluate(ctx, expr, scope)
     if bound is None:
-        raise Failed
+        raise NoValue
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
         ctx.fail(
             "E0301",
@@ -788,7 +854,11 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
 
 
 def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
-    """Return the type that a declaration names. Raises `Failed`."""
+    """Return the type that a declaration names.
+
+    Raises:
+        NoValue: The type is unknown, which was reported.
+    """
     if isinstance(expr, tree.ListType):
         return Many(read_type(ctx, expr.item))
     name = expr.name
@@ -811,16 +881,20 @@ def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
 
 
 def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope) -> None:
-    """Check that a value, or every item of a list, is inside a declared range. Raises `Failed`."""
+    """Check that a value, or every item of a list, is inside a declared range.
+
+    Raises:
+        NoValue: A number is outside, which was reported.
+    """
     item = type_.item if isinstance(type_, Many) else type_
     unbounded = Num(item.unit) if isinstance(item, Num) else item
 
     def bound(end: tree.Expr) -> Value:
-        return fit_setting(ctx, evaluate(ctx, end, scope), unbounded, f"the range of {name}")
+        return coerce_setting(ctx, evaluate(ctx, end, scope), unbounded, f"the range of {name}")
 
     low, high = try_all(bound, (range_.lower, range_.upper))
     if not isinstance(low.data, Quantity) or not isinstance(high.data, Quantity):
-        raise Failed
+        raise NoValue
     if low.data.number > high.data.number:
         ctx.fail(
             "E0303",
@@ -842,7 +916,11 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
 
 
 def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> Value:
-    """Return budgets: a schedule, a list whose last is the longest response, or a name of budgets. Raises `Failed`."""
+    """Return budgets: a schedule, a list whose last item is the longest response, or a name of budgets.
+
+    Raises:
+        NoValue: The value is none of these, which was reported.
+    """
     value = evaluate(ctx, expr, scope, SCHEDULE)
     if isinstance(value.data, Items):
         if len(value.data.values) == 1:
@@ -853,8 +931,8 @@ def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> V
                 "one alone",
                 help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
-        fitting = fit_setting(ctx, value, Many(TOKENS, 2), name)
+        fitting = coerce_setting(ctx, value, Many(TOKENS, 2), name)
         if not isinstance(fitting.data, Items):
-            raise Failed
+            raise NoValue
         return make_budgets(ctx, fitting, fitting.data.values)
-    return fit_setting(ctx, value, SPLITS, name)
+    return coerce_setting(ctx, value, SPLITS, name)

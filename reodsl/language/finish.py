@@ -10,21 +10,22 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
-from reodsl.language.context import Context, Failed
+from reodsl.language.context import Context, NoValue
 from reodsl.language.fitting import describe_type, make_default
-from reodsl.language.values import DeclaredStage, Record, Section, Slot, Until, Value
+from reodsl.language.values import DeclaredStage, NestedBlock, Record, Slot, Until, Value
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "*"
-"""In `broken` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
+"""In `invalid` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Missing:
-    """A required setting that a record lacks; `blocks` are those around it, outermost first."""
+class _Omission:
+    """A required setting that a record lacks."""
 
     blocks: tuple[str, ...]
+    """The blocks around the setting, outermost first."""
     name: str
     field: Setting
 
@@ -38,13 +39,14 @@ class _Missing:
 
 
 def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | None = None) -> R:
-    """Return a record with its defaults filled in. Raises `Failed`; all required settings that it lacks are one error.
+    """Return a record with its defaults filled in; `stage` is the stage of an experiment that the record is.
 
-    With `stage` the record is that stage of an experiment.
+    Raises:
+        NoValue: The record lacks required settings, which one error reports.
     """
-    if UNKNOWN in record.broken:
-        raise Failed
-    missing: list[_Missing] = []
+    if UNKNOWN in record.invalid:
+        raise NoValue
+    missing: list[_Omission] = []
     method = record.data("method")
     filled = _fill(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
     if missing:
@@ -56,21 +58,22 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
         first = ctx.find_first(record.span) if stage is None else stage.span
         lacking = first, tuple(item.path for item in missing)
         # What comes from one declaration lacks the same for one reason.
-        if lacking not in ctx.lacking:
+        if lacking not in ctx.missing_settings:
             ctx.report(_describe_missing(owner, missing, record.span, stage, first))
-        if not ctx.trying:
-            ctx.lacking.add(lacking)
+        if not ctx.is_trial:
+            ctx.missing_settings.add(lacking)
     if missing or _lacks_broken(filled):
-        raise Failed
+        raise NoValue
     return filled
 
 
 def _describe_missing(
-    owner: str, missing: Sequence[_Missing], span: Span, stage: DeclaredStage | None, first: Span
+    owner: str, missing: Sequence[_Omission], span: Span, stage: DeclaredStage | None, first: Span
 ) -> Diagnostic:
+    """Return E0304: the required settings that a record lacks, with examples."""
     paths = [f"`{item.path}`" for item in missing]
     only = len(missing) == 1
-    replaced = stage.replaced if stage is not None else None
+    replaced = stage.replaced_span if stage is not None else None
     examples = _join_examples(missing)
     return error(
         "E0304",
@@ -88,9 +91,9 @@ def _describe_missing(
     )
 
 
-def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
-    """Return examples of the settings for the block at `depth`, those of a block inside it together."""
-    groups: dict[str, list[_Missing]] = {}
+def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
+    """Return examples of the settings for the block at `depth`; settings of an inner block are written together."""
+    groups: dict[str, list[_Omission]] = {}
     for item in missing:
         groups.setdefault(item.blocks[depth] if len(item.blocks) > depth else f"={item.name}", []).append(
             item
@@ -105,16 +108,17 @@ def _join_examples(missing: Sequence[_Missing], depth: int = 0) -> str:
 
 def _lacks_broken(record: Record) -> bool:
     """Return whether a setting is wrong and has no value from a parent or a default instead."""
-    if any(name not in record.fields for name in record.broken):
+    if any(name not in record.fields for name in record.invalid):
         return True
     return any(
-        _lacks_broken(inner) for name in record.fields if isinstance(inner := record.sub(name), Section)
+        _lacks_broken(inner) for name in record.fields if isinstance(inner := record.sub(name), NestedBlock)
     )
 
 
 def _fill(
-    ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
+    ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Omission], blocks: tuple[str, ...]
 ) -> R:
+    """Return a record with its defaults, and append the required settings that it lacks to `missing`."""
     fields = dict(record.fields)
     until = record.sub("until")
     if isinstance(until, Until):
@@ -130,7 +134,7 @@ def _fill(
             if inner is None and (
                 field.required or name in list_needed_blocks(kind, method) or _has_all_defaults(inner_kind)
             ):
-                inner = Section(inner_kind.name, {}, record.span, name)
+                inner = NestedBlock(inner_kind.name, {}, record.span, name)
             if inner is not None and inner_kind.form == "block" and name != "report":
                 filled = _fill(ctx, inner, inner_kind, method, missing, (*blocks, name))
                 slot = fields.get(name)
@@ -138,10 +142,10 @@ def _fill(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
                 )
             continue
-        if name in fields or name in record.broken or (name == "steps" and "until" in record.broken):
+        if name in fields or name in record.invalid or (name == "steps" and "until" in record.invalid):
             continue
-        if field.required and not any(other in fields or other in record.broken for other in field.unless):
-            missing.append(_Missing(blocks, name, field))
+        if field.required and not any(other in fields or other in record.invalid for other in field.unless):
+            missing.append(_Omission(blocks, name, field))
         elif field.default is not None:
             fields[name] = Slot(make_default(field, ident), None, field.doc)
     return replace(record, fields=fields)

@@ -57,7 +57,7 @@ def list_kinds(type_: Type) -> tuple[str, ...]:
 
 
 def describe_type(type_: Type) -> str:
-    """Return a type for people: `a number of tokens`, `one of causal, own`."""
+    """Return a type in words: `a number of tokens`, `a list of benchmarks`."""
     match type_:
         case Num():
             noun = f"number of {type_.unit}" if type_.unit else "whole number" if type_.whole else "number"
@@ -102,25 +102,27 @@ MOST_COUNTED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
-    """The reason why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help.
-
-    `otherwise` is the help where the setting has no example of its own either.
-    """
+class TypeMismatch:
+    """The reason why a value does not fit a type."""
 
     code: str
+    """The code of the error."""
     message: str
+    """The message, with `{what}` for the setting."""
     text: str
+    """The words at the value."""
     value: Value
+    """The value that does not fit."""
     help: str | None = None
     otherwise: str | None = None
+    """The help if neither the value nor the setting's example suggests any."""
 
 
-def fit(value: Value, type_: Type) -> Value | Misfit:
-    """Return `value` in the type: a bare number takes the type's unit, and a lone value may become a list."""
+def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
+    """Return `value` in a type: a bare number takes the type's unit, and a lone value may become a list."""
     match type_:
         case Num():
-            return _fit_number(value, type_)
+            return _coerce_number(value, type_)
         case Text():
             if not isinstance(value.data, str):
                 return _refuse_kind(value, type_)
@@ -130,7 +132,7 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                     if value.data
                     else ("is empty", "nothing in it")
                 )
-                return Misfit("E0303", f"{{what}} {blank[0]}", blank[1], value, "write some text")
+                return TypeMismatch("E0303", f"{{what}} {blank[0]}", blank[1], value, "write some text")
             return (
                 value
                 if type_.form is None or type_.form.holds(value.data)
@@ -143,9 +145,9 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                 return value
             return _refuse_kind(value, type_)
         case Many():
-            return _fit_list(value, type_)
+            return _coerce_list(value, type_)
         case Between():
-            return _fit_bounds(value, type_)
+            return _coerce_bounds(value, type_)
         case A():
             if isinstance(value.data, Record) and value.data.kind in type_.kinds:
                 return value
@@ -159,7 +161,7 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
         case Either():
             misfits = []
             for option in type_.options:
-                fitted = fit(value, option)
+                fitted = coerce(value, option)
                 if isinstance(fitted, Value):
                     return fitted
                 misfits.append(fitted)
@@ -169,11 +171,11 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
             return ranged[0] if ranged else _refuse_kind(value, type_)
 
 
-def _refuse_name(value: Value, form: Form) -> Misfit:
-    """Return why a text is no such name."""
+def _refuse_name(value: Value, form: Form) -> TypeMismatch:
+    """Return why a text is no name of the form."""
     text = str(value.data)
     words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
-    return Misfit(
+    return TypeMismatch(
         "E0317",
         f"{{what}} names {form.noun}, and `{clip_text(text)}` cannot be one",
         words,
@@ -182,7 +184,8 @@ def _refuse_name(value: Value, form: Form) -> Misfit:
     )
 
 
-def _refuse_kind(value: Value, type_: Type) -> Misfit:
+def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
+    """Return why a value of another kind does not fit a type."""
     words = describe_type(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
     helps = (
@@ -190,7 +193,7 @@ def _refuse_kind(value: Value, type_: Type) -> Misfit:
         or suggest_declaration(value, list_kinds(type_))
         or _suggest_method(value, type_)
     )
-    return Misfit("E0301", message, describe(value), value, helps, f"write {words}")
+    return TypeMismatch("E0301", message, describe(value), value, helps, f"write {words}")
 
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
@@ -216,7 +219,8 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
     return f"write `{value.data}`, without quotes" if fits.get(type(type_)) else None
 
 
-def _fit_number(value: Value, type_: Num) -> Value | Misfit:
+def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
+    """Return a number in the unit and range of a type, or why it does not fit."""
     data = value.data
     if not isinstance(data, Quantity):
         return _refuse_kind(value, type_)
@@ -233,20 +237,20 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         typed = f"; what is in {unit} has the type `{unit}`" if lone else ""
         rows = (
             (
-                not bare and not want and bool(value.via),
+                not bare and not want and bool(value.defined_at),
                 f"divide by a number of {unit} to get a plain number, or set it as a `number`, without a unit{typed}",
             ),
             (fits and not want, f"write {same}, without a unit{typed}"),
             (
                 # A param of type `int` takes no unit in its value, so its type is what has to change.
-                fits and bare and bool(value.via),
+                fits and bare and bool(value.defined_at),
                 f"write {same} here, or give what it is set from the type `{name_unit(want)}` in place of a plain number's",
             ),
             (fits and bare, f"give the value its unit: {same}"),
-            (fits and not value.via, f"write {same}, if it is that many"),
+            (fits and not value.defined_at, f"write {same}, if it is that many"),
         )
         helps = first_help(rows) or example
-        return Misfit(
+        return TypeMismatch(
             "E0302",
             f"{{what}} is {describe_unit(want)}, and this is {describe_unit(data.unit)}",
             format_quantity(data),
@@ -257,7 +261,7 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
     if (type_.whole or want) and isinstance(data.number, float):
         if not data.number.is_integer():
             if type_.whole:
-                return Misfit(
+                return TypeMismatch(
                     "E0303",
                     "{what} is a whole number",
                     format_quantity(data),
@@ -282,12 +286,12 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         helps = first_help(ranges) or example
         words = type_.range_words()
         message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
-        return Misfit("E0303", message, format_quantity(data), value, helps, otherwise)
+        return TypeMismatch("E0303", message, format_quantity(data), value, helps, otherwise)
     return replace(value, data=data)
 
 
 def _suggest_whole(data: Quantity, type_: Num) -> str:
-    """Return the nearest whole number of the range."""
+    """Return the help that writes the nearest whole number of the range."""
     number = round(data.number)
     if type_.low is not None:
         number = max(number, int(type_.low) + type_.above)
@@ -296,26 +300,31 @@ def _suggest_whole(data: Quantity, type_: Num) -> str:
     return f"write `{format_quantity(Quantity(number, data.unit))}`"
 
 
-def _fit_list(value: Value, type_: Many) -> Value | Misfit:
+def _coerce_list(value: Value, type_: Many) -> Value | TypeMismatch:
+    """Return a list whose items are coerced, or why an item or the count does not fit."""
     data = value.data
     if not isinstance(data, Items):
-        lone = fit(value, type_.item)
+        lone = coerce(value, type_.item)
         if not type_.lone:
             helps = f"write `[{write_value(value)}]`" if isinstance(lone, Value) and type_.least < 2 else None
             if numbers := _suggest_numbers(value, type_.item):
                 helps = f"{helps}, or `{numbers}`, if so many are meant" if helps else f"write `{numbers}`"
             return replace(_refuse_kind(value, type_), help=helps)
-        return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
+        return Value(Items((lone,)), value.span, value.defined_at) if isinstance(lone, Value) else lone
     if len(data.values) < type_.least:
         helps = "add to the list" if data.values else "write what belongs in it"
-        return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps)
+        return TypeMismatch(
+            "E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps
+        )
     if type_.most is not None and len(data.values) > type_.most:
         message = f"{{what}} has at most {type_.most} in its list, and these are {len(data.values)}"
-        return Misfit("E0303", message, "too many", data.values[type_.most], "take out what is too much")
+        return TypeMismatch(
+            "E0303", message, "too many", data.values[type_.most], "take out what is too much"
+        )
     items = []
     for item in data.values:
-        fitted = fit(item, type_.item)
-        if isinstance(fitted, Misfit):
+        fitted = coerce(item, type_.item)
+        if isinstance(fitted, TypeMismatch):
             return replace(fitted, message=fitted.message.replace("{what}", "each of {what}", 1))
         items.append(fitted)
     return replace(value, data=Items(tuple(items)))
@@ -334,18 +343,19 @@ def _suggest_numbers(value: Value, item: Type) -> str | None:
     return f"[{', '.join(map(str, range(low, high + 1)))}]"
 
 
-def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
+def _coerce_bounds(value: Value, type_: Between) -> Value | TypeMismatch:
+    """Return a range whose ends are coerced, or why it does not fit."""
     data = value.data
     if not isinstance(data, Bounds):
         return _refuse_kind(value, type_)
-    low, high = fit(data.low, type_.item), fit(data.high, type_.item)
-    if isinstance(low, Misfit):
+    low, high = coerce(data.low, type_.item), coerce(data.high, type_.item)
+    if isinstance(low, TypeMismatch):
         return low
-    if isinstance(high, Misfit):
+    if isinstance(high, TypeMismatch):
         return high
     ends = [end.data.number for end in (low, high) if isinstance(end.data, Quantity)]
     if ends != sorted(ends):
-        return Misfit(
+        return TypeMismatch(
             "E0303", "{what} must not end before it begins", "", value, "write the smaller number first"
         )
     return replace(value, data=Bounds(low, high))
@@ -357,7 +367,7 @@ def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
 
 
 def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return plain data as a value in a field's type."""
+    """Return plain data as a value in the type of a setting, at the span of `node`."""
     return _value_of(data, field.type, node.span)
 
 

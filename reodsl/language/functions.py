@@ -23,7 +23,7 @@ from reodsl.ir.setting import (
     Text,
 )
 from reodsl.language.bounds import MOST_CANDIDATES
-from reodsl.language.context import Context, Failed
+from reodsl.language.context import Context, NoValue
 from reodsl.language.resolve import name_model
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
@@ -193,14 +193,17 @@ CHECKPOINTS = _signature(
 
 
 def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of a function that computes; `args` fit its signature. Raises `Failed`.
+    """Return the value of a function that computes; `args` fit its signature.
 
-    The budgets of `reached` are still those of the call inside.
+    The schedule of `reached` is the schedule of the call inside.
+
+    Raises:
+        NoValue: No schedule fits the arguments, which was reported.
     """
     try:
         if name in _SCHEDULES:
             schedule = _SCHEDULES[name](args)
-            ctx.spend(call.span, len(schedule.budgets))
+            ctx.charge(call.span, len(schedule.budgets))
             value = Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
         elif name in _UNKNOWN_YET:
             value = Value(Record(_UNKNOWN_YET[name], args, call.span), call.span)
@@ -208,15 +211,15 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
             value = _IMPLEMENTATIONS[name](ctx, args, call)
     except BudgetError as caught:
         # The places where numbers of the arguments were set, for those that are names.
-        named = [Label(span, text) for slot in args.values() for span, text in slot.value.via]
+        named = [Label(span, text) for slot in args.values() for span, text in slot.value.defined_at]
         ctx.refuse(caught.at(call.span, others=named))
     if not isinstance(value.data, Record) or name == "reached":
         return value
-    return replace(value, data=replace(value.data, called=call))
+    return replace(value, data=replace(value.data, computed_by=call))
 
 
 def _take_number(args: Arguments, name: str) -> int:
-    """Return a whole number of the arguments, which fit their signature."""
+    """Return an argument of a number as an int."""
     return int(plain(args[name].value))
 
 
@@ -232,7 +235,11 @@ _UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split
 
 
 def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
-    """Return budgets from a list of tokens, whose last is the longest response. Raises `Failed`."""
+    """Return budgets from a list of tokens, whose last item is the longest response.
+
+    Raises:
+        NoValue: The budgets are not increasing, which was reported.
+    """
     numbers = [int(plain(item)) for item in items]
     try:
         schedule = explicit(numbers[:-1], numbers[-1])
@@ -243,23 +250,24 @@ def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
 
 
 def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+    """Return the greedy schedule on a published frontier, or budgets to be found on a frontier of arms."""
     frontier = args["frontier"].value.data
     if not isinstance(frontier, DeclaredFrontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
     to, n, step = args.get("to"), _take_number(args, "n"), _take_number(args, "step")
     try:
-        curves = ctx.compute_once("curves", frontier, lambda: read_curves(frontier))
+        curves = ctx.memoize("curves", frontier, lambda: read_curves(frontier))
         l_max = (
             _take_number(args, "to")
             if to is not None
             else min(curve.budgets[-1] for curve in curves.values())
         )
-        ctx.spend(call.span, n)
+        ctx.charge(call.span, n)
         key = f"greedy {l_max} {n} {step}"
-        if (key, id(frontier)) not in ctx.computed:
+        if (key, id(frontier)) not in ctx.memos:
             # The whole of the frontier is read, and every candidate tried for every pick.
-            ctx.modules.spent.candidates += 6 * l_max + n * (l_max // step)
-            if ctx.modules.spent.candidates > MOST_CANDIDATES:
+            ctx.modules.work_limit.candidates += 6 * l_max + n * (l_max // step)
+            if ctx.modules.work_limit.candidates > MOST_CANDIDATES:
                 ctx.fail(
                     "E0216",
                     f"the greedy schedules of a spec try at most {MOST_CANDIDATES:,} budgets, "
@@ -268,27 +276,27 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
                     "too large",
                     help="take fewer budgets, or a larger `step`",
                 )
-        schedule = ctx.compute_once(key, frontier, lambda: greedy(curves, l_max, n, step))
+        schedule = ctx.memoize(key, frontier, lambda: greedy(curves, l_max, n, step))
     except BudgetError:
         raise
     except Problem as caught:
         for finding in caught.diagnostics:
             ctx.error(finding.code, finding.message, call.span, help=finding.help)
-        raise Failed from None
+        raise NoValue from None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(WrittenBudgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
 def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
-    """Return the budgets that a rule chooses if it may have one, two, and so on up to its own; a list has its own alone."""
+    """Return the budgets, in tokens, that a rule chooses with 1, 2, … up to its count; a list has a single choice."""
     count = len(record.schedule.budgets)
     frontier = record.sub("frontier")
     if isinstance(frontier, DeclaredFrontier):
         step = _take_number(record.fields, "step")
         chosen = [pick.budget for pick in picks(read_curves(frontier), record.schedule.l_max, count, step)]
         return tuple(tuple(sorted(chosen[:n])) for n in range(1, count + 1))
-    rule = getattr(record.called and record.called.function, "name", None)
+    rule = getattr(record.computed_by and record.computed_by.function, "name", None)
     if rule not in ("exp", "linear"):
         return (record.schedule.budgets,)
     counts = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))
@@ -296,12 +304,13 @@ def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
 
 
 def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+    """Return budgets with a split at the response's end, as `reached(…)` asks."""
     budgets = args["at"].value
     if isinstance(budgets.data, Items):
         budgets = make_budgets(ctx, budgets, budgets.data.values)
     split = budgets.data
     if not isinstance(split, Record):
-        raise Failed
+        raise NoValue
     if split.kind in ("steps_split", "exits_split"):
         ctx.fail(
             "E0301",
@@ -311,7 +320,7 @@ def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
         )
     yes = Slot(Value(True, call.span), None)
     return Value(
-        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, budgets.via
+        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, budgets.defined_at
     )
 
 
@@ -325,7 +334,7 @@ def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def make_tokens(numbers: tuple[int, ...], span: Span) -> Value:
-    """Return whole numbers of tokens as a list."""
+    """Return numbers of tokens as a list."""
     return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
 
 
@@ -358,7 +367,11 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = 
 
 
 def read_curves(frontier: DeclaredFrontier) -> Curves:
-    """Return the curves of a published frontier. Raises `Problem` where they are none."""
+    """Return the curves of a published frontier by benchmark.
+
+    Raises:
+        Problem: The numbers are no curves.
+    """
     if frontier.curves is not None:
         return frontier.curves
     budgets = tuple(frontier.data("budgets"))
@@ -366,5 +379,9 @@ def read_curves(frontier: DeclaredFrontier) -> Curves:
 
 
 def read_reference(frontier: DeclaredFrontier) -> ReferenceFrontier:
-    """Return a published frontier with the names of its models. Raises `Problem` where its curves are none."""
+    """Return a published frontier with the names of its models.
+
+    Raises:
+        Problem: The numbers are no curves.
+    """
     return ReferenceFrontier(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

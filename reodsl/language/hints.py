@@ -183,7 +183,7 @@ SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 
 
 def find_in_library(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the modules of the standard library that declare `name`, each with the kind of that declaration."""
+    """Return the modules of the standard library that declare `name`, each with the kind of the declaration."""
     return tuple((module, kind) for module, kind, declared in list_declarations() if declared == name)
 
 
@@ -208,7 +208,7 @@ def explain_method(name: str) -> str | None:
 
 
 def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
-    """Return the help for a value where one of some kinds of record is wanted, if it is clear what was meant."""
+    """Return the help for a value where a record of certain kinds is expected, or None if nothing fits."""
     data = value.data
     if not kinds:
         return None
@@ -231,7 +231,7 @@ def first_help(rows: Iterable[tuple[bool, str]]) -> str | None:
 
 
 def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool, str]]:
-    """Yield what to write in the place of a record, if one of some kinds is wanted, and when that helps."""
+    """Yield what to write instead of a record of another kind, each with whether it applies."""
     name, kind = data.name, data.kind
     yield kind == "selection" and "selected" in kinds, f"give it a pool to pick from: `{name}({POOL})`"
     if isinstance(data, StageRef):
@@ -270,6 +270,7 @@ def _format_stage(stage: StageRef) -> str:
 
 
 def _suggest_for_text(text: str, kinds: tuple[str, ...]) -> str | None:
+    """Return the help for a text in quotes where a record of certain kinds is expected."""
     table = bool(_TABLE.fullmatch(text))
     model = _format_model("folder" if text.startswith((".", "/")) else "hub").replace("…", f'"{text}"')
     data = f'data NAME {{ source = {"file" if table else "hub"}("{text}") }}'
@@ -295,11 +296,10 @@ def report_name(
     quoted: str | None = None,
     number: Num | None = None,
 ) -> None:
-    """Report a name without a meaning, where one of some words, a declaration of some kinds or a text is wanted.
+    """Report a name without a meaning.
 
-    A `number` may be there in the place of a word.
-
-    `quoted` is the help for a text.
+    `words` and `kinds` of declarations are what may stand here, a `number` may stand instead of a word, and
+    `quoted` is the help if a text may stand here.
     """
     name = expr.name
     if name in RESPONSE_NAMES and not words and quoted is None:
@@ -344,7 +344,7 @@ def report_name(
 
 
 def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
-    """Return the help for a word where a text is wanted, unless it is nearly a name."""
+    """Return the help for a bare word if a text is expected, unless the word is nearly a name."""
     if expr.name in VALUES_ELSEWHERE or nearest(expr.name, scope.names()) is not None:
         return None
     option, _, target = expr.span.path.partition(" ")
@@ -354,7 +354,7 @@ def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
 
 
 def _suggest_word(name: str, words: tuple[str, ...]) -> str:
-    """Return the help for a name that is none of some words."""
+    """Return the help for a name that is none of the expected words."""
     same, why = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
     if same in words:
         return f"write `{same}`: {why}"
@@ -379,7 +379,7 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
 
 
 def study_of_arm(scope: Scope, name: str) -> str | None:
-    """Return the study of this file that has an arm of that name."""
+    """Return the name of this file's study that has an arm called `name`."""
     for study, members in scope.module.studies():
         if any(member.kind.name == "arm" and member.name.name == name for member in members):
             return study.name.name
@@ -405,7 +405,7 @@ def _is_block(type: object, kind: Kind) -> bool:
 
 
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
-    """Report a setting that a kind does not have: dropped, one level off, misspelt, or unknown."""
+    """Report a setting that a kind does not have: dropped, in another block, misspelt, or unknown."""
     word = name.name
     if dropped := refuse_dropped(word, name.span):
         ctx.report(dropped)
@@ -465,7 +465,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
 
 
 def _suggest_setting(kind: Kind, word: str) -> str:
-    """Return the help for a setting that is none of any block here: a near name, or what there is."""
+    """Return the help for a setting of no block here: a near name, or the list of settings."""
     blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
     deeper = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
     trained, deeper_name = kind.name in TRAINED, nearest(word, deeper) if kind.name in TRAINED else None
@@ -506,7 +506,7 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
 
 
 def _find_beside(kind: Kind, word: str) -> str | None:
-    """Return the block beside one of this kind that has a setting of that name."""
+    """Return the sibling block of a kind that has a setting called `word`."""
     for parent in KINDS.values():
         if any(_is_block(field.type, kind) for field in parent.fields.values()):
             for name, field in parent.fields.items():

@@ -12,23 +12,22 @@ from reodsl.ir.training import TRAINING, UNBOUNDED, WHOLE
 from reodsl.language.fitting import make_default
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import TypedReward
-from reodsl.language.values import Compound, Record, Slot, TypedCondition, list_records, plain
+from reodsl.language.values import Composite, Record, Slot, TypedCondition, list_records, plain
 from reodsl.syntax import tree
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The settings of a stage or a declaration.
-
-    A stage has its reward in types, None if that is wrong, and servers `on_gpus` may sample for it.
-    """
+    """The settings of a stage or a declaration, which decide whether its other settings are read."""
 
     record: Record
     reward: TypedReward | None = None
+    """The reward of a stage, typed; None if it is wrong."""
     on_gpus: bool = False
+    """Whether servers may sample for the stage."""
 
     def has(self, path: str, *words: str) -> bool:
-        """Return whether a setting is one of some words, or is not known."""
+        """Return whether a setting has a value among `words`, or is not known."""
         value = self.record.get(path)
         return value is None or str(plain(value)) in words
 
@@ -37,27 +36,27 @@ class Surroundings:
         return self.record.get(path) is not None
 
     def is_set(self, path: str) -> bool:
-        """Return whether a setting is there and neither 0 nor false, or whether it is wrong."""
+        """Return whether a setting is given and neither 0 nor false, or whether it is wrong."""
         return bool(self.record.data(path)) or self.is_wrong(path)
 
     def is_wrong(self, path: str) -> bool:
         """Return whether a setting was given and is wrong."""
         folder, _, name = path.rpartition(".")
         holder = self.record.sub(folder) if folder else self.record
-        return holder is not None and name in holder.broken
+        return holder is not None and name in holder.invalid
 
     def uses(self, *names: str) -> bool:
-        """Return whether the reward uses one of some things, or is not known."""
+        """Return whether the reward uses a name among `names`, or is not known."""
         return self.reward is None or not self.reward.uses.isdisjoint(names)
 
     @property
     def is_split(self) -> bool:
-        """Return whether the reward looks at responses at several places, or is not known."""
+        """Return whether the reward splits responses, or is not known."""
         return self.reward is None or self.reward.split is not None
 
     @property
     def is_weighed(self) -> bool:
-        """Return whether tokens are weighed by the trainer over the engine."""
+        """Return whether tokens have importance weights, the trainer's over the engine's probability."""
         return cap_importance(self.record, self.on_gpus) is not None or self.is_set("loss.decoupled")
 
     @property
@@ -74,9 +73,9 @@ class Surroundings:
 
     @property
     def updates_once(self) -> bool:
-        """Return whether each step makes one update, by the weights that ratios divide by, so that every ratio is 1.
+        """Return whether each step makes a single update with the weights that ratios divide by, so that every ratio is 1.
 
-        Ratios to the engine's log-probabilities or to older weights are not, nor that to the share of a mode.
+        Ratios to the engine's log-probabilities, to older weights or to the share of a mode differ from 1.
         """
         old = self.record.data("old_logprobs") or "auto"
         late = self.is_set("lag") and not self.is_set("loss.decoupled")
@@ -98,7 +97,7 @@ class Surroundings:
 
     @property
     def draws(self) -> bool:
-        """Return whether anything of a suite is drawn: a response, a forced answer, or the wording of a question."""
+        """Return whether a suite draws anything at random: a response, a forced answer, or the wording of a question."""
         forcing = self.record.sub("forcing") if self.record.data("grid") else None
         wordings = list_records(self.record, "wordings")
         return (
@@ -112,25 +111,29 @@ class Surroundings:
 
     @property
     def repeats(self) -> bool:
-        """Return whether a worked solution may have more than one pass."""
+        """Return whether a worked solution may have a second pass."""
         return self.is_set("another_pass") and self.record.data("max_passes") != 1
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The condition under which some settings are read, the settings that decide it, what to write for it, and the reason.
+    """The condition under which settings are read.
 
-    A required setting is told where it replaces that of a parent, since it cannot be left out. A spare one serves other
-    heirs of a recipe too: an inherited one is only told where one declaration has it and what decides against it, and it
-    stays in the representation.
+    A required setting is reported if it replaces a setting of the parent, since it cannot be left out.
     """
 
     paths: str
+    """The settings, by dotted paths with spaces between."""
     deciders: str
+    """The settings that decide the condition."""
     is_met: Callable[[Surroundings], bool]
+    """Whether the settings are read."""
     remedy: str
+    """What to write so that they are read."""
     reason: str
+    """The end of the message: why they are not read."""
     is_spare: bool = False
+    """Whether it serves other heirs of a recipe: an inherited setting is reported only if the declaration decides too."""
 
 
 _OPENS = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{[^}]*$")
@@ -151,7 +154,7 @@ def _is_set(path: str) -> Condition:
 
 
 def _sampling(block: str) -> tuple[Need, ...]:
-    """Return what settings of sampling need: a temperature, and more than one token to choose from."""
+    """Return the needs of settings of sampling: a temperature, and several tokens to choose from."""
     heat, most = f"{block}temperature", f"{block}top_k"
     write = f"{block.removesuffix('.')} {{ %s }}" if block else "%s"
     return (
@@ -423,7 +426,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need(
             "restyle",
             "style",
-            lambda around: not isinstance(around.record, Compound) or len(around.record.parts) != 1,
+            lambda around: not isinstance(around.record, Composite) or len(around.record.parts) != 1,
             "style another { template = … }",
             "draws a style anew, and there is one style",
         ),
@@ -463,7 +466,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
     """Yield settings of a file or the command line that nothing reads, each once with a need that is not met.
 
-    One that is written with the value of its default loses nothing, and is not yielded.
+    A setting that is written with the value of its default loses nothing, and is not yielded.
     """
     method, seen = settings.record.data("method"), set[str]()
     for need in NEEDS[kind]:
@@ -499,7 +502,7 @@ def _make_default(slot: Slot, setting: Setting) -> Slot | None:
 
 
 def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
-    """Return a record with defaults for settings that nothing reads, so that equal work is equal in the representation."""
+    """Return a record with defaults for settings that nothing reads, so that equal work has equal canonical JSON."""
     stage = settings.record
     for path, slot, need in list_idle(settings, kind):
         block, _, name = path.rpartition(".")

@@ -32,7 +32,7 @@ from reodsl.language.build import (
     engine,
     locate_in,
     origin_of,
-    shown,
+    shown_value,
     start,
     suite,
 )
@@ -43,7 +43,7 @@ from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import find_arm_suite, find_suite, samples_on_gpus, walk_starts
 from reodsl.language.values import (
-    Compound,
+    Composite,
     DeclaredExperiment,
     DeclaredStudy,
     Items,
@@ -89,6 +89,7 @@ def _changes(program: Program) -> tuple[Change, ...]:
 
 
 def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
+    """Build a study with its arms, frontiers, score, tables and charts."""
     cluster = record.sub("cluster")
     low.cluster = build(Cluster, cluster) if cluster is not None else None
     low.on_gpus = samples_on_gpus(record)
@@ -135,6 +136,7 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
 
 
 def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:
+    """Build a study of an experiment and, if it is trained, of its starting point."""
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     cluster = record.sub("cluster")
     low.cluster = build(Cluster, cluster) if cluster is not None else None
@@ -171,6 +173,7 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
 
 
 def _frontier(record: values.DeclaredFrontier) -> Frontier:
+    """Build a frontier of arms, or a published frontier."""
     envelope = record.envelope
     if envelope is None:
         return build_frontier(record, record.name)
@@ -182,8 +185,8 @@ def _frontier(record: values.DeclaredFrontier) -> Frontier:
 
 
 def build_frontier(record: Record, name: str) -> Frontier:
-    """Build a frontier from its numbers."""
-    parts = record.parts if isinstance(record, Compound) else ()
+    """Build a published frontier from its numbers, under `name`."""
+    parts = record.parts if isinstance(record, Composite) else ()
     budgets = record.data("budgets")
     curves = (build(PublishedCurve, part, benchmark=part.name, budgets=budgets) for part in parts)
     return Frontier(name=name, to=budgets[-1], published=tuple(curves))
@@ -192,7 +195,7 @@ def build_frontier(record: Record, name: str) -> Frontier:
 def _score(
     owner: Record, record: Record, declared_names: set[str], base: str | None
 ) -> tuple[Score, tuple[Frontier, ...]]:
-    """Build a score, and its published frontier if the study declares none of that name."""
+    """Build a score, and its published frontier if the study declares no frontier of that name."""
     against, relative = record.part("against"), record.sub("relative_to")
     extra = () if against.name in declared_names else (build_frontier(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
@@ -203,7 +206,7 @@ def _score(
 def _fit_frontiers(
     arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
 ) -> tuple[Frontier, ...]:
-    """Return the frontiers, that of an approximate score on the benchmarks that arms have too, or else as its mean."""
+    """Return the frontiers; an approximate score's frontier gets curves of the arms' benchmarks, or their mean."""
     if score is None or not score.misfits:
         return tuple(frontiers)
     benchmarks = [[benchmark.name for benchmark in arm.suite.benchmarks] for arm in arms]
@@ -228,6 +231,7 @@ def _select_curves(
 
 
 def _chart(low: Lowering, record: Record) -> Chart:
+    """Build a chart of arms, frontiers and rules of budgets."""
     lines = list_records(record, "lines")
     rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]
     return build(
@@ -238,11 +242,12 @@ def _chart(low: Lowering, record: Record) -> Chart:
             BudgetRule(name=rule.name, l_max=rule.schedule.l_max, schedules=list_smaller(rule))
             for rule in rules
         ),
-        **{name: shown(low, value) for name in "y" if (value := record.get(name))},
+        **{name: shown_value(low, value) for name in "y" if (value := record.get(name))},
     )
 
 
 def _table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
+    """Build a table of arms, with published numbers beside them if it names any."""
     rows, printed = record.get("rows"), record.sub("published")
     everything = rows is None or not isinstance(rows.data, Items)
     chosen = names if everything else tuple(row.name for row in list_records(record, "rows"))
@@ -250,12 +255,12 @@ def _table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
         Table,
         record,
         rows=chosen,
-        columns=tuple(shown(low, column) for column in list_items(record, "columns")),
-        published=_build_table(printed) if isinstance(printed, Compound) else None,
+        columns=tuple(shown_value(low, column) for column in list_items(record, "columns")),
+        published=_build_table(printed) if isinstance(printed, Composite) else None,
     )
 
 
-def _build_table(record: Compound) -> PublishedTable:
+def _build_table(record: Composite) -> PublishedTable:
     """Build a table of published numbers."""
     rows = tuple(build(PublishedRow, row) for row in record.parts)
     return build(PublishedTable, record, doc=record.doc, rows=rows)
@@ -267,7 +272,7 @@ def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
 
 
 def _charts(lines: tuple[str, ...], arms: Sequence[Arm]) -> tuple[Chart, ...]:
-    """Accuracy over budgets, where any are measured."""
+    """Return the default chart, accuracy over budgets, if a suite measures budgets."""
     if all(arm.suite.forcing is None for arm in arms):
         return ()
     return (Chart(name="curves", x="budget", y="accuracy", lines=lines),)
@@ -316,14 +321,14 @@ CHARACTERS_PER_VALUE = 16
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a spec: its values written out, the depth to which they are nested, and its tasks at most.
-
-    An experiment that two others start from counts twice.
-    """
+    """The size of a spec; an experiment from which two experiments start counts twice."""
 
     values: int
+    """The values that its canonical JSON writes out."""
     depth: int
+    """How deep they are nested."""
     tasks: int
+    """The tasks at most."""
 
 
 def measure_extent(spec: Spec) -> Extent:
@@ -335,7 +340,7 @@ def measure_extent(spec: Spec) -> Extent:
 
 
 def _measure(top: object) -> tuple[int, int]:
-    """Return values and depth, without recursion, as a study may be deeper than the stack."""
+    """Return the number of values and their depth, without recursion, as a study may be deeper than the stack."""
     extents: dict[int, tuple[int, int]] = {}
     # Each with its parts, those that wait to be measured being above it.
     open_ = [(top, _parts(top))]

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
-from reodsl.language.bounds import IMPORT, MOST_ERRORS, Enough, Spent
+from reodsl.language.bounds import IMPORT, MOST_ERRORS, LimitReached, WorkLimit
 from reodsl.language.suggest import list_names, suggest
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
@@ -26,20 +26,22 @@ DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """A parsed file: its declarations and params by name, and what it imports.
-
-    `key` is its identity; `std` marks the library. Names declared twice keep the first.
-    """
+    """A parsed file: its declarations and params by name, and its imports."""
 
     key: str
+    """The identity: the resolved path, or `std:NAME` for the library."""
     path: str
+    """The path that messages show."""
     module: tree.Module
     std: bool
+    """Whether it is of the library."""
     items: dict[str, tree.ModuleItem]
-    imports: dict[str, Imported]
+    """Declarations and params by name; of two of a name, the first."""
+    imports: dict[str, Import]
+    """What it imports, by the name that it uses."""
 
     def studies(self) -> Iterator[tuple[tree.Decl, list[tree.Decl]]]:
-        """Yield the file's studies, each with its arms and frontiers; those of its sweeps are written once each."""
+        """Yield the file's studies, each with its arms and frontiers; a sweep's arms are listed as they are written."""
         for item in self.items.values():
             if not isinstance(item, tree.Decl) or item.kind.name != "study":
                 continue
@@ -52,17 +54,21 @@ class ParsedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """A name that another module provides; `module` is its key, or None when it could not be loaded."""
+class Import:
+    """A name that another module provides."""
 
     module: str | None
+    """The key of the module; None if it could not be loaded."""
     name: str
+    """The name in that module."""
     at: tree.ImportName
+    """The name in the syntax tree."""
     source: str
+    """The module as the clause writes it."""
 
 
 def _parse(source: Source, most: int) -> ParseResult:
-    """Parse a text. An editor asks for the same texts at every key, so those below any limit are kept."""
+    """Parse a text; texts below any bound are cached, since an editor asks for the same texts at every key."""
     cached = _parse_kept(source)
     return cached if cached.tokens <= most else parse(source, most)
 
@@ -74,30 +80,37 @@ def _parse_kept(source: Source) -> ParseResult:
 
 @dataclass(slots=True)
 class Modules:
-    """The files of one compilation. Findings go to `diagnostics`; texts to `sources`, by shown path.
-
-    `drafts` are texts that stand in for files of the disk, by resolved path: what an editor has not saved.
-    `doubled` are the paths and names of what was declared twice.
-    """
+    """The files of a compilation, with their findings."""
 
     root: Path
+    """The spec's folder, which imports cannot leave."""
     drafts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that replace files of the disk, by resolved path: what an editor has not saved."""
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    """Errors of reading, parsing and importing."""
     sources: dict[str, str] = field(default_factory=dict)
+    """Texts by the path that messages show."""
     loaded: dict[str, ParsedFile | None] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
-    doubled: set[tuple[str, str]] = field(default_factory=set)
+    """Files by key; None for a file that could not be read."""
+    work_limit: WorkLimit = field(default_factory=WorkLimit)
+    """The work of checking so far."""
+    duplicates: set[tuple[str, str]] = field(default_factory=set)
+    """The shown paths and names of what was declared twice."""
     _stack: list[tuple[str, str, Span]] = field(default_factory=list)
+    """The files whose imports are being read: key, shown path, and the span of the import."""
     _bytes: int = MAX_BYTES
+    """Bytes of text that the spec may still have."""
     _tokens: int = MOST_TOKENS
+    """Tokens that the spec may still have."""
     _errors: int = 0
+    """How many errors are among the diagnostics."""
 
     def main(self, path: Path) -> ParsedFile | None:
         """Return the module of the spec itself."""
         key = _key(path)
         try:
             return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
-        except Enough:
+        except LimitReached:
             return self.loaded.get(key)
 
     def library(self, name: str) -> ParsedFile | None:
@@ -119,6 +132,7 @@ class Modules:
         return loaded
 
     def _read(self, path: Path, label: str, key: str, *, std: bool) -> ParsedFile | None:
+        """Return the module of a file, or None after an error of reading it is reported; `label` is the shown path."""
         if key in self.loaded:
             return self.loaded[key]
         self.loaded[key] = None
@@ -142,24 +156,29 @@ class Modules:
         return self.parsed(label, source.text, key, std=std)
 
     def _report(self, *findings: Diagnostic) -> None:
-        """Keep findings. Raises `Enough` when there are more errors than anybody reads."""
+        """Keep findings.
+
+        Raises:
+            LimitReached: There are `MOST_ERRORS` errors.
+        """
         self.diagnostics.extend(findings)
         self._errors += sum(finding.severity == "error" for finding in findings)
         if self._errors >= MOST_ERRORS:
             labels = findings[-1].labels
-            self.spent.stop(labels[0].span if labels else None)
+            self.work_limit.stop(labels[0].span if labels else None)
 
     def _collect(self, loaded: ParsedFile) -> None:
+        """Collect the declarations of a file, and load its imports."""
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
-            self.spent.add(clause.module_span, IMPORT * (1 + len(clause.names)))
+            self.work_limit.charge(clause.module_span, IMPORT * (1 + len(clause.names)))
             target = self._target(loaded, clause)
             is_sound = target is not None and not self._broken(target)
             for imported in clause.names:
                 local = imported.alias or imported.name
                 if self._fresh(local, places):
                     key = target.key if target is not None else None
-                    loaded.imports[local.name] = Imported(key, imported.name.name, imported, clause.module)
+                    loaded.imports[local.name] = Import(key, imported.name.name, imported, clause.module)
                 if target is not None and is_sound:
                     self._provides(target, imported, clause)
         for item in loaded.module.items:
@@ -170,7 +189,7 @@ class Modules:
         first = places.setdefault(name.name, name.span)
         if first is name.span:
             return True
-        self.doubled.add((name.span.path, name.name))
+        self.duplicates.add((name.span.path, name.name))
         self._report(describe_duplicate(name.name, name.span, first, "give one of them another name"))
         return False
 
@@ -181,6 +200,7 @@ class Modules:
         )
 
     def _provides(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
+        """Report a name that the imported file does not declare."""
         name = imported.name.name
         if name not in target.items:
             self._report(
@@ -221,6 +241,7 @@ class Modules:
             self._stack.pop()
 
     def _cycle(self, importer: ParsedFile, clause: tree.Import, key: str, label: str) -> None:
+        """Report files that import each other."""
         names = [path for _, path, _ in self._stack] + [importer.path, label]
         keys = [open_key for open_key, _, _ in self._stack] + [importer.key]
         start = keys.index(key) if key in keys else len(keys) - 1
@@ -236,6 +257,7 @@ class Modules:
         )
 
     def _locate(self, importer: ParsedFile, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        """Return the path, the shown path, the key of an import, and whether it is the library's; None after an error."""
         name = clause.module
         bare = name.lstrip(".")
         parts = bare.split(".") if bare else []
@@ -285,6 +307,7 @@ class Modules:
         return real, label, str(real), False
 
     def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        """Return the same for a module of the standard library."""
         dotted = ".".join(parts)
         path = LIBRARY.joinpath(*parts[:-1], parts[-1] + ".reo")
         if not path.is_file():
@@ -293,13 +316,14 @@ class Modules:
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
     def _beside(self, importer: ParsedFile, parts: list[str]) -> bool:
-        """Return whether there is such a file beside the one that imports it."""
+        """Return whether the importing file's folder has a file of that name."""
         try:
             return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()
         except (OSError, ValueError):
             return False
 
     def _unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
+        """Report an import whose file does not exist."""
         self._report(
             error(
                 "E0204",
@@ -314,6 +338,7 @@ class Modules:
         )
 
     def _escapes(self, clause: tree.Import, why: str) -> None:
+        """Report an import that leads out of the spec's folder."""
         self._report(
             error(
                 "E0207",
@@ -341,6 +366,6 @@ def _key(path: Path) -> str:
 
 
 def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> Diagnostic:
-    """Return E0208 at the second place of a name; `first` is None where that place is not known."""
+    """Return E0208 at the second use of a name; `first` is None if the first use is not known."""
     labels = [Label(first, "first here")] if first is not None else []
     return error("E0208", f"`{name}` is there twice", span, "again here", others=labels, help=help)

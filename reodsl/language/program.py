@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.bounds import MOST_STEPS, Enough, Spent
+from reodsl.language.bounds import MOST_STEPS, LimitReached, WorkLimit
 from reodsl.language.changes import read_changes, report_unmet
-from reodsl.language.context import Context, Failed
+from reodsl.language.context import Context, NoValue
 from reodsl.language.declare import new_context
 from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.resolve import walk_starts
@@ -24,25 +24,27 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A spec evaluated: the values of its declarations by name, those with errors left out."""
+    """An evaluated spec."""
 
     context: Context
     main: ParsedFile | None
+    """The spec's file; None if it cannot be read."""
     values: dict[str, Value]
+    """Values of its declarations by name, without declarations that have errors."""
 
     def list_kind(self, kind: str) -> dict[str, Record]:
-        """Return the declarations of one kind."""
+        """Return the declarations of a kind by name."""
         return self.list_type(Record, kind)
 
     def list_type(self, type_: type[R], kind: str) -> dict[str, R]:
-        """Return the declarations of one kind, all of them of the class that it has."""
+        """Return the declarations of a kind by name, all of the class `type_`."""
         records = {name: value.data for name, value in self.values.items()}
         return {name: data for name, data in records.items() if isinstance(data, type_) and data.kind == kind}
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Return whether no finding is an error."""
-        if self.main is None or self.context.ended:
+        if self.main is None or self.context.is_stopped:
             return False
         return not any(finding.severity == "error" for finding in self.context.findings)
 
@@ -54,16 +56,24 @@ def load(
     drafts: Mapping[str, str] = {},
     most: float = MOST_STEPS,
 ) -> Program:
-    """Read, parse and evaluate a spec and its imports. Findings are in the context; nothing is raised.
+    """Read, parse and evaluate a spec and its imports; nothing is raised.
 
-    `drafts` are texts, by resolved path, that replace files of the disk, and `most` bounds the steps.
+    Args:
+        path: The file.
+        sets: Texts of values by the names of params.
+        amends: Texts of values by the dotted paths of settings.
+        drafts: Texts, by resolved path, that replace files of the disk.
+        most: Steps of checking that the spec may take.
+
+    Returns:
+        The program; its context has the findings.
     """
     file = Path(path)
     try:
         root = file.resolve().parent
     except (OSError, RuntimeError, ValueError):
         root = file.parent
-    modules = Modules(root, drafts, spent=Spent(most))
+    modules = Modules(root, drafts, work_limit=WorkLimit(most))
     main = modules.main(file)
     return evaluate(modules, main, sets, amends)
 
@@ -75,12 +85,12 @@ def evaluate(
     ctx = new_context(modules)
     values: dict[str, Value] = {}
     # What was read before a bound was passed is shown; nothing is made of it.
-    if main is not None and not ctx.ended:
-        with suppress(Enough):
+    if main is not None and not ctx.is_stopped:
+        with suppress(LimitReached):
             read_changes(ctx, main, sets, amends)
             for name, item in main.items.items():
-                with suppress(Failed):
-                    values[name] = ctx.declared(main, item)
+                with suppress(NoValue):
+                    values[name] = ctx.value_of(main, item)
             report_unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
     return Program(ctx, main, values)
 
@@ -88,9 +98,9 @@ def evaluate(
 def pick(
     program: Program, main: ParsedFile, target: str | None
 ) -> tuple[DeclaredStudy | DeclaredExperiment | None, Diagnostic | None]:
-    """Return the study or experiment to run, or why there is none.
+    """Return the study or experiment to run, or why the file has nothing to run.
 
-    It is the one named, else the only study, else the only experiment from which no other starts.
+    Without a target it is the only study, else the only experiment from which no other experiment starts.
     """
     studies = program.list_type(DeclaredStudy, "study")
     experiments = program.list_type(DeclaredExperiment, "experiment")
@@ -128,7 +138,7 @@ def pick(
 
 
 def _suggest_study(target: str, studies: Mapping[str, DeclaredStudy]) -> str | None:
-    """Return the help for an arm that is named as what to run."""
+    """Return the help for an arm that is named as the study or experiment to run."""
     for name, study in studies.items():
         if any(arm.name == target for arm in study.arms):
             return f"`{target}` is an arm of `{name}`, which runs as a whole: make it an experiment to run it alone"
@@ -136,6 +146,6 @@ def _suggest_study(target: str, studies: Mapping[str, DeclaredStudy]) -> str | N
 
 
 def _find_ends(named: list[str], experiments: Mapping[str, DeclaredExperiment]) -> list[str]:
-    """Return the experiments from which no other starts; a starting point is trained on the way."""
+    """Return the experiments from which no other experiment starts; a starting point is trained on the way."""
     started = {base.owner for name in named if name in experiments for base in walk_starts(experiments[name])}
     return [name for name in named if name not in experiments or experiments[name].owner not in started]

@@ -31,7 +31,12 @@ the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` 
 
 
 def list_readings(body: str, response: str) -> list[tuple[str, str]]:
-    """Return the calls and meanings of the words that read a number of a response in such a body."""
+    """Return the calls and meanings of the words that read a number of a response in a kind of body.
+
+    Args:
+        body: The body, such as `a reward`.
+        response: The variable that the calls name.
+    """
     calls = {name: word for name, word in READINGS.items() if body in word.known}
     return [(f"`{word.call or f'{name}({response})'}`", word.means) for name, word in calls.items()]
 
@@ -189,7 +194,7 @@ responses, or, for rewards, it keeps questions:
 
 
 def reference() -> str:
-    """Return the whole reference."""
+    """Return the reference of the language in Markdown."""
     units = ", ".join(f"`{unit}`" for unit in dict.fromkeys(UNITS.values()))
     parts = [HEAD, f"\nUnits: {units}, `%`. K is 1024 for tokens and 1000 otherwise; M and G likewise.\n"]
     parts.append("\n## Kinds at the top of a file\n")
@@ -262,24 +267,26 @@ def _module(name: str) -> str:
 
 
 def _first(doc: str | None) -> str:
-    """Return the first paragraph of a text, on one line."""
+    """Return the first paragraph of a text without its line breaks."""
     return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words by what they are, each group sorted.
-
-    `kinds` begin declarations, `functions` are called, `units` stand behind numbers, and `keywords` are the grammar's.
-    `number` is the pattern of a number.
-    """
+    """The words of the language, each group sorted."""
 
     keywords: tuple[str, ...]
+    """Words of the grammar."""
     constants: tuple[str, ...]
+    """`true` and `false`."""
     kinds: tuple[str, ...]
+    """Words that begin declarations."""
     functions: tuple[str, ...]
+    """Words that are called."""
     units: tuple[str, ...]
+    """Words behind numbers."""
     number: str
+    """The pattern of a number."""
 
 
 def words() -> Words:

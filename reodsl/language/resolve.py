@@ -20,7 +20,7 @@ WITHOUT_TRAINING = frozenset(
 
 
 def find_source(record: Record | None) -> tuple[Record | None, int | None]:
-    """Return the experiment or model whose weights a record means, and the stage if one is named."""
+    """Return the experiment or model whose weights a record means, and the index of the stage if it names a stage."""
     stage: int | None = None
     while True:
         if isinstance(record, StageRef):
@@ -35,7 +35,7 @@ def find_source(record: Record | None) -> tuple[Record | None, int | None]:
 
 
 def walk_ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
-    """Yield the sources of weights, each with its stage as in `find_source`: an experiment, its start, … a model."""
+    """Yield the sources of weights, from an experiment to its start and at last a model, each as `find_source` does."""
     source, stage = find_source(record)
     while source is not None:
         yield source, stage
@@ -43,7 +43,7 @@ def walk_ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
 
 
 def name_model(model: Record) -> str:
-    """Return the name of a model's weights: its repository's on a hub, its server's, else its source as a spec has it."""
+    """Return the name of a model's weights: of its repository on a hub or of its server, else its source as written."""
     source = model.part("source")
     if source.kind in ("hub", "served"):
         return str(source.data("repo" if source.kind == "hub" else "model"))
@@ -51,21 +51,28 @@ def name_model(model: Record) -> str:
 
 
 def samples_on_gpus(owner: Record) -> bool:
-    """Return whether servers on a cluster's GPUs draw the responses of a study, or of an experiment that is run alone."""
+    """Return whether servers on a cluster's GPUs sample for a study, or for an experiment that is run alone."""
     return owner.sub("cluster") is not None and samples_by_servers(owner)
 
 
 def samples_by_servers(owner: Record) -> bool:
-    """Return whether SGLang's servers draw the responses of a study, or of an experiment that is run alone."""
+    """Return whether SGLang's servers sample for a study, or for an experiment that is run alone."""
     named = owner.data("engine")
     return named == "sglang" or (named is None and owner.sub("cluster") is not None)
 
 
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:
-    """Return the cap of a stage's weights of trainer over engine, None without weights.
+    """Return the cap of a stage's importance weights, or None without weights.
 
-    By default it is 2 (Yao et al. 2025) if servers `on_gpus` draw with other kernels than training has and nothing else
-    corrects for that: ratios that divide by the engine's log-probabilities contain the difference already.
+    The default is 2 if servers sample, whose kernels differ from the trainer's, and no ratio contains the
+    difference already, as ratios to the engine's log-probabilities do.
+
+    Args:
+        stage: The settings of the stage.
+        on_gpus: Whether servers sample.
+
+    Source:
+        Yao et al. 2025.
     """
     cap = stage.data("importance_cap")
     if cap is not None:
@@ -77,14 +84,14 @@ def cap_importance(stage: Record, on_gpus: bool) -> float | None:
 
 
 def walk_starts(experiment: Record) -> Iterator[DeclaredExperiment]:
-    """Yield the experiments whose checkpoints one starts from, the nearest first."""
+    """Yield the experiments from whose checkpoints an experiment starts, the nearest first."""
     for source, _ in walk_ancestry(experiment.sub("base")):
         if isinstance(source, DeclaredExperiment):
             yield source
 
 
 def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None] | None:
-    """Return the experiment that trained the weights of a record, and the stage if one is named; None for a model."""
+    """Return the experiment that trained a record's weights, and the index of its stage; None for a model."""
     for source, stage in walk_ancestry(record):
         if isinstance(source, DeclaredExperiment) and source.is_trained:
             return source, stage
@@ -94,7 +101,7 @@ def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None]
 
 
 def find_suite(experiment: Record) -> Record | None:
-    """Return the suite that an experiment names, or the one behind the checkpoint that it evaluates."""
+    """Return the suite that an experiment names, else the suite of the checkpoint that it evaluates."""
     for source, _ in walk_ancestry(experiment):
         suite = source.sub("eval")
         if suite is not None or not isinstance(source, DeclaredExperiment) or source.is_trained:
@@ -103,7 +110,7 @@ def find_suite(experiment: Record) -> Record | None:
 
 
 def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
-    """Return the suite of an arm: its own, else the study's, else the one that all other arms share."""
+    """Return the suite of an arm: its own suite, else the study's, else the suite that all arms with a suite share."""
     chosen = find_suite(arm.experiment) or study.sub("eval")
     if chosen is not None:
         return chosen
@@ -113,6 +120,6 @@ def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
 
 
 def sort_grid(suite: Record | None) -> tuple[int, ...]:
-    """Return the budgets of a suite's grid, each once and increasing, in whichever order they are written."""
+    """Return the budgets of a suite's grid, in tokens, each once and increasing."""
     grid = suite.data("grid") if suite is not None else None
     return tuple(sorted(set(grid))) if grid else ()

@@ -13,7 +13,10 @@ LONGEST = 64
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the most alike of some names, if any is alike. Its time is bounded for many or long names."""
+    """Return the name most alike to `name`, or None if no name is alike.
+
+    Its time is bounded: long names, and more than `MOST_COMPARED` names, are not compared.
+    """
     if len(name) > LONGEST:
         return None
     words = set(names)
@@ -35,7 +38,13 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def list_names(names: Iterable[str], intro: str = "there is", similar_to: str = "") -> str:
-    """Return `there is a, b, c`, cut with a count; if it is cut, the names most like `near` come first."""
+    """Return `there is a, b, c`, cut with a count.
+
+    Args:
+        names: The names, sorted in the text.
+        intro: The words before them.
+        similar_to: The name whose most similar names come first if the list is cut.
+    """
     pool = set(names)
     if not pool:
         return f"{intro} none"
@@ -51,7 +60,7 @@ def list_names(names: Iterable[str], intro: str = "there is", similar_to: str = 
 
 
 def suggest(name: str, names: Iterable[str], intro: str = "there is") -> str:
-    """Return the help for an unknown name: the one that was meant, else all that exist."""
+    """Return the help for an unknown name: the nearest name, else all names."""
     pool = list(names)
     nearest_name = nearest(name, pool)
     return f"did you mean `{nearest_name}`?" if nearest_name else list_names(pool, intro, name)

@@ -31,14 +31,15 @@ LARGEST = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number in base units: whole ones are ints, tokens always when they are whole."""
+    """A number in base units."""
 
     number: int | float
+    """A whole number with a unit is an int."""
     unit: Dimension = PLAIN
 
 
 def read_dimension(unit: str | None) -> Dimension | None:
-    """Return the dimension of a unit's spelling; None when there is no such unit."""
+    """Return the dimension of a unit as it is spelled, or None if it is no unit."""
     if unit is None:
         return PLAIN
     base = UNITS.get(unit)
@@ -46,7 +47,13 @@ def read_dimension(unit: str | None) -> Dimension | None:
 
 
 def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
-    """Return a number with its suffix: K is 1024 for tokens and 1000 otherwise. None if it is far too large."""
+    """Return a number with its suffix applied, or None if it is beyond `LARGEST`.
+
+    Args:
+        value: The number as written.
+        suffix: `K`, `M`, `G`, `%` or None; K is 1024 for tokens and 1000 otherwise.
+        unit: The unit that the number has.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, int) and abs(value) > LARGEST:
@@ -88,7 +95,7 @@ def describe_unit(unit: Dimension) -> str:
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """Return a quantity for people: `65536 tokens`, `1 step`, `0.2`."""
+    """Return a quantity in words: `65536 tokens`, `1 step`, `0.2`."""
     number = quantity.number
     # `5e-6`, not `5e-06`; as many digits as it takes to read the number back.
     text = repr(number).replace("e-0", "e-").removesuffix(".0")
@@ -99,7 +106,12 @@ def format_quantity(quantity: Quantity) -> str:
 
 
 def write_amount(number: float, unit: Dimension) -> str:
-    """Return how a number of any unit is written in a spec, which may be a product of units: `2 steps * 1 tokens`."""
+    """Return how a spec writes a number in any unit, as a product if need be: `2 steps * 1 tokens`.
+
+    Args:
+        number: The number in `unit`.
+        unit: The dimension.
+    """
     above = [base for base, exponent in unit for _ in range(exponent)]
     below = [base for base, exponent in unit for _ in range(-exponent)]
     text = " ".join([format_quantity(Quantity(number)), *above[:1]])
@@ -107,7 +119,7 @@ def write_amount(number: float, unit: Dimension) -> str:
 
 
 def write_divisor(unit: Dimension) -> str:
-    """Return what makes a value of a unit a plain number, as it is written behind it: ` / 1 token`."""
+    """Return what to write behind a value of a unit so that it is a plain number: ` / 1 token`."""
     parts = ((format_quantity(Quantity(1, ((base, 1),))), exponent) for base, exponent in unit)
     return "".join(
         (" / " if exponent > 0 else " * ").join(["", *[factor] * abs(exponent)]) for factor, exponent in parts

@@ -25,17 +25,18 @@ Owner: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One of the words that a setting offers, such as `causal`."""
+    """A word that a setting offers, such as `causal`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list; `size` counts itself and what it holds all the way down, a list that is there twice counted twice."""
+    """A list."""
 
     values: tuple[Value, ...]
     size: int = field(init=False, compare=False, repr=False)
+    """The count of the list itself and all that it holds; a list that occurs twice counts twice."""
     _plain: tuple[Any, ...] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -60,57 +61,62 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A setting with its value, its span and the text that names its source.
-
-    `before` is the slot that it replaced; these chains show where a setting was set. `span` is None for a default of
-    the language.
-    """
+    """A setting with its value and where it was given."""
 
     value: Value
     span: Span | None
+    """None for a default of the language."""
     doc: str = ""
-    before: Slot | None = None
+    """The text that names the setting's source."""
+    parent: Slot | None = None
+    """The slot that it replaced; the chain shows where a setting was given."""
 
     @property
     def root(self) -> Slot:
         """The slot that was given first, at the end of the chain of parents."""
         slot = self
-        while slot.before is not None:
-            slot = slot.before
+        while slot.parent is not None:
+            slot = slot.parent
         return slot
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A declared or constructed thing of a kind, with its settings so far.
+    """A declared or constructed value with settings.
 
-    `span` is where its name (or its call) stands; `owner` is the file and name that declare it, so that two
-    values of one declaration are known to be the same. `broken` names settings that were given and are wrong.
-    `called` is the call that computed it from its settings. Two are equal that are of one kind, with equal settings, at
-    one place: what the classes below add follows from these.
+    Two records are equal that are of one kind, with equal settings, at one span: what the classes below add
+    follows from these.
     """
 
     kind: str
+    """The word of its declaration or its constructor."""
     fields: Mapping[str, Slot]
+    """Its settings so far."""
     span: Span
+    """The span of its name, or of its call."""
     name: str = ""
+    """Empty for a record without a name."""
     doc: str = ""
+    """The comment above its declaration."""
     owner: Owner | None = None
-    broken: frozenset[str] = frozenset()
-    called: tree.Call | None = field(default=None, compare=False, repr=False)
+    """The file and name that declare it, so that two values of a declaration are known to be the same."""
+    invalid: frozenset[str] = frozenset()
+    """Names of settings that were given and are wrong."""
+    computed_by: tree.Call | None = field(default=None, compare=False, repr=False)
+    """The call that computed it from its settings."""
 
     def get(self, path: str) -> Value | None:
-        """Return the value of a setting at a dotted path, or None where it was not given."""
+        """Return the value of a setting at a dotted path, or None if it was not given."""
         slot = self.at(path) if "." in path else self.fields.get(path)
         return None if slot is None else slot.value
 
     def data(self, path: str) -> Any:
-        """Return the bare data of a setting: a number, a text, a Record, a tuple; None where it was not given."""
+        """Return the bare data of a setting: a number, a text, a Record or a tuple; None if it was not given."""
         value = self.get(path)
         return None if value is None else plain(value)
 
     def sub(self, path: str) -> Record | None:
-        """Return the record in a setting, if there is one."""
+        """Return the record in a setting, or None if the setting holds no record."""
         value = self.get(path)
         return value.data if value is not None and isinstance(value.data, Record) else None
 
@@ -131,18 +137,18 @@ class Record:
         return inner.at(rest) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
-        """Return this record with one setting replaced."""
-        return replace(self, fields={**self.fields, name: slot}, broken=self.broken - {name})
+        """Return this record with a setting replaced."""
+        return replace(self, fields={**self.fields, name: slot}, invalid=self.invalid - {name})
 
-    def understood(self) -> Self:
-        """Return this record without its wrong settings, since their defaults are not what was meant."""
+    def only_valid(self) -> Self:
+        """Return this record without its wrong settings, whose defaults are not what the user meant."""
         valid: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
-            if isinstance(inner, Section):
-                sound = inner.understood()
+            if isinstance(inner, NestedBlock):
+                sound = inner.only_valid()
                 slot = slot if sound is inner else replace(slot, value=replace(slot.value, data=sound))
-            if name not in self.broken:
+            if name not in self.invalid:
                 valid[name] = slot
         if all(slot is self.fields[name] for name, slot in valid.items()) and len(valid) == len(self.fields):
             return self
@@ -150,50 +156,47 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Section(Record):
-    """A block inside another record, such as `optim { … }`; `children` are the declarations in it, as yet unread."""
+class NestedBlock(Record):
+    """A block inside another record, such as `optim { … }`; `children` are the declarations in it, not yet evaluated."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Compound(Record):
-    """A record with declarations inside: traces with their styles, a published table with its rows.
-
-    `children` are these as they stand, and `parts` the same as values.
-    """
+class Composite(Record):
+    """A record with declarations inside: traces with their styles, a published table with its rows."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
+    """The declarations, not yet evaluated."""
     parts: tuple[Record, ...] = ()
+    """The values of the declarations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeclaredExperiment(Record):
-    """An experiment or a recipe, with the blocks of its stages, and the `--amend` of single stages.
+    """An experiment or a recipe, with the blocks of its stages."""
 
-    `from_checkpoint` marks one made from a checkpoint or a model, which trains nothing unless it names a method.
-    """
-
-    stages: tuple[DeclaredStage | StagesOver, ...] = ()
+    stages: tuple[DeclaredStage | StageSweep, ...] = ()
     stage_changes: tuple[Override, ...] = ()
+    """The `--amend` of single stages."""
     from_checkpoint: bool = False
+    """Whether it is made from a checkpoint or a model, and trains nothing unless it names a method."""
 
     @property
     def is_trained(self) -> bool:
-        """Return whether it trains anything; a checkpoint with a suite does not."""
+        """Return whether the experiment trains; a checkpoint with a suite does not."""
         return not self.from_checkpoint or "method" in self.fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TypedCondition(Record):
-    """A condition on a question, in types; `reads` are what it reads of one: `ref` or `given`.
-
-    `numbers` are the numbers of the question, with the first place of each.
-    """
+    """A condition on a question, typed."""
 
     expression: Any
     reads: frozenset[str]
+    """What the condition reads of a question: `ref` or `given`."""
     numbers: Mapping[str, Span]
+    """The numbers of the question, with the first span of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -205,14 +208,14 @@ class DeclaredArm(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageList(Record):
-    """`x.stages`, from which brackets take one."""
+    """The value of `x.stages`, from which brackets take a stage."""
 
     of: DeclaredExperiment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageRef(Record):
-    """`x.stages[4K tokens]`: the end of a stage, counted from 0."""
+    """The value of `x.stages[4K tokens]`: the end of a stage, counted from 0."""
 
     of: DeclaredExperiment
     position: int
@@ -228,13 +231,13 @@ class Until(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WrittenBudgets(Record):
-    """Budgets that are known as they are written."""
+    """Budgets that are known before a run."""
 
     schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class DeclaredFrontier(Compound):
+class DeclaredFrontier(Composite):
     """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, with a part for each curve."""
 
     envelope: Record | None = None
@@ -243,7 +246,7 @@ class DeclaredFrontier(Compound):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Definition(Record):
-    """A reward, a selection or a measure with a body of its own, and the arguments that it has been given."""
+    """A reward, a selection or a measure, and the arguments that it has so far."""
 
     item: tree.Decl
     body: tree.BraceBlock
@@ -253,7 +256,7 @@ class Definition(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeclaredStudy(Record):
-    """A study with what it holds, in the order in which it is written."""
+    """A study with its arms, frontiers, tables and charts, in the order in which they are written."""
 
     arms: tuple[DeclaredArm, ...] = ()
     frontiers: tuple[DeclaredFrontier, ...] = ()
@@ -266,35 +269,31 @@ Data: TypeAlias = Quantity | str | bool | Symbol | Items | Bounds | Record
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with the span of its expression.
-
-    `via` says where the names in it were set, nearest first. `literal` is kept for a number that was written
-    out, whose unit its setting may still fix.
-    """
+    """A value with the span of its expression."""
 
     data: Data
     span: Span
-    via: tuple[tuple[Span, str], ...] = ()
+    defined_at: tuple[tuple[Span, str], ...] = ()
+    """Where the names in it were set, nearest first, each with words for a label."""
     literal: tree.Number | None = None
+    """The number as written, whose unit the setting may still fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The names at one place: variables and arms of the block at hand, then those around it, then the file.
-
-    `but` is one of the `locals` that cannot be used here.
-    """
+    """The names that an expression may use: locals of the block, then of the blocks around it, then the file."""
 
     module: ParsedFile
     locals: Mapping[str, Callable[[], Value]] = field(default_factory=dict)
     parent: Scope | None = None
-    but: str | None = None
+    hidden: str | None = None
+    """A name of `locals` that cannot be used."""
 
     def find(self, name: str) -> Callable[[], Value] | None:
         """Return the local behind a name, innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.locals and name != scope.but:
+            if name in scope.locals and name != scope.hidden:
                 return scope.locals[name]
             scope = scope.parent
         return None
@@ -304,12 +303,12 @@ class Scope:
         names = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
-            names |= set(scope.locals) - {scope.but}
+            names |= set(scope.locals) - {scope.hidden}
             scope = scope.parent
         return names
 
     def inner(self, locals: Mapping[str, Callable[[], Value]], but: str | None = None) -> Scope:
-        """Return a scope inside this one."""
+        """Return a scope whose locals come before the names of this scope."""
         return Scope(self.module, locals, self, but)
 
 
@@ -319,17 +318,20 @@ Child: TypeAlias = tuple[tree.Decl, Scope]
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to.
-
-    With `where_set` it changes what there is, and passes by where nothing is set.
-    """
+    """A `--set` or `--amend` of the command line."""
 
     option: str
+    """`--set` or `--amend`."""
     target: str
+    """What it changes, as typed."""
     text: str
+    """The value as typed."""
     value: tree.Expr
+    """The expression of the text."""
     path: tuple[str, ...] = ()
+    """The path of the setting inside the declaration."""
     where_set: bool = False
+    """Whether it changes only records that have the setting."""
 
     @property
     def block(self) -> tree.BraceBlock:
@@ -344,23 +346,27 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStage:
-    """A stage as declared: its name and label, the value that it was made for, its block, and the scope of its names.
-
-    `replaced` is the place of the parent's stage of that name, which this one replaces as a whole.
-    """
+    """A stage as declared."""
 
     name: str
+    """The name in results."""
     label: str
+    """The name in messages."""
     value: Value | None
+    """The value of the sweep that it was made for."""
     block: tree.BraceBlock
+    """Its settings."""
     scope: Scope
+    """The names that its settings may use."""
     span: Span
-    replaced: Span | None = None
+    """The span of its name."""
+    replaced_span: Span | None = None
+    """The span of the parent's stage of that name, which it replaces as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class StagesOver:
-    """`stages(var in list) { … }`: a stage for each value, made when it is asked for."""
+class StageSweep:
+    """The value of `stages(var in list) { … }`: a stage for each value, made when it is needed."""
 
     var: tree.Ident
     over: tree.Expr
@@ -444,18 +450,18 @@ def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
     """Yield every setting of a record and of the blocks inside it, by dotted path."""
     for name, slot in record.fields.items():
         inner = slot.value.data
-        if isinstance(inner, Section):
+        if isinstance(inner, NestedBlock):
             yield from walk(inner, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", slot
 
 
 def list_items(record: Record | None, name: str) -> tuple[Value, ...]:
-    """Return the values in a setting that is a list; none where it was not given."""
+    """Return the values in a setting that is a list; empty if it was not given."""
     value = record.get(name) if record is not None else None
     return value.data.values if value is not None and isinstance(value.data, Items) else ()
 
 
 def list_records(record: Record | None, name: str) -> list[Record]:
-    """Return the records in a setting that is a list of them."""
+    """Return the records in a setting that is a list of records."""
     return [item.data for item in list_items(record, name) if isinstance(item.data, Record)]

@@ -16,7 +16,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
 from reodsl.diagnostics.render import sort_diagnostics
 from reodsl.language.bounds import EDITOR_STEPS
 from reodsl.language.checks import check_program
-from reodsl.language.modules import LIBRARY, STD, Imported, ParsedFile
+from reodsl.language.modules import LIBRARY, STD, Import, ParsedFile
 from reodsl.language.program import Program, load
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import Token, scan
@@ -136,10 +136,10 @@ class Analysis:
         return names
 
     @cached_property
-    def sources_of_lines(self) -> dict[int, Imported]:
+    def sources_of_lines(self) -> dict[int, Import]:
         """The first import on each line whose module is there."""
         main = self.program.main
-        found: dict[int, Imported] = {}
+        found: dict[int, Import] = {}
         for imported in main.imports.values() if main is not None else ():
             if self.find_module(imported.module) is not None:
                 found.setdefault(imported.at.span.line, imported)

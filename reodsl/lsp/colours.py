@@ -10,11 +10,11 @@ from typing import Literal
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import Weight, walk
-from reodsl.language.bounds import Enough
+from reodsl.language.bounds import LimitReached
 from reodsl.language.changes import complete_stages
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.units import Quantity, name_unit
-from reodsl.language.values import DeclaredExperiment, Definition, Record, Section, Value, WrittenBudgets
+from reodsl.language.values import DeclaredExperiment, Definition, NestedBlock, Record, Value, WrittenBudgets
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.numbers.budgets import coefficients
 from reodsl.syntax import tree
@@ -161,7 +161,7 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
         return ()
     every: list[Hint] = []
     # A file with more mistakes than anybody reads has hints as far as it was read.
-    with suppress(Enough):
+    with suppress(LimitReached):
         for item in main.items.values():
             every += _hint_item(analysis, item, first, last)
     return tuple(sorted(every, key=lambda each: (each.line, each.column)))
@@ -204,7 +204,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
     """Yield the values of a record's settings, of its blocks' and of its stages', by where they stand in this file."""
     for slot in record.fields.values():
-        if isinstance(slot.value.data, Section) and depth < 8:
+        if isinstance(slot.value.data, NestedBlock) and depth < 8:
             yield from _list_given(slot.value.data, path, depth + 1)
         if slot.span is not None and slot.span.path == path:
             yield (slot.span.line, slot.span.column), slot.value

@@ -19,7 +19,7 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, ParsedFile
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
 from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES, STATISTICS
-from reodsl.language.values import Record, Section, Slot, Value, WrittenBudgets, describe, write_value
+from reodsl.language.values import NestedBlock, Record, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import CursorSite, locate, locate_name
 from reodsl.numbers.budgets import Schedule
@@ -182,14 +182,14 @@ def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.Module
 def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) -> Explained:
     """Explain a setting: its type, its value and where that was set, and the value it replaces."""
     slot = _slot(analysis, here, word.text)
-    return partial(_describe_setting, word.text, field, slot), (slot.before or slot).span if slot else None
+    return partial(_describe_setting, word.text, field, slot), (slot.parent or slot).span if slot else None
 
 
 def _describe_setting(name: str, field: Setting, slot: Slot | None) -> str:
     parts = [describe_field(name, field)]
-    if slot is not None and not isinstance(slot.value.data, Section):
+    if slot is not None and not isinstance(slot.value.data, NestedBlock):
         parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_origin(slot)}")
-        above = slot.before
+        above = slot.parent
         if above is not None:
             parts.append(f"replaces {_show_value(above.value) or 'a value'}{_origin(above)}")
     return "\n\n".join(parts)

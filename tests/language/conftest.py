@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled, compile_file
+from reodsl.language import CompileResult, compile_file
 
 HEAD = """
 from std.models import qwen3_4b
@@ -29,11 +29,11 @@ experiment mine = ppo {
 
 
 @pytest.fixture
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compiled]:
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompileResult]:
     """`compiled(text, sets=…, amends=…, target=…)`."""
     monkeypatch.chdir(tmp_path)
 
-    def run(text: str, **options: object) -> Compiled:
+    def run(text: str, **options: object) -> CompileResult:
         Path("spec.reo").write_text(text, encoding="utf-8")
         return compile_file("spec.reo", **options)  # type: ignore[arg-type]
 
@@ -41,7 +41,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., C
 
 
 @pytest.fixture
-def spec(compiled: Callable[..., Compiled]) -> Callable[..., Spec]:
+def spec(compiled: Callable[..., CompileResult]) -> Callable[..., Spec]:
     """As `compiled`, for a text that is right."""
 
     def run(text: str, **options: object) -> Spec:
@@ -53,7 +53,7 @@ def spec(compiled: Callable[..., Compiled]) -> Callable[..., Spec]:
 
 
 @pytest.fixture
-def codes(compiled: Callable[..., Compiled]) -> Callable[..., list[str]]:
+def codes(compiled: Callable[..., CompileResult]) -> Callable[..., list[str]]:
     """The codes of the errors in a text, in order."""
 
     def run(text: str, **options: object) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.cli.main import main
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 from tests.language.test_changes import experiment
 
@@ -63,7 +63,7 @@ def test_one_stage_wins_over_all_of_them(spec: Callable[..., Spec]) -> None:
 
 
 def test_a_stage_that_there_is_not_is_told_of_the_experiment_that_was_named(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
 ) -> None:
     found = compiled(TEXT, amends={"grown.stages.9.steps": "2"}).diagnostics
     errors = [each.message for each in found if each.severity == "error"]
@@ -119,7 +119,7 @@ LIBRARY = "name it in full: `std.clusters.h100_1x8`"
     ],
 )
 def test_what_to_write_instead(
-    compiled: Callable[..., Compiled], target: str, value: str, code: str, remedy: str
+    compiled: Callable[..., CompileResult], target: str, value: str, code: str, remedy: str
 ) -> None:
     errors = [each for each in compiled(TEXT, amends={target: value}).diagnostics if each.severity == "error"]
     assert [(each.code, each.help) for each in errors] == [(code, remedy)]

@@ -9,7 +9,7 @@ import pytest
 from reodsl.diagnostics.render import render
 from reodsl.ir.study import Spec
 from reodsl.ir.training import Experiment, FromTraining, Ppo
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 TEXT = f"""{HEAD}
@@ -114,7 +114,7 @@ def test_refused(codes: Callable[..., list[str]], options: dict[str, dict[str, s
     [("E0211-param", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
 )
 def test_refusals_read_well(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
     golden: Callable[[str, str], None],
     name: str,
     options: dict[str, dict[str, str]],
@@ -123,12 +123,12 @@ def test_refusals_read_well(
     golden(f"language/{name}.txt", render(result.diagnostics, result.sources))
 
 
-def test_syntax_of_a_change_is_reported_at_the_option(compiled: Callable[..., Compiled]) -> None:
+def test_syntax_of_a_change_is_reported_at_the_option(compiled: Callable[..., CompileResult]) -> None:
     (found,) = compiled(TEXT, sets={"n": "3 +"}).diagnostics
     assert found.labels[0].span.path == "--set n"
 
 
-def test_a_list_without_its_brackets(compiled: Callable[..., Compiled]) -> None:
+def test_a_list_without_its_brackets(compiled: Callable[..., CompileResult]) -> None:
     (found,) = (e for e in compiled(TEXT, sets={"seeds": "1, 2"}).diagnostics if e.severity == "error")
     assert (found.code, found.help) == ("E0130", "write a list in brackets: `[1, 2]`")
     (found,) = (e for e in compiled(TEXT, sets={"seeds": "1 +"}).diagnostics if e.severity == "error")
@@ -145,13 +145,13 @@ def test_a_list_without_its_brackets(compiled: Callable[..., Compiled]) -> None:
     ],
 )
 def test_a_text_without_its_quotes_is_told_so(
-    compiled: Callable[..., Compiled], changes: dict[str, dict[str, str]], words: str
+    compiled: Callable[..., CompileResult], changes: dict[str, dict[str, str]], words: str
 ) -> None:
     found = compiled(TEXT.replace("param seeds", 'param title: text = "a"\nparam seeds'), **changes)
     assert words in render(found.diagnostics, found.sources)
 
 
-def test_a_text_of_a_spec_without_its_quotes_is_told_so(compiled: Callable[..., Compiled]) -> None:
+def test_a_text_of_a_spec_without_its_quotes_is_told_so(compiled: Callable[..., CompileResult]) -> None:
     found = compiled(TEXT.replace("param seeds", "param title: text = hello\nparam seeds"))
     told = [each for each in found.diagnostics if each.code == "E0201"]
     assert [each.help for each in told] == ['a text stands in quotes: write `"hello"`']
@@ -174,7 +174,7 @@ def test_cluster_and_limit_are_taken_away(spec: Callable[..., Spec]) -> None:
     assert [(each.target, each.value) for each in here.changes] == [("cluster", "none"), ("limit", "none")]
 
 
-def test_what_is_set_nowhere_cannot_be_taken_away(compiled: Callable[..., Compiled]) -> None:
+def test_what_is_set_nowhere_cannot_be_taken_away(compiled: Callable[..., CompileResult]) -> None:
     (only,) = compiled(TEXT, amends={"limit": "none"}).diagnostics
     assert only.code == "E0211"
     assert only.message == "nothing that runs has `limit`"

@@ -9,7 +9,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task, identity
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 TEXT = """
 from std.models import qwen3_4b
@@ -102,7 +102,7 @@ def test_the_studys_own_is_not_said_twice(spec: Callable[..., Spec]) -> None:
 
 
 def test_a_study_without_one_is_on_this_machine_and_says_so(
-    spec: Callable[..., Spec], compiled: Callable[..., Compiled]
+    spec: Callable[..., Spec], compiled: Callable[..., CompileResult]
 ) -> None:
     declared = text(first="part", second="whole")
     found = spec(declared, target="both")
@@ -113,12 +113,12 @@ def test_a_study_without_one_is_on_this_machine_and_says_so(
     assert idle(compiled(text(), target="both")) == []
 
 
-def idle(found: Compiled) -> list[str]:
+def idle(found: CompileResult) -> list[str]:
     """What is said of clusters that nothing runs on."""
     return [each.message for each in found.diagnostics if each.code == "W0520"]
 
 
-def test_a_cluster_of_what_is_only_evaluated_has_no_effect(compiled: Callable[..., Compiled]) -> None:
+def test_a_cluster_of_what_is_only_evaluated_has_no_effect(compiled: Callable[..., CompileResult]) -> None:
     def told(cluster: str) -> list[str]:
         arm = f"arm base = checkpoint(qwen3_4b) {{ cluster = {cluster} }}"
         return idle(compiled(text("whole").replace("arm base = checkpoint(qwen3_4b)", arm), target="both"))
@@ -127,7 +127,7 @@ def test_a_cluster_of_what_is_only_evaluated_has_no_effect(compiled: Callable[..
     assert [each.split(" is")[0] for each in told("part")] == ["`base`"]
 
 
-def test_a_cluster_of_a_stage_has_no_effect(compiled: Callable[..., Compiled]) -> None:
+def test_a_cluster_of_a_stage_has_no_effect(compiled: Callable[..., CompileResult]) -> None:
     def told(stage: str, own: str = "part") -> list[str]:
         stages = f"stage warm {{ steps = 2 steps{stage} }}\n    stage long {{ steps = 3 steps }}"
         arm = f"arm staged = second {{\n    {stages}\n  }}"
@@ -157,7 +157,7 @@ def test_a_lone_experiment_leaves_what_it_starts_from_where_that_is(spec: Callab
 )
 @pytest.mark.parametrize("place", ["first", "second"])
 def test_a_study_without_room_for_one_is_refused(
-    own: str, why: str, place: str, compiled: Callable[..., Compiled]
+    own: str, why: str, place: str, compiled: Callable[..., CompileResult]
 ) -> None:
     declared = text("whole", **{place: "part"}).replace(
         "cluster part ", f"cluster other {own}\ncluster part "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """
 from std.models import qwen3_4b, qwen3_8b, deepseek_7b
@@ -32,7 +32,7 @@ experiment other = mine { base = deepseek_7b }
 """
 
 
-def found(compiled: Callable[..., Compiled], study: str) -> list[tuple[str, str]]:
+def found(compiled: Callable[..., CompileResult], study: str) -> list[tuple[str, str]]:
     """The code of each finding with the text under its first mark, unused declarations apart."""
     result = compiled(HEAD + study)
     lines = (HEAD + study).split("\n")
@@ -60,7 +60,7 @@ study it {
     ("suite", "expected"), [("fewer", [("E0601", "other")]), ("asked", []), ("math_reg", [])]
 )
 def test_an_arm_is_scored_as_the_frontier_is_evaluated(
-    compiled: Callable[..., Compiled], suite: str, expected: list[tuple[str, str]]
+    compiled: Callable[..., CompileResult], suite: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(compiled, SCORED.replace("SUITE", suite)) == expected
 
@@ -85,7 +85,7 @@ study it {
     ],
 )
 def test_arms_of_a_table(
-    compiled: Callable[..., Compiled], suite: str, subset: str, expected: list[tuple[str, str]]
+    compiled: Callable[..., CompileResult], suite: str, subset: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(compiled, TABLE.replace("SUITE", suite).replace("SUBSET", subset)) == expected
 
@@ -110,7 +110,7 @@ study it {
     ],
 )
 def test_arms_of_a_report_that_says_nothing(
-    compiled: Callable[..., Compiled], suite: str, shared: str, expected: list[tuple[str, str]]
+    compiled: Callable[..., CompileResult], suite: str, shared: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(compiled, EVERYTHING.replace("SUITE", suite).replace("EVAL", shared)) == expected
 
@@ -140,7 +140,7 @@ experiment mine = sft {
     ],
 )
 def test_a_pool_in_words_that_the_model_lacks(
-    compiled: Callable[..., Compiled], base: str, of: str, expected: list[str]
+    compiled: Callable[..., CompileResult], base: str, of: str, expected: list[str]
 ) -> None:
     text = POOLED.replace("BASE", base).replace("OF", of)
     spans = [each.labels[0].span for each in compiled(text).diagnostics if each.code == "W0606"]
@@ -149,7 +149,7 @@ def test_a_pool_in_words_that_the_model_lacks(
     ] == expected
 
 
-def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[..., Compiled]) -> None:
+def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[..., CompileResult]) -> None:
     text = BUDGETS.replace("OTHER", "other") + "\nbudgets own = question_min(rollouts: [base])\n"
     (helps,) = (each.help for each in compiled(HEAD + text).diagnostics if each.code == "E0201")
     assert helps is not None
@@ -185,7 +185,7 @@ FRONTIER = "frontier edge = envelope(of: [base], to: 32K tokens)\n  "
     ],
 )
 def test_arms_of_two_tokenizers_that_are_shown_together(
-    compiled: Callable[..., Compiled], shows: str, expected: list[str]
+    compiled: Callable[..., CompileResult], shows: str, expected: list[str]
 ) -> None:
     """Once, at the arm; what is beside published numbers is compared as in print."""
     text = HEAD + "\nfrom std.tables import main_qwen3_4b\n" + SHOWN.replace("SHOWS", shows)
@@ -205,7 +205,7 @@ study it {
 
 @pytest.mark.parametrize(("other", "expected"), [("other", [("W0606", "other]))")]), ("mine", [])])
 def test_budgets_of_another_tokenizer(
-    compiled: Callable[..., Compiled], other: str, expected: list[tuple[str, str]]
+    compiled: Callable[..., CompileResult], other: str, expected: list[tuple[str, str]]
 ) -> None:
     marks = found(compiled, BUDGETS.replace("OTHER", other))
     assert [mark for mark in marks if mark[0] == "W0606"] == expected

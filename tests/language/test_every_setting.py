@@ -16,7 +16,7 @@ from reodsl.graph.task import identity
 from reodsl.ir import digest
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Either, Flag, Many, Num, OneOf, Setting, Text, Type
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """
 from std.miniature import overthinker, chain_model, chain_words, chain, chain_long, chain_traces, chain_train
@@ -516,14 +516,14 @@ READ: dict[str, Outcome] = {}
 """What texts led to: settings by the dozen are compared with one."""
 
 
-def read(compiled: Callable[..., Compiled], text: str) -> Outcome:
+def read(compiled: Callable[..., CompileResult], text: str) -> Outcome:
     """Return what a text leads to."""
     if text not in READ:
         READ[text] = _read(compiled, text)
     return READ[text]
 
 
-def _read(compiled: Callable[..., Compiled], text: str) -> Outcome:
+def _read(compiled: Callable[..., CompileResult], text: str) -> Outcome:
     found = compiled(text, target="s" if "study s" in text else "mine")
     codes = frozenset(
         f"{each.code} {each.message}" for each in found.diagnostics if not each.code.startswith("W02")
@@ -535,7 +535,7 @@ def _read(compiled: Callable[..., Compiled], text: str) -> Outcome:
     return Outcome(codes, keys, frozenset(digest(task.payload) for task in tasks), digest(found.spec))
 
 
-def name_change(compiled: Callable[..., Compiled], kind: str, name: str, setting: Setting) -> str:
+def name_change(compiled: Callable[..., CompileResult], kind: str, name: str, setting: Setting) -> str:
     """Return what a setting changes: `task`, `run`, `report`, the first code that is told, or nothing."""
     key = f"{kind}.{name}"
     shared = f"experiment.{name}" if kind in TRAINED else key
@@ -573,7 +573,7 @@ def list_parts() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("kind", "names"), list_parts())
 def test_every_setting_changes_something_or_is_told(
-    compiled: Callable[..., Compiled], kind: str, names: list[str]
+    compiled: Callable[..., CompileResult], kind: str, names: list[str]
 ) -> None:
     missed = {}
     for name in names:

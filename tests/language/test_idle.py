@@ -9,7 +9,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.graph.task import identity
 from reodsl.ir import digest
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD
 
 PARENT = """
@@ -48,7 +48,7 @@ recipe small = ppo {
     ],
 )
 def test_an_idle_setting_is_refused_where_it_is_written_and_changes_no_work_where_it_is_inherited(
-    compiled: Callable[..., Compiled], idle: str, beside: str
+    compiled: Callable[..., CompileResult], idle: str, beside: str
 ) -> None:
     def tell(text: str) -> tuple[set[str], dict[str, str]]:
         found = compiled(HEAD + text, target="mine")
@@ -66,7 +66,7 @@ def test_an_idle_setting_is_refused_where_it_is_written_and_changes_no_work_wher
     assert (codes - none, keys) == ({"W0520"}, wanted)
 
 
-def test_a_warning_is_at_what_makes_an_inherited_setting_idle(compiled: Callable[..., Compiled]) -> None:
+def test_a_warning_is_at_what_makes_an_inherited_setting_idle(compiled: Callable[..., CompileResult]) -> None:
     text = HEAD + PARENT % "optim { decay = linear, decay_from = 50% }"
     text += "experiment mine = small {\n  optim { decay = constant }\n}\n"
     (found,) = [each for each in compiled(text, target="mine").diagnostics if each.code == "W0520"]
@@ -94,7 +94,7 @@ def test_a_warning_is_at_what_makes_an_inherited_setting_idle(compiled: Callable
     ],
 )
 def test_a_setting_that_is_read_or_has_its_default_is_not_told(
-    compiled: Callable[..., Compiled], line: str
+    compiled: Callable[..., CompileResult], line: str
 ) -> None:
     found = compiled(HEAD + PARENT % "" + f"experiment mine = small {{\n  {line}\n}}\n", target="mine")
     assert [each.code for each in found.diagnostics if not each.code.startswith("W02")] == []
@@ -122,7 +122,7 @@ ONCE = "minibatches = 1\n  epochs = 1"
     ],
 )
 def test_a_bound_of_a_ratio_that_is_1_is_told(
-    compiled: Callable[..., Compiled], lines: str, told: bool
+    compiled: Callable[..., CompileResult], lines: str, told: bool
 ) -> None:
     text = 'wording so { prefix = "so" }\nwording hmm { prefix = "hmm" }\n' if "wordings" in lines else ""
     text += f"experiment mine = small {{\n  clip {{ low = 0.1, high = 0.3 }}\n  {lines}\n}}\n"
@@ -148,7 +148,7 @@ experiment mine = parent { %s }
     ],
 )
 def test_a_forcing_is_for_a_reward_that_cuts_responses(
-    compiled: Callable[..., Compiled], parent: str, child: str, found: set[str]
+    compiled: Callable[..., CompileResult], parent: str, child: str, found: set[str]
 ) -> None:
     told = compiled(HEAD + PARENT % "" + SPARE % (parent, child), target="mine").diagnostics
     assert {each.code for each in told if "`forcing` makes" in each.message} == found
@@ -191,7 +191,7 @@ USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcin
     ],
 )
 def test_an_idle_setting_of_a_declaration_is_told_and_changes_no_work(
-    compiled: Callable[..., Compiled], kind: str, parent: str, idle: str, beside: str, used: str
+    compiled: Callable[..., CompileResult], kind: str, parent: str, idle: str, beside: str, used: str
 ) -> None:
     name = idle.partition(" ")[0]
 
@@ -219,7 +219,7 @@ def test_an_idle_setting_of_a_declaration_is_told_and_changes_no_work(
         "temperature = 0, seed = 4, wordings = [brief { share = 50% }, brief]",
     ],
 )
-def test_a_seed_that_draws_something_is_read(compiled: Callable[..., Compiled], line: str) -> None:
+def test_a_seed_that_draws_something_is_read(compiled: Callable[..., CompileResult], line: str) -> None:
     text = f"suite own = chain_suite {{ {line} }}\n" + USES["suite"].replace("@", "own")
     found = compiled(DECLARED + text, target="mine")
     assert found.spec is not None
@@ -230,14 +230,14 @@ def test_a_seed_that_draws_something_is_read(compiled: Callable[..., Compiled], 
     "line", ["restyle = 20%", "max_passes = 2", "until_agree = true", "another_pass = 20%"]
 )
 def test_traces_with_one_style_and_one_pass_have_no_settings_of_several(
-    compiled: Callable[..., Compiled], line: str
+    compiled: Callable[..., CompileResult], line: str
 ) -> None:
     text = f"traces own = plain {{ {line} }}\n" + USES["traces"].replace("@", "own")
     assert "E0521" in {each.code for each in compiled(DECLARED + text, target="mine").diagnostics}
 
 
 def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
 ) -> None:
     for text, found in (
         ('traces own = plain { filler = ["well"] }', ["W0520"]),
@@ -263,7 +263,7 @@ def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
     ],
 )
 def test_an_interval_that_the_stage_ends_before_is_told(
-    compiled: Callable[..., Compiled], line: str, texts: list[str]
+    compiled: Callable[..., CompileResult], line: str, texts: list[str]
 ) -> None:
     text = "reward watched { track usual = mean(len(z) for z in monitor)\n  correct(y) - len(y) / usual }\n"
     text += f"experiment mine = small {{\n  steps = 4 steps\n  optim {{ warmup = 0 }}\n  {line}\n}}\n"
@@ -271,7 +271,7 @@ def test_an_interval_that_the_stage_ends_before_is_told(
     assert [each.labels[0].text for each in found if each.code == "W0523"] == texts
 
 
-def test_monitors_that_are_asked_once_are_one_work(compiled: Callable[..., Compiled]) -> None:
+def test_monitors_that_are_asked_once_are_one_work(compiled: Callable[..., CompileResult]) -> None:
     keys = set()
     for every in (4, 5, 90):
         text = (
@@ -323,7 +323,7 @@ SCORE = "score = reg(against: edge, to: 1K tokens, approximate: true)"
     ],
 )
 def test_what_a_study_decides_has_no_effect_in_its_experiments(
-    compiled: Callable[..., Compiled], written: dict[str, str], found: list[str]
+    compiled: Callable[..., CompileResult], written: dict[str, str], found: list[str]
 ) -> None:
     text = (STUDIED + STUDY).format_map(dict.fromkeys(("start", "mine", "study", "arm"), "") | written)
     told = compiled(HEAD + EDGE + text, target="both").diagnostics
@@ -331,7 +331,7 @@ def test_what_a_study_decides_has_no_effect_in_its_experiments(
     assert all("in the study" in str(each.help) for each in told if each.code in ("E0521", "W0520"))
 
 
-def test_a_lone_run_has_one_seed(compiled: Callable[..., Compiled]) -> None:
+def test_a_lone_run_has_one_seed(compiled: Callable[..., CompileResult]) -> None:
     for start, mine, found in (
         ("seed = 7", "", ["W0520"]),
         ("seed = 7", "seed = 7", []),
@@ -346,7 +346,7 @@ def test_a_lone_run_has_one_seed(compiled: Callable[..., Compiled]) -> None:
 @pytest.mark.parametrize(
     "line", ["seed = 5", "base = qwen3_4b", "engine = sglang", "limit = 3 gpu_hours", SCORE]
 )
-def test_a_stage_has_no_settings_of_its_experiment(compiled: Callable[..., Compiled], line: str) -> None:
+def test_a_stage_has_no_settings_of_its_experiment(compiled: Callable[..., CompileResult], line: str) -> None:
     for stages, found in (("stage one {{}}\n  stage two {{ {} }}", ["E0521"]), ("{}", [])):
         inside = stages.format(line).replace("base = qwen3_4b", "base = checkpoint(mine)" if found else "")
         text = HEAD + EDGE + STUDIED.format(start="", mine="")
@@ -369,7 +369,7 @@ def test_a_stage_has_no_settings_of_its_experiment(compiled: Callable[..., Compi
     ],
 )
 def test_a_warm_up_that_fills_the_stage_or_none_of_it_is_told(
-    compiled: Callable[..., Compiled], warmup: str, text: str | None
+    compiled: Callable[..., CompileResult], warmup: str, text: str | None
 ) -> None:
     lines = f"steps = 4 steps\n  optim {{ warmup = {warmup} }}"
     found = compiled(HEAD + PARENT % "" + f"experiment mine = small {{\n  {lines}\n}}\n", target="mine")
@@ -386,7 +386,7 @@ def test_a_warm_up_that_fills_the_stage_or_none_of_it_is_told(
     ],
 )
 def test_a_word_in_braces_that_nothing_fills_is_told(
-    compiled: Callable[..., Compiled], line: str, found: list[str]
+    compiled: Callable[..., CompileResult], line: str, found: list[str]
 ) -> None:
     text = f"wording own {{ {line} }}\nexperiment mine = small {{ rollout {{ wordings = [own] }} }}\n"
     told = compiled(HEAD + PARENT % "" + text, target="mine").diagnostics

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """from std.miniature import overthinker, chain_train, chain_suite
 from std.recipes import ppo, sft
@@ -27,7 +27,7 @@ experiment vanilla = short { data = chain_train, reward = mine, eval = chain_sui
 POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
 
 
-def help_of(result: Compiled, code: str) -> str:
+def help_of(result: CompileResult, code: str) -> str:
     (found,) = (each for each in result.diagnostics if each.code == code)
     assert found.help is not None
     return found.help
@@ -97,5 +97,5 @@ def help_of(result: Compiled, code: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_what_was_meant(text: str, code: str, remedy: str, compiled: Callable[..., Compiled]) -> None:
+def test_what_was_meant(text: str, code: str, remedy: str, compiled: Callable[..., CompileResult]) -> None:
     assert help_of(compiled(f"{HEAD}{SHORT}{text}\n"), code) == remedy

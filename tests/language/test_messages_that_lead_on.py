@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.model import Diagnostic
-from reodsl.language import Compiled, compile_file
+from reodsl.language import CompileResult, compile_file
 from reodsl.language.hints import FUNCTIONS_ELSEWHERE, METHODS
 from tests.language.conftest import HEAD, MINE
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def errors(compiled: Callable[..., Compiled]) -> Callable[[str], list[Diagnostic]]:
+def errors(compiled: Callable[..., CompileResult]) -> Callable[[str], list[Diagnostic]]:
     def run(text: str) -> list[Diagnostic]:
         return [each for each in compiled(text).diagnostics if each.severity == "error"]
 
@@ -419,7 +419,7 @@ def test_what_a_recipe_lacks_is_told_once_for_all_that_is_made_from_it(
     assert [each.code for each in both] == ["E0304", "E0304"]
 
 
-def test_a_syntax_error_brings_no_warning_of_what_it_hides(compiled: Callable[..., Compiled]) -> None:
+def test_a_syntax_error_brings_no_warning_of_what_it_hides(compiled: Callable[..., CompileResult]) -> None:
     text = f"{HEAD}reward r(a: number) {{\n  let b = len(y) / 1 token\n  correct(y) - b b\n}}\n"
     assert [each.code for each in compiled(text).diagnostics if each.severity == "warning"] == []
 

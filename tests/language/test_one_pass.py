@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """from std.miniature import overthinker, chain_train, chain_suite
 from std.recipes import ppo
@@ -34,7 +34,7 @@ PIECES = {
 
 
 @pytest.mark.parametrize("text", PIECES.values(), ids=PIECES)
-def test_both_errors_are_reported(text: str, compiled: Callable[..., Compiled]) -> None:
+def test_both_errors_are_reported(text: str, compiled: Callable[..., CompileResult]) -> None:
     messages = [each.message for each in compiled(f"{HEAD}{text}\n").diagnostics if each.severity == "error"]
     for name in ("one", "two"):
         assert any(f"`{name}`" in message for message in messages), (name, messages)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """
 from std.models import qwen3_4b, qwen3_8b
@@ -47,7 +47,7 @@ def mine(budgets: str = GRID, accuracy: str = f"[{', '.join(['0.5'] * 17)}]") ->
     return MINE.replace("BUDGETS", budgets).replace("ACCURACY", accuracy)
 
 
-def found(compiled: Callable[..., Compiled], text: str, letter: str = "E") -> list[tuple[str, str]]:
+def found(compiled: Callable[..., CompileResult], text: str, letter: str = "E") -> list[tuple[str, str]]:
     return [(each.code, each.message) for each in compiled(HEAD + text).diagnostics if each.code[0] == letter]
 
 
@@ -69,7 +69,7 @@ def found(compiled: Callable[..., Compiled], text: str, letter: str = "E") -> li
     ],
 )
 def test_what_is_not_of_the_arms_is_refused_or_carried_along(
-    text: str, words: str, compiled: Callable[..., Compiled], spec: Callable[..., Spec]
+    text: str, words: str, compiled: Callable[..., CompileResult], spec: Callable[..., Spec]
 ) -> None:
     assert found(compiled, text) == [("E0616", words)]
     allowed = text.replace("to: 16K tokens)", "to: 16K tokens, approximate: true)", 1)
@@ -87,7 +87,7 @@ def test_what_is_not_of_the_arms_is_refused_or_carried_along(
 
 
 def test_what_fits_needs_no_leave_and_changes_nothing(
-    compiled: Callable[..., Compiled], spec: Callable[..., Spec]
+    compiled: Callable[..., CompileResult], spec: Callable[..., Spec]
 ) -> None:
     assert found(compiled, STUDY) == []
     leave = STUDY.replace("to: 16K tokens)", "to: 16K tokens, approximate: true)")
@@ -102,7 +102,9 @@ def test_what_fits_needs_no_leave_and_changes_nothing(
     ]
 
 
-def test_the_chain_of_base_and_the_source_decide_and_not_the_name(compiled: Callable[..., Compiled]) -> None:
+def test_the_chain_of_base_and_the_source_decide_and_not_the_name(
+    compiled: Callable[..., CompileResult],
+) -> None:
     """A trained model is its base's; a model of another name and the same source is the same."""
     renamed = OTHER.replace("checkpoint(qwen3_8b)", "checkpoint(renamed)")
     source = "model renamed = qwen3_8b { source = hub(SOURCE) }\n"
@@ -134,7 +136,7 @@ experiment second = first { base = checkpoint(first) }
 
 
 def test_a_frontier_over_arms_is_of_their_models(
-    compiled: Callable[..., Compiled], spec: Callable[..., Spec]
+    compiled: Callable[..., CompileResult], spec: Callable[..., Spec]
 ) -> None:
     text = OTHER.replace(
         "  score",
@@ -150,7 +152,7 @@ def test_a_frontier_over_arms_is_of_their_models(
 
 
 def test_a_frontier_of_several_models_scores_what_was_made_from_any(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
 ) -> None:
     head = "from std.models import deepseek_7b, deepseek_7b_rl\nfrom std.paper import deepseek_7b as wide\n"
     text = head + STUDY.replace("against: edge", "against: wide")
@@ -177,7 +179,7 @@ def test_a_frontier_of_several_models_scores_what_was_made_from_any(
     ],
 )
 def test_a_frontier_that_is_none_is_one_error(
-    text: str, code: str, words: str, compiled: Callable[..., Compiled]
+    text: str, code: str, words: str, compiled: Callable[..., CompileResult]
 ) -> None:
     errors = [each for each in compiled(HEAD + text).diagnostics if each.severity == "error"]
     assert [each.code for each in errors] == [code]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 STUDY = """
 from std.models import qwen3_4b
@@ -73,7 +73,7 @@ study it {
     ],
 )
 def test_arms_that_tell_budgets(
-    compiled: Callable[..., Compiled], rollouts: str, more: str, expected: list[str]
+    compiled: Callable[..., CompileResult], rollouts: str, more: str, expected: list[str]
 ) -> None:
     found = compiled(STUDY.replace("ROLLOUTS", rollouts).replace("MORE", more), target="it")
     told = [each.code for each in found.diagnostics]
@@ -83,7 +83,7 @@ def test_arms_that_tell_budgets(
 
 @pytest.mark.parametrize(("rollouts", "expected"), [("mine", []), ("other", ["W0404"])])
 def test_questions_that_a_selection_keeps_are_questions_of_its_pool(
-    compiled: Callable[..., Compiled], rollouts: str, expected: list[str]
+    compiled: Callable[..., CompileResult], rollouts: str, expected: list[str]
 ) -> None:
     selection = "selection kept { where = mean(correct(z) for z in group) < 1 }\n"
     pool = "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 4, max_tokens: 32K tokens)"

@@ -13,7 +13,7 @@ from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Spec, Suite
 from reodsl.ir.training import Experiment, FromTraining, Ppo
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 TEXT = """
 from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
@@ -132,7 +132,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_reached_is_told(
-    name: str, compiled: Callable[..., Compiled], golden: Callable[[str, str], None]
+    name: str, compiled: Callable[..., CompileResult], golden: Callable[[str, str], None]
 ) -> None:
     result = compiled(TEXT, amends=REFUSED[name])
     errors = [each for each in result.diagnostics if each.severity == "error"]

@@ -9,7 +9,7 @@ import pytest
 from reodsl.diagnostics.render import render
 from reodsl.ir.data import Python
 from reodsl.ir.training import Advantage, Loss
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 WORDED = """
@@ -63,7 +63,7 @@ def test_rollouts_that_are_all_equal(
     ],
 )
 def test_a_bound_that_no_advantage_reaches(
-    compiled: Callable[..., Compiled], lines: tuple[str, ...], found: list[str]
+    compiled: Callable[..., CompileResult], lines: tuple[str, ...], found: list[str]
 ) -> None:
     parted = "reward parted {\n  z(correct(y)) + z(len(y) / 1K tokens)\n}\n"
     result = compiled(changed("batch { rollouts = 16 }", *lines, above=parted), target="other")
@@ -108,7 +108,7 @@ BOTH = "advantage { batch = true }"
     ],
 )
 def test_a_factor_that_a_z_score_cancels(
-    compiled: Callable[..., Compiled], value: str, line: str, lost: str | None
+    compiled: Callable[..., CompileResult], value: str, line: str, lost: str | None
 ) -> None:
     above = LOST.replace("VALUE", value)
     result = compiled(changed("reward = own", *filter(None, [line]), above=above), target="other")
@@ -121,7 +121,7 @@ def test_a_factor_that_a_z_score_cancels(
     "value", ["z(correct(y)) + z(warm * p * short)", "warm * correct(y)", "p * (short + correct(y))"]
 )
 def test_what_the_warning_of_a_cancelled_factor_says_mends_it(
-    compiled: Callable[..., Compiled], value: str
+    compiled: Callable[..., CompileResult], value: str
 ) -> None:
     """The factors are moved as the help has it; what is left goes into `z(…)`."""
     above = LOST.replace("VALUE", value)
@@ -161,7 +161,7 @@ def test_a_cut_past_the_longest_response(
 
 
 def test_a_cut_past_the_longest_response_is_told(
-    compiled: Callable[..., Compiled], golden: Callable[[str, str], None]
+    compiled: Callable[..., CompileResult], golden: Callable[[str, str], None]
 ) -> None:
     lines = ("reward = cut", "forcing = dynasor", "rollout { max_tokens = 1K tokens }")
     result = compiled(changed(*lines, above=f"from std.forcing import dynasor\n{CUT}"), target="other")
@@ -181,7 +181,7 @@ def test_a_cut_past_the_longest_response_is_told(
     ],
 )
 def test_tokens_of_modes_need_modes(
-    compiled: Callable[..., Compiled], mode_tokens: str, prefixes: list[str], codes: list[str]
+    compiled: Callable[..., CompileResult], mode_tokens: str, prefixes: list[str], codes: list[str]
 ) -> None:
     above = "".join(f'wording w{i} {{ prefix = "{text}" }}\n' for i, text in enumerate(prefixes))
     names = ", ".join(f"w{i}" for i in range(len(prefixes)))
@@ -226,7 +226,9 @@ APART = " cluster = h800_16x8 { placement = apart }"
         ("importance_cap = 0.5", ["E0303"]),
     ],
 )
-def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str, codes: list[str]) -> None:
+def test_what_lagging_rollouts_need(
+    compiled: Callable[..., CompileResult], said: str, codes: list[str]
+) -> None:
     above = f"from std.clusters import h800_16x8\nfrom std.rewards import kimi_length\n{OF_TOKENS}"
     found = compiled(changed(said, above=above), target="other").diagnostics
     ours = {"E0516", "W0528"}
@@ -299,7 +301,7 @@ def test_a_teacher(codes: Callable[..., list[str]], lines: tuple[str, ...], foun
     ("steps", "every", "found"), [(10, 9, []), (10, 10, ["W0523"]), (10, 400, ["W0523"]), (1, 1, ["W0523"])]
 )
 def test_a_teacher_that_follows_after_the_last_step_alone(
-    compiled: Callable[..., Compiled], steps: int, every: int, found: list[str]
+    compiled: Callable[..., CompileResult], steps: int, every: int, found: list[str]
 ) -> None:
     lines = "kl = 1", f"steps = {steps} steps", f"teacher_follows {{ every = {every} steps }}"
     result = compiled(changed(*lines, above=""), target="other")
@@ -319,7 +321,7 @@ def test_a_teacher_that_follows_after_the_last_step_alone(
     ],
 )
 def test_what_the_user_wrote_leads_where_a_library_teacher_follows(
-    compiled: Callable[..., Compiled], line: str, code: str
+    compiled: Callable[..., CompileResult], line: str, code: str
 ) -> None:
     text = f"from std.runs_miniature import grpo_care\n\nexperiment less = grpo_care {{\n{line}\n}}\n"
     labels = [each.labels[0] for each in compiled(text, target="less").diagnostics if each.code == code]
@@ -340,7 +342,7 @@ def test_what_the_user_wrote_leads_where_a_library_teacher_follows(
     ],
 )
 def test_a_teacher_that_follows_after_the_last_responses_that_lag(
-    compiled: Callable[..., Compiled], kl: int, lag: int, every: int, found: str | None
+    compiled: Callable[..., CompileResult], kl: int, lag: int, every: int, found: str | None
 ) -> None:
     above = "reward likely { mean(prob(t, under: teacher) for t in y) }\n"
     lines = f"kl = {kl}", f"lag = {lag} steps", "steps = 10 steps", "reward = likely"
@@ -351,7 +353,7 @@ def test_a_teacher_that_follows_after_the_last_responses_that_lag(
     assert [found in each for each in helps] == ([] if found is None else [True])  # type: ignore[operator]
 
 
-def test_what_another_file_has_is_not_to_be_taken_out(compiled: Callable[..., Compiled]) -> None:
+def test_what_another_file_has_is_not_to_be_taken_out(compiled: Callable[..., CompileResult]) -> None:
     text = "from std.runs_miniature import grpo_care\nfrom std.rewards import outcome\n\n"
     found = compiled(text + "experiment less = grpo_care { reward = outcome }\n", target="less").diagnostics
     (helps,) = [each.help for each in found if each.code == "W0520"]
@@ -378,7 +380,7 @@ BY_REF = "wording low = brief { when = mean(len(z) for z in ref) < 1K tokens }\n
     ],
 )
 def test_a_stage_without_a_reward_is_checked_like_any_other(
-    compiled: Callable[..., Compiled], lines: tuple[str, ...], found: list[str]
+    compiled: Callable[..., CompileResult], lines: tuple[str, ...], found: list[str]
 ) -> None:
     mine = MINE.replace("  reward = outcome\n", "  kl = 1\n  teacher_wording = brief\n")
     text = f"{HEAD}{BY_REF}{mine}experiment other = mine {{\n" + "\n".join(lines) + "\n}\n"
@@ -409,7 +411,7 @@ reward watched {
 
 
 def test_a_condition_on_drawn_questions_is_told_what_else_it_may_read(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
 ) -> None:
     above = (
         "from std.miniature import chain_train\n"
@@ -424,7 +426,9 @@ def test_a_condition_on_drawn_questions_is_told_what_else_it_may_read(
     assert str(found.help).endswith("or measure the reference model's: `mean(len(z) for z in ref)`")
 
 
-def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(compiled: Callable[..., Compiled]) -> None:
+def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(
+    compiled: Callable[..., CompileResult],
+) -> None:
     """An experiment that names no cluster is run on its study's."""
     study = "\nstudy s { cluster = h800_16x8\n arm mine = mine }\n"
     above = "from std.clusters import h800_16x8\n"
@@ -462,7 +466,7 @@ def test_a_function_for_the_loss_and_for_advantages(
     assert codes(changed(*lines, above=above), target="other") == found
 
 
-def test_a_function_replaces_the_loss_of_a_recipe(compiled: Callable[..., Compiled]) -> None:
+def test_a_function_replaces_the_loss_of_a_recipe(compiled: Callable[..., CompileResult]) -> None:
     above = "recipe gated = ppo { loss { clip = gate }, advantage { std = sample } }\n"
     lines = ('loss = python("mine.py:loss")', 'advantage = python("mine.py:made")')
     text = changed(*lines, above=above).replace("experiment mine = ppo", "experiment mine = gated")
@@ -473,7 +477,7 @@ def test_a_function_replaces_the_loss_of_a_recipe(compiled: Callable[..., Compil
     assert stage.method.advantage == Advantage(own=Python(function="mine.py:made"))
 
 
-def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., Compiled]) -> None:
+def test_a_teacher_alone_needs_no_reward(compiled: Callable[..., CompileResult]) -> None:
     whole = compiled("\n".join((HEAD, TAUGHT)), target="alone")
     assert whole.spec is not None
     assert [model.name for model in whole.spec.study.models] == ["qwen3_4b", "qwen3_8b"]
@@ -612,7 +616,7 @@ wording exact {{ question = "{{question}} {{budget}}", budget = 1 token..9 token
     ],
 )
 def test_a_reference_that_no_wording_of_a_suite_reads_is_told_of(
-    compiled: Callable[..., Compiled], suite: str
+    compiled: Callable[..., CompileResult], suite: str
 ) -> None:
     above = f"{WORDED}{LEVELLED}wording known = short {{ when = x.level > 3 }}"
     found = compiled(changed(f"eval = own_suite {{ {suite} }}", above=above), target="other").diagnostics
@@ -701,7 +705,7 @@ def test_what_ends_thinking_counts_in_the_context(codes: Callable[..., list[str]
 )
 @pytest.mark.parametrize("reader", ["reward", "when"])
 def test_a_number_that_no_column_keeps_is_told_where_it_is_read(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
     meta: str,
     read: str,
     message: str | None,

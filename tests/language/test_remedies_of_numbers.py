@@ -10,7 +10,7 @@ import pytest
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Between, Either, Kind, Many, Num, Setting, Type
-from reodsl.language.context import Failed
+from reodsl.language.context import NoValue
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_as
 from reodsl.language.functions import SIGNATURES
@@ -75,8 +75,8 @@ def read(text: str, name: str, field: Setting, main: ParsedFile) -> Value | Diag
     assert expression is not None, text
     try:
         return evaluate_as(context, expression, Scope(main), field.type, name, field.example)
-    except Failed:
-        return context.reported[0]
+    except NoValue:
+        return context.own_findings[0]
 
 
 def obey(text: str, kind: Kind, name: str, finding: Diagnostic) -> str | None:

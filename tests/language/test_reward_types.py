@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.lsp.advice import apply_edits
 
 SOUND = [
@@ -213,7 +213,7 @@ def test_unsound(codes: Callable[..., list[str]], expression: str, code: str) ->
     ],
 )
 def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
     codes: Callable[..., list[str]],
     lets: str,
     divided: str,
@@ -241,7 +241,7 @@ def test_what_keeps_a_divisor_from_0_leaves_it_its_values(
     ],
 )
 def test_what_keeps_an_argument_where_it_has_a_value_leaves_it_its_values(
-    compiled: Callable[..., Compiled], function: str, inside: str, kept: str
+    compiled: Callable[..., CompileResult], function: str, inside: str, kept: str
 ) -> None:
     text = "reward r {{\n  correct(y) + {}\n}}".format
     finding = next(

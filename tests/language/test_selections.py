@@ -12,7 +12,7 @@ from reodsl.ir import canonical, canonical_json
 from reodsl.ir.expression import Correct
 from reodsl.ir.study import Spec
 from reodsl.ir.training import Dpo, FromTraining, Ppo, Stage
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 HEAD = """
 from std.miniature import overthinker, chain_train, chain_suite
@@ -276,7 +276,7 @@ def test_what_is_wrong_is_said_once(codes: Callable[..., list[str]], text: str, 
 
 
 def test_a_wording_that_draws_budgets_can_be_pasted(
-    compiled: Callable[..., Compiled], codes: Callable[..., list[str]]
+    compiled: Callable[..., CompileResult], codes: Callable[..., list[str]]
 ) -> None:
     """The one that is suggested where a reward reads a budget that nothing draws; another vocabulary has its own words."""
     mine = "reward mine {\ncorrect(y) - x.budget / len(y)\n}\n"

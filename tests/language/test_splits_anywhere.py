@@ -10,7 +10,7 @@ import pytest
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, Reward, Steps
 from reodsl.ir.study import Spec
 from reodsl.ir.training import Experiment, Ppo
-from reodsl.language import Compiled, check_file
+from reodsl.language import CompileResult, check_file
 from reodsl.language.chosen_reward import choose_reward
 from tests.language.conftest import HEAD, MINE
 
@@ -139,7 +139,7 @@ def test_what_no_reward_said_before_is_left_out_of_what_is_kept() -> None:
 
 
 def test_the_splits_of_an_outcome_are_checked_as_those_of_a_line(
-    codes: Callable[..., list[str]], compiled: Callable[..., Compiled]
+    codes: Callable[..., list[str]], compiled: Callable[..., CompileResult]
 ) -> None:
     text = "reward own {\nmean(correct(y[:M]) for M in [1K tokens, 64K tokens])\n}\n" + MINE.replace(
         "reward = outcome", "reward = own"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 PARAM = "param n: int = 5 in 9..2\n"
@@ -83,7 +83,7 @@ study all {{
     ],
 )  # fmt: skip
 def test_a_stage_that_is_not_there(
-    compiled: Callable[..., Compiled], where: str, code: str, message: str, remedy: str
+    compiled: Callable[..., CompileResult], where: str, code: str, message: str, remedy: str
 ) -> None:
     found = compiled(CURRICULUM.replace("WHERE", f"checkpoint({where})")).diagnostics
     (wrong,) = (each for each in found if each.severity == "error")
@@ -94,7 +94,7 @@ def test_a_stage_by_a_param(codes: Callable[..., list[str]]) -> None:
     assert codes(CURRICULUM.replace("WHERE", "checkpoint(shrunk.stages[cap])")) == []
 
 
-def test_a_list_has_no_elements(compiled: Callable[..., Compiled]) -> None:
+def test_a_list_has_no_elements(compiled: Callable[..., CompileResult]) -> None:
     text = (
         f"{HEAD}param lrs: [number] = [1e-6, 2e-6]\n{MINE}experiment x = mine {{ optim {{ lr = lrs[0] }} }}"
     )

@@ -9,14 +9,14 @@ import pytest
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.ir.setting import place_of, settings_of
 from reodsl.ir.study import Spec, Study
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 FEWER = "suite fewer = math_reg { samples = 4 }\n"
 
 
 @pytest.fixture
-def only(compiled: Callable[..., Compiled]) -> Callable[[str], Diagnostic]:
+def only(compiled: Callable[..., CompileResult]) -> Callable[[str], Diagnostic]:
     """The one error in a text."""
 
     def run(text: str) -> Diagnostic:

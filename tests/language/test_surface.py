@@ -13,7 +13,7 @@ from reodsl.ir.study import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
-from reodsl.language.fitting import Misfit, fit
+from reodsl.language.fitting import TypeMismatch, coerce
 from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.values import Scope
 from reodsl.syntax import parse, parse_expression, tree
@@ -110,4 +110,4 @@ def test_the_examples_of_the_table_are_legal(kind: Kind) -> None:
             context = new_context(Modules(Path()))
             value = evaluate(context, expression, Scope(module), field.type)
             assert value is not None, field.example
-            assert not isinstance(fit(value, field.type), Misfit), field.example
+            assert not isinstance(coerce(value, field.type), TypeMismatch), field.example

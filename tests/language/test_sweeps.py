@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.ir.study import Spec
 from reodsl.ir.training import FromTraining, Ppo
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
@@ -96,7 +96,7 @@ def test_the_formatter_knows_sweeps() -> None:
     ],
 )
 def test_what_is_wrong_is_said_once(
-    compiled: Callable[..., Compiled], right: str, wrong: str, code: str
+    compiled: Callable[..., CompileResult], right: str, wrong: str, code: str
 ) -> None:
     found = [
         each.code for each in compiled(TEXT.replace(right, wrong)).diagnostics if each.severity == "error"
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said_once(
     assert found[:1] == [code]
 
 
-def test_a_sweep_is_not_larger_than_a_study(compiled: Callable[..., Compiled]) -> None:
+def test_a_sweep_is_not_larger_than_a_study(compiled: Callable[..., CompileResult]) -> None:
     values = ", ".join(f"{number / 1000}" for number in range(500))
     text = TEXT.replace(
         "w in [0.1, 0.3], cap in [64 tokens, 128 tokens]", f"w in [{values}], cap in [{values}]"

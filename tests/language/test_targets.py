@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.diagnostics.render import render
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 STUDY = "study all { arm base = checkpoint(qwen3_4b) arm mine = mine }".replace(") arm", ")\n arm")
@@ -58,7 +58,7 @@ def test_what_another_starts_from_is_on_its_way(spec: Callable[..., Spec]) -> No
     ],
 )
 def test_refused(
-    compiled: Callable[..., Compiled],
+    compiled: Callable[..., CompileResult],
     golden: Callable[[str, str], None],
     text: str,
     target: str | None,
@@ -79,7 +79,7 @@ def test_evaluation_alone(spec: Callable[..., Spec]) -> None:
     assert not study.arms[0].trained
 
 
-def test_an_arm_is_not_run_alone(compiled: Callable[..., Compiled]) -> None:
+def test_an_arm_is_not_run_alone(compiled: Callable[..., CompileResult]) -> None:
     text = HEAD + MINE.replace("mine =", "own =") + STUDY.replace("= mine", "= own")
     (found,) = (each for each in compiled(text, target="mine").diagnostics if each.severity == "error")
     assert (found.code, found.help) == (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.ir.training import learning_rate_factor, sum_rate_factors
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
 
 STUDY = """
@@ -25,7 +25,7 @@ study it {
 """
 
 
-def unequal(compiled: Callable[..., Compiled], change: str, setting: str = "") -> list[Diagnostic]:
+def unequal(compiled: Callable[..., CompileResult], change: str, setting: str = "") -> list[Diagnostic]:
     text = HEAD + MINE + STUDY.replace("CHANGE", change).replace("SETTING", setting)
     findings = compiled(text).diagnostics
     assert not [each for each in findings if each.severity == "error"], findings
@@ -43,7 +43,9 @@ def unequal(compiled: Callable[..., Compiled], change: str, setting: str = "") -
         ("batch { rollouts = 8 }", ["responses"]),
     ],
 )
-def test_each_amount_is_compared(compiled: Callable[..., Compiled], change: str, words: list[str]) -> None:
+def test_each_amount_is_compared(
+    compiled: Callable[..., CompileResult], change: str, words: list[str]
+) -> None:
     (finding,) = unequal(compiled, change)
     assert "`other` and `mine`" in finding.message
     for each in words:
@@ -60,7 +62,7 @@ def test_each_amount_is_compared(compiled: Callable[..., Compiled], change: str,
     ],
 )
 def test_equal_amounts_and_other_starts_are_left_alone(
-    compiled: Callable[..., Compiled], change: str
+    compiled: Callable[..., CompileResult], change: str
 ) -> None:
     change = change.replace("base = deepseek_7b_of_mine", "base = qwen3_8b, steps = 200 steps")
     text = "from std.models import qwen3_8b\n" if "qwen3_8b" in change else ""
@@ -83,17 +85,17 @@ def test_the_summed_learning_rate_is_that_of_all_steps(
     assert sum_rate_factors(steps, warmup, decay_from) == pytest.approx(slow, rel=1e-9, abs=1e-9)
 
 
-def test_a_billion_steps_are_not_walked(compiled: Callable[..., Compiled]) -> None:
+def test_a_billion_steps_are_not_walked(compiled: Callable[..., CompileResult]) -> None:
     half = "steps = 1000000000 steps, optim { warmup = 10%, decay = linear, decay_from = 5% }"
     (finding,) = unequal(compiled, half)
     assert "steps: 1e+09 against 400" in finding.labels[0].text
 
 
-def test_a_study_may_say_why(compiled: Callable[..., Compiled]) -> None:
+def test_a_study_may_say_why(compiled: Callable[..., CompileResult]) -> None:
     assert not unequal(compiled, "steps = 200 steps", 'unequal = "steps are what is compared"')
 
 
-def test_the_first_stage_of_a_schedule_is_not_the_schedule(compiled: Callable[..., Compiled]) -> None:
+def test_the_first_stage_of_a_schedule_is_not_the_schedule(compiled: Callable[..., CompileResult]) -> None:
     text = (
         HEAD
         + MINE
@@ -115,7 +117,7 @@ study it {
     assert finding.notes == ()
 
 
-def test_a_long_list_of_arms_ends_in_a_count(compiled: Callable[..., Compiled]) -> None:
+def test_a_long_list_of_arms_ends_in_a_count(compiled: Callable[..., CompileResult]) -> None:
     arms = "".join(f"  arm a{number} = mine {{ steps = {100 + number} steps }}\n" for number in range(30))
     (finding,) = unequal(compiled, "steps = 200 steps", arms + "  arm same = mine")
     names = ", ".join(f"`a{number}`" for number in range(1, 13))

@@ -12,7 +12,7 @@ from reodsl.ir.setting import Either, Many, Num, Type
 from reodsl.language.context import attempt
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate
-from reodsl.language.fitting import Misfit, fit
+from reodsl.language.fitting import TypeMismatch, coerce
 from reodsl.language.modules import Modules, ParsedFile
 from reodsl.language.units import (
     STEPS,
@@ -107,22 +107,27 @@ def test_a_setting_gives_a_bare_number_its_unit() -> None:
     for text, number in (("32K", 32768), ("32K tokens", 32768), ("7", 7)):
         found = value(text)
         assert found is not None
-        fitted = fit(found, tokens)
+        fitted = coerce(found, tokens)
         assert isinstance(fitted, Value)
         assert plain(fitted) == number
     for text in ("32K steps", "0", "0.3", "1.5 tokens", "5%", '"x"', "2 * 3"):
         found = value(text)
         assert found is not None
-        assert isinstance(fit(found, tokens), Misfit), text
+        assert isinstance(coerce(found, tokens), TypeMismatch), text
 
 
 def test_the_first_of_some_types_that_fits() -> None:
     warmup = Either((Num("steps", whole=True, low=0), Num(low=0, high=1)))
-    assert [plain(fit(value(text), warmup)) for text in ("3 steps", "3", "0.1%", "0.5")] == [3, 3, 0.001, 0.5]  # type: ignore[arg-type]
-    assert isinstance(fit(value("5%") or Value("", None), Num("steps")), Misfit)  # type: ignore[arg-type]
+    assert [plain(coerce(value(text), warmup)) for text in ("3 steps", "3", "0.1%", "0.5")] == [
+        3,
+        3,
+        0.001,
+        0.5,
+    ]  # type: ignore[arg-type]
+    assert isinstance(coerce(value("5%") or Value("", None), Num("steps")), TypeMismatch)  # type: ignore[arg-type]
 
 
 def test_lists() -> None:
     tokens = Many(Num("tokens", whole=True, low=1), lone=True)
-    assert plain(fit(value("[1K, 2K tokens]"), tokens)) == (1024, 2048)  # type: ignore[arg-type]
-    assert plain(fit(value("1K"), tokens)) == (1024,)  # type: ignore[arg-type]
+    assert plain(coerce(value("[1K, 2K tokens]"), tokens)) == (1024, 2048)  # type: ignore[arg-type]
+    assert plain(coerce(value("1K"), tokens)) == (1024,)  # type: ignore[arg-type]

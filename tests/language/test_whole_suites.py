@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.ir.study import Spec
-from reodsl.language import Compiled
+from reodsl.language import CompileResult
 
 TEXT = """
 from std.miniature import overthinker, easy
@@ -42,7 +42,7 @@ def test_a_suite_needs_no_grid(spec: Callable[..., Spec]) -> None:
     ],
 )
 def test_what_needs_a_curve_needs_a_grid(
-    compiled: Callable[..., Compiled], more: str, study: str, code: str
+    compiled: Callable[..., CompileResult], more: str, study: str, code: str
 ) -> None:
     head = ""
     if "score" in study:
@@ -80,7 +80,7 @@ study it { SCORE
     ],
 )
 def test_a_chart_of_rules_has_their_axes_and_their_lines(
-    compiled: Callable[..., Compiled], axes: str, lines: str, words: str
+    compiled: Callable[..., CompileResult], axes: str, lines: str, words: str
 ) -> None:
     x, y = axes.split()
     text = RULES.replace("X", x).replace("Y", y).replace("LINES", lines).replace("SCORE", "")
@@ -93,7 +93,7 @@ def test_a_chart_of_rules_has_their_axes_and_their_lines(
     ).spec
 
 
-def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Compiled]) -> None:
+def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., CompileResult]) -> None:
     scored = "score = reg(against: qwen3_4b, to: 16K tokens)"
     text = RULES.replace("X", "count").replace("Y", "error").replace("LINES", "five").replace("SCORE", scored)
     assert compiled(text).spec
@@ -102,7 +102,7 @@ def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Co
     assert fault.help == "take budgets `to: 32768 tokens`"
 
 
-def test_rules_of_many_budgets_are_bounded_as_all_checking_is(compiled: Callable[..., Compiled]) -> None:
+def test_rules_of_many_budgets_are_bounded_as_all_checking_is(compiled: Callable[..., CompileResult]) -> None:
     """4,096 budgets are 8 million in the schedules of one, of two, and so on."""
     text = RULES.replace("X", "count").replace("Y", "budget").replace("LINES", "five").replace("SCORE", "")
     found = compiled(
@@ -112,7 +112,7 @@ def test_rules_of_many_budgets_are_bounded_as_all_checking_is(compiled: Callable
     assert [each.code for each in found.diagnostics] == ["E0216"]
 
 
-def test_a_study_without_arms_has_a_chart(compiled: Callable[..., Compiled]) -> None:
+def test_a_study_without_arms_has_a_chart(compiled: Callable[..., CompileResult]) -> None:
     (fault,) = compiled("study it { }").diagnostics
     assert (fault.code, fault.message) == ("E0313", "the study `it` has no arm")
     rules = (

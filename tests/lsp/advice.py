@@ -122,7 +122,7 @@ def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[st
     moved = next(
         (each for each in around if isinstance(each, tree.Assignment) and each.name.span == span), None
     )
-    value = "…" if moved is None else analysis.program.context.written(moved.value.span)
+    value = "…" if moved is None else analysis.program.context.text_at(moved.value.span)
     for code in _CODE.findall(help_):
         if moved is not None and "…" in code and _WRITTEN.match(code):
             cut = _cut_out(analysis, moved.span)

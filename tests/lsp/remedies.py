@@ -15,7 +15,7 @@ from types import CodeType, GeneratorType
 
 from reodsl.diagnostics.model import Diagnostic, Edit
 from reodsl.language import fitting, hints
-from reodsl.language.fitting import Misfit
+from reodsl.language.fitting import TypeMismatch
 from reodsl.lsp.analysis import analyse
 from reodsl.syntax import mistakes
 from tests.lsp.advice import apply_edits, ways_out_of
@@ -24,7 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PATH = ROOT / "spec.reo"
 PACKAGES = ("language", "syntax")
 CODE = re.compile(r"`[^`]+`")
-BY_PLACE = {"fail": 4, "finding_at": 4, "Misfit": 4, "_refuse_pick": 3, "describe_duplicate": 3, "row": 2}
+BY_PLACE = {
+    "fail": 4,
+    "finding_at": 4,
+    "TypeMismatch": 4,
+    "_refuse_pick": 3,
+    "describe_duplicate": 3,
+    "row": 2,
+}
 """Calls that take a help by its place among their values, and that place."""
 CHOOSERS = (hints, fitting)
 """Modules that choose a help among rows of conditions and helps."""
@@ -172,7 +179,7 @@ class Tried:
 def noting_sites() -> Iterator[Mapping[str, set[Site]]]:
     """Note for each help the sites that it came from while this is open."""
     made: dict[str, set[Site]] = defaultdict(set)
-    originals = {kind: kind.__init__ for kind in (Diagnostic, Misfit)}
+    originals = {kind: kind.__init__ for kind in (Diagnostic, TypeMismatch)}
     choose = hints.first_help
 
     def noting(kind: type) -> None:

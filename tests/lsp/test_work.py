@@ -161,7 +161,7 @@ def test_the_work_of_an_editor_is_bounded(tmp_path: Path) -> None:
     found = analyse(path, {})
     last = list_findings(found)[-1]
     assert (last.code, last.severity) == ("N0101", "note")
-    assert 1 < found.program.context.modules.spent.steps / EDITOR_STEPS < 1.001
+    assert 1 < found.program.context.modules.work_limit.steps / EDITOR_STEPS < 1.001
     assert [each.code for each in check_file(path).diagnostics] == []
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Diagnostic, warning
-from reodsl.language.bounds import STAGE, Enough
+from reodsl.language.bounds import STAGE, LimitReached
 from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
     CASE_CHECKS,
@@ -28,14 +28,14 @@ from reodsl.language.program import Program
 from reodsl.language.resolve import sort_grid
 from reodsl.language.reward.body import type_measure, type_reward
 from reodsl.language.reward.selection import type_selection
-from reodsl.language.values import Compound, DeclaredFrontier, DeclaredStudy, Definition, WrittenBudgets
+from reodsl.language.values import Composite, DeclaredFrontier, DeclaredStudy, Definition, WrittenBudgets
 from reodsl.syntax import tree
 
 
 def check_program(program: Program) -> None:
     """Run every check; findings go into the program's context. A spec that passed a bound is not checked further."""
-    if program.main is not None and not program.context.ended:
-        with suppress(Enough):
+    if program.main is not None and not program.context.is_stopped:
+        with suppress(LimitReached):
             _type_all(program.context, type_reward, program.list_type(Definition, "reward"))
             _type_all(program.context, type_measure, program.list_type(Definition, "measure"))
             _type_all(program.context, type_selection, program.list_type(Definition, "selection"))
@@ -47,8 +47,8 @@ def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[s
     """Type bodies for any arguments. One that is sound for those that a call was refused for is the call's mistake alone."""
     for each in definitions.values():
         params = [
-            replace(param, type=tree.TypeName(ctx.refused[param.span], param.type.span))
-            if param.span in ctx.refused
+            replace(param, type=tree.TypeName(ctx.refused_types[param.span], param.type.span))
+            if param.span in ctx.refused_types
             else param
             for param in each.item.params or ()
         ]
@@ -62,7 +62,7 @@ def _check(program: Program) -> Iterator[Diagnostic]:
     for wording in program.list_kind("wording").values():
         yield from check_wording(wording)
     yield from check_idle_declarations(program)
-    for table in program.list_type(Compound, "published").values():
+    for table in program.list_type(Composite, "published").values():
         yield from check_published(table)
     for frontier in program.list_type(DeclaredFrontier, "frontier").values():
         yield from check_curves(frontier)
@@ -87,8 +87,8 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
     for stage in case.stages:
         split = stage.reward.split if stage.reward is not None else None
         points = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
-        case.ctx.spend(stage.record.span, STAGE)
-        case.ctx.spend(stage.record.span, len(sort_grid(case.suite)) + points)
+        case.ctx.charge(stage.record.span, STAGE)
+        case.ctx.charge(stage.record.span, len(sort_grid(case.suite)) + points)
         yield from run_checks(STAGE_CHECKS, case, stage)
     yield from run_checks(CASE_CHECKS, case)
     if case.study is None and case.suite is not None:
@@ -98,7 +98,7 @@ def _check_case(case: Case) -> Iterator[Diagnostic]:
 def check_unused(program: Program) -> Iterator[Diagnostic]:
     """Report W0201 for imports, declarations and params that nothing uses."""
     main, ctx = program.main, program.context
-    if main is None or not program.sound:
+    if main is None or not program.is_sound:
         return
     kinds = {name: item.kind.name for name, item in main.items.items() if isinstance(item, tree.Decl)}
     taken = {getattr(item.type, "name", "") for item in main.items.values() if isinstance(item, tree.Param)}
@@ -121,7 +121,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     if not running or main.std:
         return
     for name, item in main.items.items():
-        if name not in running and (main.key, name) not in ctx.used:
+        if name not in running and (main.key, name) not in ctx.used_items:
             yield warning(
                 "W0201",
                 f"the {kinds.get(name, 'param')} `{name}` is never used",

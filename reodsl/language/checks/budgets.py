@@ -78,9 +78,9 @@ def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if last is None or not (last > longest.number or (last < longest.number and dense)):
         return
     to, short = View(split)["to"], _write_tokens(longest.number)
-    via = [Label(span, text) for span, text in to.value.via] if to.slot is not None else []
+    via = [Label(span, text) for span, text in to.value.defined_at] if to.slot is not None else []
     labels = [to.label(format_quantity(Quantity(last, TOKENS))), *via, *longest.set_here]
-    end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
+    end = f"write `to: {short}`" if split.computed_by is not None else f"end the list at `{short}`"
     if last > longest.number:
         helps, message = f"{end}, or raise `max_tokens`", "a budget lies past the longest response"
         yield finding_at(error, "E0402", message, labels, helps)
@@ -189,7 +189,7 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         return
     cut, reg_to, longest = suite["grid"], suite["reg_to"], suite["max_tokens"]
     findings: list[tuple[str, str, list[Label], str]] = []
-    if "forcing" not in suite and "forcing" not in suite.record.broken:
+    if "forcing" not in suite and "forcing" not in suite.record.invalid:
         helps = "add `forcing = dynasor`, from `std.forcing`, or take the grid out: whole responses alone are then graded"
         message = f"`{name}` needs `forcing`, how a cut response answers"
         findings.append(("E0304", message, [cut.label("cuts responses")], helps))

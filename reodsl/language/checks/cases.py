@@ -22,7 +22,7 @@ from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import type_selection
 from reodsl.language.units import Quantity, format_quantity
 from reodsl.language.values import (
-    Compound,
+    Composite,
     DeclaredExperiment,
     DeclaredStage,
     DeclaredStudy,
@@ -103,7 +103,7 @@ class SettingView(NamedTuple):
         text = format_quantity(slot.value.data)
         if slot.span is None:
             return [Label(self.around, f"{text}, by default")]
-        via = (Label(span, words) for span, words in slot.value.via)
+        via = (Label(span, words) for span, words in slot.value.defined_at)
         return [Label(slot.value.span, f"{text}, set here"), *via]
 
     def label(self, text: str) -> Label:
@@ -243,13 +243,13 @@ def _make_case(
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
             at = value.span if value is not None else None
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
-            if value is None and "reward" not in stage.broken and stage.data("method") == "ppo":
+            if value is None and "reward" not in stage.invalid and stage.data("method") == "ppo":
                 typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
-            sound = stage.understood()
+            sound = stage.only_valid()
             stages.append(
                 StageCase(sound, part, str(sound.data("method")), typed, _type_selection(program, stage))
             )
-    broken = any("method" in each.record.broken for each in stages)
+    broken = any("method" in each.record.invalid for each in stages)
     methods = None if broken else frozenset(each.method for each in stages)
     return Case(
         program.context, name, record, suite, tuple(stages), study, methods=methods, model=find_model(record)
@@ -293,7 +293,7 @@ def strip_names(record: Record | None) -> object:
         return strip_names(value) if isinstance(value, Record) else tuple(of(item) for item in value)
 
     settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
-    parts = tuple(strip_names(part) for part in record.parts) if isinstance(record, Compound) else None
+    parts = tuple(strip_names(part) for part in record.parts) if isinstance(record, Composite) else None
     return (record.kind, settings, parts)
 
 

@@ -139,7 +139,7 @@ def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagn
 def check_overlap(case: Case) -> Iterator[Diagnostic]:
     """Report E0603: an experiment evaluated on what it was trained on."""
     ctx, suite = case.ctx, case.suite
-    judged = ctx.compute_once("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
+    judged = ctx.memoize("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
     for stage in case.stages if judged else ():
         for source in list_records(find_questions(stage.record.sub("data")), "source"):
             benchmark = judged.get(_find_origin(ctx, source))
@@ -164,7 +164,7 @@ def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
 
 def _find_origin(ctx: Context, source: Record) -> str:
     """Return the origin of questions. Generated ones of a task are the same pool whatever their count and seed."""
-    return ctx.compute_once("origin", source, lambda: _write_origin(source))
+    return ctx.memoize("origin", source, lambda: _write_origin(source))
 
 
 def _write_origin(source: Record) -> str:

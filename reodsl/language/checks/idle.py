@@ -78,7 +78,7 @@ def _tell_idle(ctx: Context, owner: Record, around: Surroundings, kind: str) -> 
     for path, slot, need in list_idle(around, kind):
         own = is_own(ctx, owner, slot)
         # A required setting has to be somewhere.
-        if not find_setting(path, kind).required or (own and slot.before is not None):
+        if not find_setting(path, kind).required or (own and slot.parent is not None):
             yield from _tell(ctx, owner, View(around.record), path, slot, need, own)
 
 
@@ -133,7 +133,7 @@ def list_declarations(ctx: Context, place: Span) -> list[tree.Decl]:
     start, found = (place.line, place.column), []
     for module in ctx.modules.loaded.values():
         if module is not None and module.path == place.path:
-            begins, chains = ctx.compute_once("declarations", module, partial(_index, module))
+            begins, chains = ctx.memoize("declarations", module, partial(_index, module))
             around = chains[bisect_right(begins, start) - 1] if begins and begins[0] <= start else ()
             found += [each for each in around if _holds(each.span, start)]
     return found

@@ -10,7 +10,7 @@ from reodsl.language.functions import read_curves
 from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
 from reodsl.language.suggest import MOST_SHOWN, list_names
 from reodsl.language.values import (
-    Compound,
+    Composite,
     DeclaredArm,
     DeclaredFrontier,
     DeclaredStudy,
@@ -129,7 +129,7 @@ def _compare_measures(
     yield too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"
 
 
-def check_published(table: Compound) -> Iterator[Diagnostic]:
+def check_published(table: Composite) -> Iterator[Diagnostic]:
     """Report E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
     benchmarks, base = table.data("benchmarks"), table.data("relative_to")
     names = [row.name for row in table.parts]

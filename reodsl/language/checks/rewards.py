@@ -69,7 +69,7 @@ def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0504: a reward that forces answers needs a forcing."""
     forces = stage.typed.uses & {"forced", "truth"}
-    if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.broken:
+    if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0504",
             f"the reward forces {'answers' if 'forced' in forces else 'reference answers'}, and nothing says how",
@@ -104,7 +104,7 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """Report E0530: tracks of a monitor set that is not there."""
     read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
-    if read and monitor is None and "monitor" not in stage.record.broken:
+    if read and monitor is None and "monitor" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0530",
             "the reward has a track of the monitor set, and there is none",
@@ -561,13 +561,13 @@ def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if pool is not None and isinstance(rule, Definition):
         ways = max(1, len(list_wordings(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)
-        yield from ctx.compute_once(str(limits), rule, lambda: _picking(ctx, rule, limits))
+        yield from ctx.memoize(str(limits), rule, lambda: _picking(ctx, rule, limits))
     if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
     # A mode where all are asked alike is a mistake of its own (E0511).
     known = _limits(rollout, len(list_wordings(rollout)) or INF, count)
-    yield from ctx.compute_once(str(known), reward, lambda: _earning(ctx, reward, known))
+    yield from ctx.memoize(str(known), reward, lambda: _earning(ctx, reward, known))
 
 
 def _picking(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
@@ -594,6 +594,6 @@ def _add_note(trial: Context, code: str, where: str, limits: ResponseLimits) -> 
     known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
     note = f"{where} has {', '.join(known)}"
-    for finding in trial.reported:
+    for finding in trial.own_findings:
         if finding.code == code:
             yield replace(finding, notes=(note, *finding.notes)) if known else finding

@@ -240,7 +240,7 @@ def _find_end(suite: Record) -> int | None:
 
 def _is_gridless(suite: Record) -> bool:
     """Return whether a suite grades whole responses alone."""
-    return suite.get("grid") is None and "grid" not in suite.broken
+    return suite.get("grid") is None and "grid" not in suite.invalid
 
 
 def _report_gridless(code: str, what: str, suite: Record, at: Span, text: str) -> Diagnostic:
@@ -350,7 +350,7 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
             if isinstance(each.data, WrittenBudgets):
                 # A line has the schedules of one budget, of two, and so on.
                 most = len(each.data.schedule.budgets)
-                case.ctx.spend(each.span, most * (most + 1) // 2)
+                case.ctx.charge(each.span, most * (most + 1) // 2)
         counted = chart.data("x") == "count"
         if counted != (chart.data("y") in ("budget", "error")):
             message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"
@@ -798,7 +798,7 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
     """Return a stage's steps, summed learning rate, questions and responses; None where the spec does not fix them."""
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
-    if stage.data("method") != "ppo" or stage.understood() is not stage or stage.sub("until") is not None:
+    if stage.data("method") != "ppo" or stage.only_valid() is not stage or stage.sub("until") is not None:
         return None
     if optim is None or batch is None or not isinstance(steps, int):
         return None

@@ -39,7 +39,7 @@ from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.bounds import NAME
-from reodsl.language.context import Context, Failed, attempt, try_all
+from reodsl.language.context import Context, NoValue, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
 from reodsl.language.fitting import read_unit
 from reodsl.language.modules import describe_duplicate
@@ -122,7 +122,7 @@ def type_reward(
 
     if limits is not None:
         return attempt(read)
-    return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
+    return ctx.memoize("symbolic" if symbolic else "typed", record, lambda: attempt(read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def type_measure(
             ctx.fail("E0313", f"the measure `{name.name}` measures no responses", name.span, help=helps)
         return TypedMeasure(tuple(lets), values[0])
 
-    return ctx.compute_once("symbolic" if symbolic else "typed", record, lambda: attempt(read))
+    return ctx.memoize("symbolic" if symbolic else "typed", record, lambda: attempt(read))
 
 
 def _type_body(
@@ -184,7 +184,7 @@ def _type_body(
     for part in reward.body.items:
         try:
             _read_item(body, part, reading, last=part is reward.body.items[-1])
-        except Failed:
+        except NoValue:
             reading.sound = False
     if len(reading.ends) != 1:
         count = len(reading.ends)
@@ -198,7 +198,7 @@ def _type_body(
             else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
     if not reading.sound:
-        raise Failed
+        raise NoValue
     report_unread(ctx, reward)
     lets = {let.name: let.value for let in reading.lets}
     report_constant(ctx, item.name.name, reading.values, lets)
@@ -208,7 +208,7 @@ def _type_body(
 
 
 def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
-    """Require that no place of a cut depends on an answer. Raises `Failed`."""
+    """Require that no place of a cut depends on an answer. Raises `NoValue`."""
     graded = set[str]()
     for let in lets:
         if _is_graded(let.value, graded):
@@ -249,7 +249,7 @@ def _continues(item: tree.BlockItem) -> bool:
 
 
 def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: bool) -> None:
-    """Read one item into `so_far`. Raises `Failed`."""
+    """Read one item into `so_far`. Raises `NoValue`."""
     match item:
         case tree.Let():
             define_let(body, item, so_far.lets)
@@ -266,7 +266,7 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: b
             so_far.dense = value.data
             so_far.values.append((value, item.body.span))
         case tree.Assignment(name=tree.Ident(name), op="="):
-            body.env.broken.add(name)
+            body.env.invalid.add(name)
             helps = f"write `let {name} = …`"
             if last and not so_far.ends:
                 # It is meant as the value, which is then not missed as well.
@@ -276,7 +276,7 @@ def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: b
         case _:
             helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
             if isinstance(item, tree.Decl):
-                body.env.broken.add(item.name.name)
+                body.env.invalid.add(item.name.name)
                 meant = nearest(item.kind.name, ("let", "track", "metric"))
                 helps = f"did you mean `{meant} {item.name.name} = …`?" if meant else helps
             body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
@@ -296,7 +296,7 @@ def _report_duplicate(ctx: Context, name: tree.Ident) -> None:
 
 
 def _define_function(body: Body, item: tree.Let) -> None:
-    """Take a function of the body into its names. It is typed where it is called. Raises `Failed` for a wrong name."""
+    """Take a function of the body into its names. It is typed where it is called. Raises `NoValue` for a wrong name."""
     env, name = body.env, item.name.name
     params = item.params or ()
     free = _is_free(body, item.name, env.values, env.others, env.functions, FUNCTIONS)
@@ -307,7 +307,7 @@ def _define_function(body: Body, item: tree.Let) -> None:
             free = False
         seen.add(param.name)
     # What it may use is kept as it is here, until the reward is read.
-    body.ctx.spend(item.name.span, NAME * KEPT * env.size)
+    body.ctx.charge(item.name.span, NAME * KEPT * env.size)
     closure = replace(
         env,
         values=dict(env.values),
@@ -317,11 +317,11 @@ def _define_function(body: Body, item: tree.Let) -> None:
     )
     env.functions[name] = LocalFunction(name, params, item.value, closure)
     if not free:
-        raise Failed
+        raise NoValue
 
 
 def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
-    """Take a let into the names of the body. Raises `Failed`."""
+    """Take a let into the names of the body. Raises `NoValue`."""
     env, name = body.env, item.name.name
     if item.params is not None:
         _define_function(body, item)
@@ -329,31 +329,31 @@ def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
     value = attempt(partial(type_expression, body, item.value))
     free = _is_free(body, item.name, env.values, env.others)
     if value is None:
-        env.broken.add(name)
-        raise Failed
+        env.invalid.add(name)
+        raise NoValue
     canonical = f"let{len(lets) + 1}"
     env.values[name] = name_value(body, canonical, value)
     lets.append(NamedValue.model_construct(name=canonical, value=value.data, written=name))
     if not free:
-        raise Failed
+        raise NoValue
 
 
 def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
-    """Take a track into the names of the body, before whose responses it is found. Raises `Failed`."""
+    """Take a track into the names of the body, before whose responses it is found. Raises `NoValue`."""
     env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
         helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
-        env.broken.add(name)
+        env.invalid.add(name)
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
-    inner = replace(body, env=replace(env.before_responses(), broken={*env.broken}), track=name)
+    inner = replace(body, env=replace(env.before_responses(), invalid={*env.invalid}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.others, env.functions)
     free = free and is_own_name(body.ctx, item.name, {STEP: "the number of steps that are done"})
     if value is None:
-        env.broken.add(name)
-        raise Failed
+        env.invalid.add(name)
+        raise NoValue
     if not any(isinstance(each, (History, Variable)) for each in walk_expression(value.data)):
-        env.broken.add(name)
+        env.invalid.add(name)
         body.ctx.fail(
             "E0313",
             f"the track `{name}` does not move",
@@ -365,11 +365,11 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
     )
     so_far.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
     if not free:
-        raise Failed
+        raise NoValue
 
 
 def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
-    """Return the number that a track is, and what it is at first where it reads the step before. Raises `Failed`.
+    """Return the number that a track is, and what it is at first where it reads the step before. Raises `NoValue`.
 
     Its range is what its bounds leave of any number before: no value before lies outside.
     """
@@ -379,7 +379,7 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
         return type_expression(body, written), None
     at = starts[0]
     if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
-        last = body.ctx.written(starts[-1].span)
+        last = body.ctx.text_at(starts[-1].span)
         helps = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
         fail(body, "E0310", "a track has one start", starts[-1], helps)
     start = type_expression(body, at.value)
@@ -408,7 +408,7 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
 
 
 def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
-    """Take a number that is logged, of any unit. Tracks below it can read its mean at the step before. Raises `Failed`."""
+    """Take a number that is logged, of any unit. Tracks below it can read its mean at the step before. Raises `NoValue`."""
     name = item.name.name
     if item.value is None or item.params is not None:
         helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
@@ -420,19 +420,19 @@ def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         so_far.metrics.append(Metric.model_construct(name=name, value=value.data))
         body.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
         return
-    body.env.broken.add(name)
-    raise Failed
+    body.env.invalid.add(name)
+    raise NoValue
 
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
     lets, units = list[NamedValue](), dict[Span, Dimension]()
-    with suppress(Failed):
+    with suppress(NoValue):
         env, scope = make_environment(ctx, record, RewardNames(), symbolic=True)
         body = Body(ctx, scope, env)
         for item in record.body.items:
             if isinstance(item, tree.Let):
-                with suppress(Failed):
+                with suppress(NoValue):
                     define_let(body, item, lets)
                     if item.params is None:
                         units[item.name.span] = env.values[item.name.name].unit
@@ -440,7 +440,7 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
 
 
 def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
-    """Read the value of a whole response, or the parts that it is the sum of. Raises `Failed`."""
+    """Read the value of a whole response, or the parts that it is the sum of. Raises `NoValue`."""
     if terms := split_terms(expr):
         so_far.parts = type_parts(body, terms, so_far.values, {each.name: each.value for each in so_far.lets})
         return
@@ -455,9 +455,9 @@ def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
 def report_unread(ctx: Context, reward: Definition) -> None:
     """Report W0201: lets and parameters that nothing in a reward or a selection reads."""
     item = reward.item
-    if ctx.trying or item.name.span in ctx.read:
+    if ctx.is_trial or item.name.span in ctx.visited_bodies:
         return
-    ctx.read.add(item.name.span)
+    ctx.visited_bodies.add(item.name.span)
     named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
     read = _count_names(reward.body)
     for part in reward.body.items:
@@ -479,9 +479,9 @@ def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
 
 
 def _type_dense(body: Body, part: tree.Dense) -> Typed:
-    """Return the value of a line. Raises `Failed`."""
-    if body.splits.broken:
-        raise Failed
+    """Return the value of a line. Raises `NoValue`."""
+    if body.splits.invalid:
+        raise NoValue
     variable = Typed(_SPLIT, TOKENS, 1.0, body.splits.high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = type_expression(inner, part.body)
@@ -526,7 +526,7 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
 def type_parts(
     body: Body, terms: list[Term], values: list[tuple[Typed, Span]], lets: Lets
 ) -> tuple[Part, ...]:
-    """Type the parts; a weight is one number for a question. The measures go to `values`. Raises `Failed`."""
+    """Type the parts; a weight is one number for a question. The measures go to `values`. Raises `NoValue`."""
     return tuple(try_all(lambda term: _type_part(body, term, values, lets), terms))
 
 
@@ -584,7 +584,7 @@ def is_own_name(ctx: Context, name: tree.Ident, taken: Mapping[str, str] = TAKEN
 def make_environment(
     ctx: Context, definition: Definition, env: RewardNames, *, symbolic: bool, at: Span | None = None
 ) -> tuple[RewardNames, Scope]:
-    """Return the names that are the parameters of a reward or a selection. Raises `Failed` if one is missing."""
+    """Return the names that are the parameters of a reward or a selection. Raises `NoValue` if one is missing."""
     item = definition.item
     args = dict(definition.args)
     scope_names: dict[str, Callable[[], Value]] = {}
@@ -595,7 +595,7 @@ def make_environment(
         if name not in args and param.default is not None:
             try:
                 args[name] = bind_argument(ctx, definition, param, param.default, Scope(definition.module))
-            except Failed:
+            except NoValue:
                 good = False
                 continue
         if name in args:
@@ -618,7 +618,7 @@ def make_environment(
             )
             good = False
     if not good:
-        raise Failed
+        raise NoValue
     return env, Scope(definition.module).inner(scope_names)
 
 
@@ -628,7 +628,7 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
     if isinstance(type_, Num):
         if param.range is not None:
             scope = Scope(definition.module)
-            with suppress(Failed):
+            with suppress(NoValue):
                 ends = try_all(partial(evaluate, ctx, scope=scope), (param.range.lower, param.range.upper))
                 numbers = [float(end.data.number) for end in ends if isinstance(end.data, Quantity)]
                 if len(numbers) == 2:
@@ -640,7 +640,7 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
     elif type_ is not None:
         env.others[param.name.name] = None
     else:
-        env.broken.add(param.name.name)
+        env.invalid.add(param.name.name)
 
 
 Lets: TypeAlias = Mapping[str, Expression]

@@ -165,7 +165,7 @@ class RewardNames:
     values: dict[str, Typed] = field(default_factory=dict)
     responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
     others: dict[str, Value | None] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)
+    invalid: set[str] = field(default_factory=set)
     sampled: Mapping[str, str] = field(default_factory=dict)
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class RewardNames:
             self.values,
             {**self.responses, name: canonical},
             self.others,
-            self.broken,
+            self.invalid,
             sampled,
             self.functions,
             self.inside,
@@ -248,7 +248,7 @@ class Splits:
     variable: str | None = None
     record: Record | None = None
     high: float = INF
-    broken: bool = False
+    invalid: bool = False
 
 
 @dataclass(slots=True)
@@ -321,7 +321,7 @@ def fail(
     help: str | None = None,
     edits: Sequence[Edit] = (),
 ) -> NoReturn:
-    """Report an error of a reward. Raises `Failed`."""
+    """Report an error of a reward. Raises `NoValue`."""
     body.ctx.fail(code, message, at.span, help=help, edits=edits)
 
 
@@ -338,18 +338,18 @@ def bracket(text: str) -> str:
 
 
 def refuse_unit(body: Body, message: str, value: Typed, at: Span, *, operand: bool = False) -> NoReturn:
-    """Report E0302: a value with a unit where a plain number is wanted, perhaps an operand of `^`. Raises `Failed`."""
+    """Report E0302: a value with a unit where a plain number is wanted, perhaps an operand of `^`. Raises `NoValue`."""
     divisor = write_divisor(value.unit)
     helps = f"make it a plain number: `…{divisor}`"
     if value.unit == TOKENS:
         helps += ", or divide it by a length, such as `mean(len(z) for z in group)`"
-    plain = bracket(body.ctx.written(at)) + divisor
+    plain = bracket(body.ctx.text_at(at)) + divisor
     edits = (Edit(at, f"({plain})" if operand else plain),)
     body.ctx.fail("E0302", message, at, describe_unit(value.unit), help=helps, edits=edits)
 
 
 def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> None:
-    """Check that two expressions have one unit. Raises `Failed`."""
+    """Check that two expressions have one unit. Raises `NoValue`."""
     if one.unit != two.unit:
         helps, edits = _suggest_units(body, (one, left), (two, right))
         body.ctx.fail(
@@ -369,7 +369,7 @@ def _suggest_units(
     """Return how to give two expressions one unit: a written number gets it, or what has a unit is divided by it."""
     for (side, at), (other, there) in ((one, two), (two, one)):
         divisor = write_divisor(other.unit)
-        bare = Edit(there, bracket(body.ctx.written(there)) + divisor)
+        bare = Edit(there, bracket(body.ctx.text_at(there)) + divisor)
         if side.unit == PLAIN and isinstance(side.data, Constant):
             if other.unit == TOKENS and not side.data.value.is_integer():
                 # No response has a part of a token: the number is a share, or a weight.
@@ -379,7 +379,7 @@ def _suggest_units(
             amount = write_amount(side.data.value, other.unit)
             if len(other.unit) == 1 and other.unit[0][1] == 1:
                 amount = format_quantity(Quantity(side.data.value, other.unit))
-            number = _NUMBER.fullmatch(body.ctx.written(at))
+            number = _NUMBER.fullmatch(body.ctx.text_at(at))
             return f"give the number its unit: `{amount}`", (Edit(at, amount),) if number else ()
     for (side, _), (other, there) in ((one, two), (two, one)):
         if side.unit == PLAIN:
@@ -390,7 +390,7 @@ def _suggest_units(
                     "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, or "
                     f"by a number: `…{divisor}`"
                 )
-            return helps, (Edit(there, bracket(body.ctx.written(there)) + divisor),)
+            return helps, (Edit(there, bracket(body.ctx.text_at(there)) + divisor),)
     divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (one, two))
     left, right = one[1], two[1]
     whole, between = (
@@ -400,8 +400,8 @@ def _suggest_units(
             (left._replace(line=left.end_line, column=left.end_column), right),
         )
     )
-    plain = [bracket(body.ctx.written(at)) + write_divisor(side.unit) for side, at in (one, two)]
-    edit = Edit(whole, body.ctx.written(between).join(plain))
+    plain = [bracket(body.ctx.text_at(at)) + write_divisor(side.unit) for side, at in (one, two)]
+    edit = Edit(whole, body.ctx.text_at(between).join(plain))
     return f"bring both to one unit, or make each a plain number: {divisors}", (edit,) if left[1:3] < right[
         1:3
     ] else ()

@@ -1,6 +1,6 @@
 """Type operators and functions of rewards: from typed operands to the result, with the range of its values.
 
-All of them raise `Failed` if there is no result.
+All of them raise `NoValue` if there is no result.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -
     if left.unit or right.unit:
         side, at = (left, expr.left.span) if left.unit else (right, expr.right.span)
         refuse_unit(body, "a power is of plain numbers", side, at, operand=True)
-    base, ways = body.ctx.written(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
+    base, ways = body.ctx.text_at(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
         fail(
             body,
@@ -236,9 +236,9 @@ SMALLEST = 1e-300
 
 def _bound_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
     """Return how to keep a power a number: by a bound past which it would be none, of the side that moves."""
-    at, text = expr.left.span, body.ctx.written(expr.left.span)
+    at, text = expr.left.span, body.ctx.text_at(expr.left.span)
     if left.constant:
-        at, text = expr.right.span, body.ctx.written(expr.right.span)
+        at, text = expr.right.span, body.ctx.text_at(expr.right.span)
         most = math.floor(MOST_DIGITS / abs(math.log10(abs(left.low))))
         form = f"min({{}}, {most})" if abs(left.low) > 1 else f"max({{}}, -{most})"
     elif max(abs(left.low), abs(left.high)) > 1 and right.high > 0:
@@ -316,7 +316,7 @@ def _keep_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) ->
     """Return how to keep a divisor from 0, in words and as edits, of which none changes another value of the quotient."""
     param = body.env.params.get(expr.right.name) if isinstance(expr.right, tree.Name) and right.open else None
     if param is not None and right.high > 0:
-        kind = body.ctx.written(param.type.span)
+        kind = body.ctx.text_at(param.type.span)
         most = min(right.high, 2.0**20 if right.unit == TOKENS else 1e6)
         least = 1.0 if right.unit in (TOKENS, STEPS) or kind == "int" else min(1e-6, most / 100)
         ends = "..".join(write_quantity(Quantity(end, right.unit)) for end in (least, most))
@@ -334,7 +334,7 @@ def _say_at_zero(
     `result` has the unit of the operation.
     """
     advice = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
-    whole, text = body.ctx.written(expr.span), body.ctx.written(part.span)
+    whole, text = body.ctx.text_at(expr.span), body.ctx.text_at(part.span)
     nothing = write_amount(0.0, result.unit)
     test = text if isinstance(part, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
     test = test if value.condition else f"{test} != {write_amount(0.0, value.unit)}"
@@ -450,7 +450,7 @@ def apply_function(
     if name == "clip" and values[1][1].low > values[2][1].high:
         ends = [write_amount(values[at][1].low, first.unit) for at in (2, 1)]
         turned = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
-        whole = Edit(call.span, f"clip({body.ctx.written(first_expr.span)}, {', '.join(ends)})")
+        whole = Edit(call.span, f"clip({body.ctx.text_at(first_expr.span)}, {', '.join(ends)})")
         fail(
             body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned, [whole]
         )
@@ -470,7 +470,7 @@ def _enter_domain(
     body: Body, call: tree.Call, domain: Domain, argument: tree.Expr, value: Typed
 ) -> tuple[str, Edit]:
     """Return how a function gets a value where its argument leaves it, in words and as an edit; others are not changed."""
-    text = body.ctx.written(argument.span)
+    text = body.ctx.text_at(argument.span)
     if value.high <= 0:
         return (
             f"take what it is away from 0: `{domain.otherwise.format('…')}`",
@@ -480,7 +480,7 @@ def _enter_domain(
         return "keep it at 0 or above: `max(…, 0)`", Edit(argument.span, f"max({text}, 0)")
     if value.high > 1 and _is_whole(body, value.data):
         return "keep it above 0: `max(…, 1)`", Edit(argument.span, f"max({text}, 1)")
-    name = body.ctx.written(call.function.span)
+    name = body.ctx.text_at(call.function.span)
     return (
         f"say what it is at 0: `{name}(…) if … > 0 else {name}(1e-6)`",
         Edit(call.span, f"({name}({text}) if {bracket(text)} > 0 else {name}(1e-6))"),
@@ -492,6 +492,6 @@ def exponentiate(body: Body, argument: tree.Expr, value: Typed) -> Typed:
     if value.unit:
         refuse_unit(body, "`e^` wants a plain number", value, argument.span, operand=True)
     if value.high > 700:
-        edit = Edit(argument.span, f"min({body.ctx.written(argument.span)}, 700)")
+        edit = Edit(argument.span, f"min({body.ctx.text_at(argument.span)}, 700)")
         fail(body, "E0307", "e to this may be past every number", argument, "bound it: `min(…, 700)`", [edit])
     return Typed(FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Aggregate, Constant, Infix, Previous, Variable
 from reodsl.language.bounds import EXPRESSION
-from reodsl.language.context import Failed
+from reodsl.language.context import NoValue
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.reward.names import Body, Typed, fail
@@ -27,7 +27,7 @@ def find_splits(body: Body, block: tree.BraceBlock) -> None:
         _name_splits(body, line.over, "the splits of `dense`")
         return
     # A reward is read anew for each of its uses, and its text is looked through once.
-    statistics = body.ctx.compute_once(
+    statistics = body.ctx.memoize(
         "statistics", block, lambda: [node for node in walk(block) if isinstance(node, tree.Comprehension)]
     )
     named = next((each.over for each in statistics if are_splits(body, each.over)), None)
@@ -40,8 +40,8 @@ def _name_splits(body: Body, over: tree.Expr, what: str) -> None:
     body.splits.over = over
     try:
         _read_splits(body, over, what)
-    except Failed:
-        body.splits.broken = True
+    except NoValue:
+        body.splits.invalid = True
 
 
 def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
@@ -54,7 +54,7 @@ def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
         return
     value = evaluate_splits(body.ctx, over, body.scope, what)
     if not isinstance(value.data, Record):
-        raise Failed
+        raise NoValue
     splits.record = value.data
     if isinstance(value.data, WrittenBudgets):
         splits.high = float(value.data.schedule.l_max)
@@ -94,10 +94,10 @@ def are_splits(body: Body, over: tree.Expr) -> bool:
 
 
 def check_splits(body: Body, over: tree.Expr) -> None:
-    """Check that a statistic runs over the splits of its reward. Raises `Failed`."""
+    """Check that a statistic runs over the splits of its reward. Raises `NoValue`."""
     splits, first = body.splits, body.splits.over
-    if splits.broken:
-        raise Failed
+    if splits.invalid:
+        raise NoValue
     if first is None:
         fail(body, "E0301", "this reward has no splits", over, f"name them: {NAMED}")
     if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
@@ -107,7 +107,7 @@ def check_splits(body: Body, over: tree.Expr) -> None:
     if not _is_open(body, over):
         value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")
         if not isinstance(value.data, Record):
-            raise Failed
+            raise NoValue
         if splits.record is not None and _are_alike(splits.record, value.data):
             return None
     body.ctx.fail(
@@ -148,7 +148,7 @@ def is_at_hand(value: Typed) -> bool:
 
 
 def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
-    """Return the last split before a number of tokens, or 0 before the first. Raises `Failed`."""
+    """Return the last split before a number of tokens, or 0 before the first. Raises `NoValue`."""
     if value.unit != TOKENS:
         helps = "write `before(L)`, `before(M)` or `before(len(y))`"
         body.ctx.fail(
@@ -156,7 +156,7 @@ def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
         )
     if is_at_hand(value):
         return Typed(Previous(), TOKENS, 0.0, body.splits.high)
-    body.ctx.spend(at.span, EXPRESSION)
+    body.ctx.charge(at.span, EXPRESSION)
     variable = make_name(body)
     data = Aggregate(
         fn="max",

@@ -11,7 +11,7 @@ from reodsl.ir.expression import READINGS, Aggregate, Correct, Expression, Given
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
-from reodsl.language.context import Context, Failed, attempt
+from reodsl.language.context import Context, NoValue, attempt
 from reodsl.language.reward.body import define_let, make_environment, report_unread
 from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
 from reodsl.language.reward.typing import type_condition, type_expression
@@ -41,9 +41,7 @@ def type_selection(
     def read() -> Selection | None:
         return attempt(lambda: _type_selection(ctx, record, symbolic, limits or ResponseLimits()))
 
-    return (
-        read() if limits is not None else ctx.compute_once("symbolic" if symbolic else "typed", record, read)
-    )
+    return read() if limits is not None else ctx.memoize("symbolic" if symbolic else "typed", record, read)
 
 
 def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
@@ -83,14 +81,18 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
         )
     typed = [pick for pick in picks if pick is not None]
     if len(typed) < len(picks):
-        raise Failed
+        raise NoValue
     _check_agreement(ctx, record, typed, drop is not None)
     report_unread(ctx, record)
     return Selection.model_construct(name=record.name, lets=tuple(lets), picks=tuple(typed), drop=drop or 0.0)
 
 
 def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
-    """Check that picks are all traces or all pairs, and have margins if some are dropped, and only then. Raises `Failed`."""
+    """Check that picks are all traces or all pairs, and have margins if some are dropped, and only then.
+
+    Raises:
+        NoValue: They differ, which was reported.
+    """
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
             "E0313",
@@ -120,7 +122,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
 
 
 def _type_share(body: Body, item: tree.Assignment) -> float:
-    """Return the share of all picks that is dropped. Raises `Failed`."""
+    """Return the share of all picks that is dropped. Raises `NoValue`."""
     value = type_expression(body, item.value)
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
         fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
@@ -164,7 +166,7 @@ def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) ->
         margin=None if margin is None else margin.data,
     )
     if any(getattr(pick, name) is None for name in given):
-        raise Failed
+        raise NoValue
     if roles != ["trace"] and pick.preferred == pick.rejected:
         _refuse_pick(
             body,
@@ -176,12 +178,12 @@ def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) ->
 
 
 def _refuse_pick(body: Body, expr: tree.Expr, why: str, help: str) -> NoReturn:
-    """Report E0316: a pick that no question can have. Raises `Failed`."""
+    """Report E0316: a pick that no question can have. Raises `NoValue`."""
     fail(body, "E0316", f"this picks nothing: {why}", expr, help)
 
 
 def _type_condition(body: Body, expr: tree.Expr) -> Expression:
-    """Return a condition that can hold, and warn of one that always does (W0520). Raises `Failed`."""
+    """Return a condition that can hold, and warn of one that always does (W0520). Raises `NoValue`."""
     test = type_condition(body, expr)
     if test.low == 1:
         helps = "take it out, or tighten it"
@@ -222,12 +224,12 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
     key = plain if name == "each" else attempt(partial(type_expression, inner, over.expr))
     where = _type_condition(inner, over.condition) if over.condition is not None else None
     if key is None:
-        raise Failed
+        raise NoValue
     return Choice.model_construct(fn=fn, var="z", key=key.data, where=where)
 
 
 def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Value:
-    """Return a condition on a question that nobody has answered yet, as the value of a setting. Raises `Failed`."""
+    """Return a condition on a question that nobody has answered yet, as the value of a setting. Raises `NoValue`."""
     body = Body(ctx, scope, RewardNames())
     test = type_condition(body, expr)
     nodes = [*walk_expression(test.data)]

@@ -44,7 +44,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.ir.names import OWN_CODE
 from reodsl.language.bounds import EXPRESSION, NAME
-from reodsl.language.context import Failed, attempt, try_all
+from reodsl.language.context import NoValue, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
 from reodsl.language.hints import FUNCTIONS_ELSEWHERE
 from reodsl.language.reward.names import (
@@ -97,7 +97,7 @@ HISTORY = "history(x)"
 
 
 def type_condition(body: Body, expr: tree.Expr) -> Typed:
-    """Return an expression that is true or false. Raises `Failed`."""
+    """Return an expression that is true or false. Raises `NoValue`."""
     value = type_expression(body, expr)
     if value.condition:
         return value
@@ -106,10 +106,10 @@ def type_condition(body: Body, expr: tree.Expr) -> Typed:
 
 
 def type_expression(body: Body, expr: tree.Expr) -> Typed:
-    """Return an expression in types and units. Raises `Failed`."""
+    """Return an expression in types and units. Raises `NoValue`."""
     if body.depth > DEEPEST:
         body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
-    body.ctx.spend(expr.span, EXPRESSION)
+    body.ctx.charge(expr.span, EXPRESSION)
     body.depth += 1
     try:
         value = _type(body, expr)
@@ -172,7 +172,7 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
                 "E0301",
                 "a cut response has no value of its own",
                 expr,
-                f"write `correct(answer({body.ctx.written(expr.span)}))`",
+                f"write `correct(answer({body.ctx.text_at(expr.span)}))`",
             )
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
 
@@ -191,8 +191,8 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     env = body.env
     if name in env.values:
         return env.values[name]
-    if name in env.broken:
-        raise Failed
+    if name in env.invalid:
+        raise NoValue
     if name == env.token:
         fail(
             body,
@@ -206,7 +206,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     ):
         if body.track in env.values:
             return body.logged[name]
-        env.broken.update((body.track, *body.logged))  # One mistake, however many a track reads.
+        env.invalid.update((body.track, *body.logged))  # One mistake, however many a track reads.
         fail(
             body,
             "E0320",
@@ -229,7 +229,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
     declared = lookup(body.ctx, body.scope.module, name)
     if declared is not None and isinstance(declared[1], tree.Param):
-        value = body.ctx.declared(*declared)
+        value = body.ctx.value_of(*declared)
         if isinstance(value.data, Quantity):
             return make_constant(float(value.data.number), value.data.unit)
     if declared is None and name == "pi" and name not in body.scope.module.imports:
@@ -268,7 +268,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             near = f"it knows constants, {steps}and what its statistic runs over"
         body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
     if declared is None:
-        raise Failed
+        raise NoValue
     fail(
         body,
         "E0301",
@@ -279,7 +279,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
 
 
 def _refuse_order(body: Body, expr: tree.Name) -> None:
-    """Report E0201: a metric in a formula, or a name of this line or of one further down. Raises `Failed` then."""
+    """Report E0201: a metric in a formula, or a name of this line or of one further down. Raises `NoValue` then."""
     kind, at = body.written.get(expr.name, ("", expr.span))
     if kind == "metric" and body.track is None:
         message = f"`{expr.name}` is a metric, which is logged and not read here"
@@ -336,8 +336,8 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
             expr,
             "write out what it is; a function uses what stands above it",
         )
-    if name in body.env.broken:
-        raise Failed
+    if name in body.env.invalid:
+        raise NoValue
     if name in RESPONSE:
         return _type_measure(body, expr, name)
     if name in TOKEN_NUMBERS or name == "truth":
@@ -387,7 +387,7 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
             f"write `{written}`",
         )
     outer, closure = body.env, function.env
-    body.ctx.spend(expr.span, NAME * (outer.size + closure.size))
+    body.ctx.charge(expr.span, NAME * (outer.size + closure.size))
     values = dict(closure.values)
     responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
     others = dict(closure.others)
@@ -416,22 +416,22 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
     inner = replace(body, env=env, variable=variable)
     try:
         return type_expression(inner, function.value)
-    except Failed:
+    except NoValue:
         # A wrong function is one error, however often it is called. A trial has told of none.
-        if not body.ctx.trying:
+        if not body.ctx.is_trial:
             outer.functions.pop(function.name, None)
-            outer.broken.add(function.name)
+            outer.invalid.add(function.name)
         raise
 
 
 def _take_only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
-    """Return the one argument of a function. Raises `Failed` where there is another number of them."""
+    """Return the one argument of a function. Raises `NoValue` where there is another number of them."""
     if len(expr.args) == 1 and expr.args[0].name is None:
         value = expr.args[0].value
         if not isinstance(value, (tree.Binding, tree.Comprehension)):
             return value
     fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
-    raise Failed
+    raise NoValue
 
 
 def _name_response(body: Body) -> str:
@@ -440,7 +440,7 @@ def _name_response(body: Body) -> str:
 
 
 def _find_response(body: Body, expr: tree.Expr) -> str:
-    """Return the response that a name is of. Raises `Failed` where it is of none."""
+    """Return the response that a name is of. Raises `NoValue` where it is of none."""
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
     over = "arm" if body.measures else BATCH if body.track == BATCH else OVER_STEPS if body.track else "group"
@@ -550,7 +550,7 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         return _type_reading(body, expr, name)
     argument = _take_only(body, expr, name, f"{name}({_name_response(body)})")
     if name == "answer":
-        helps = f"grade it: `correct({body.ctx.written(expr.span)})`"
+        helps = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
         fail(body, "E0301", "an answer is not a number", expr, helps)
     if name == "len":
         return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
@@ -635,7 +635,7 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
 def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
     """Return what a model thinks of the token at hand: the one that sampled, or the frozen one."""
     if name == "truth":
-        helps = f"run over its tokens: `mean(prob(t) for t in {body.ctx.written(expr.span)})`"
+        helps = f"run over its tokens: `mean(prob(t) for t in {body.ctx.text_at(expr.span)})`"
         fail(body, "E0301", "the reference answer is no number", expr, helps)
     example = f"mean({name}(t) for t in {_name_response(body)})"
     token, *more = expr.args or (None,)
@@ -689,11 +689,11 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
 
 
 def _read_cut(body: Body, expr: tree.Slice) -> tuple[str, Typed, tree.Expr]:
-    """Return the response that is cut, and where, as it is written too. Raises `Failed`."""
+    """Return the response that is cut, and where, as it is written too. Raises `NoValue`."""
     if expr.lower is not None or expr.upper is None:
         end = expr.upper or expr.lower
-        place = body.ctx.written(end.span) if end is not None else "1K tokens"
-        helps = f"write `{body.ctx.written(expr.value.span)}[:{place}]`"
+        place = body.ctx.text_at(end.span) if end is not None else "1K tokens"
+        helps = f"write `{body.ctx.text_at(expr.value.span)}[:{place}]`"
         fail(body, "E0301", "a response is cut at its end only", expr, helps)
     of = _find_response(body, expr.value)
     at = type_expression(body, expr.upper)
@@ -728,10 +728,10 @@ def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
 
 
 def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
-    """Return the one argument of a call that needs splits. Raises `Failed` where there are none."""
+    """Return the one argument of a call that needs splits. Raises `NoValue` where there are none."""
     argument = _take_only(body, expr, name, f"{name}(L)")
-    if body.splits.broken:
-        raise Failed
+    if body.splits.invalid:
+        raise NoValue
     if body.splits.over is None or body.track is not None:
         what = f"{_place(body)} has none" if body.track is not None else "there is none here"
         fail(
@@ -754,8 +754,8 @@ def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
     # What is wrong with a name is told before what it is missed for.
     for arg in sorted(expr.args, key=lambda each: each.name is None):
         if is_start(arg):
-            if body.track in body.env.broken:
-                raise Failed
+            if body.track in body.env.invalid:
+                raise NoValue
             helps = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
             fail(body, "E0310", "only a track has a start, in its outermost call", arg, helps)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
@@ -773,12 +773,12 @@ def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
         fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
     typed = [(each, value) for each, value in values if value is not None]
     if len(typed) < len(values):
-        raise Failed
+        raise NoValue
     return apply_function(body, expr, name, typed)
 
 
 def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
-    """Return a statistic over responses or splits. Raises `Failed`."""
+    """Return a statistic over responses or splits. Raises `NoValue`."""
     source = _find_source(body, over.over)
     if source is None:
         _refuse_source(body, name, over.over)
@@ -837,14 +837,14 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
 def _type_inside(
     body: Body, inner: Body, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
 ) -> tuple[Typed, Typed | None, list[tuple[Span, Typed]]]:
-    """Return the value that a statistic is over, its condition, and what it is over nothing. Raises `Failed`."""
+    """Return the value that a statistic is over, its condition, and what it is over nothing. Raises `NoValue`."""
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
     value = make_constant(1.0, PLAIN) if counted else attempt(partial(type_expression, inner, over.expr))
     where = attempt(partial(type_condition, inner, over.condition)) if over.condition is not None else None
     given = _type_empty(body, args, name)
     if value is None or (over.condition is not None and where is None):
-        raise Failed
+        raise NoValue
     return value, where, given
 
 
@@ -877,7 +877,7 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
     at = attempt(partial(_type_share, body, expr, name, shares))
     value, where, given = _type_inside(body, inner, name, over, rest)
     if name == "quantile" and at is None:
-        raise Failed
+        raise NoValue
     otherwise = f"empty: {write_amount(1, value.unit)}"
     if not given and name not in ("sum", "count") and (window or over.condition is not None):
         body.ctx.fail(
@@ -922,7 +922,7 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
 def _read_arm(
     body: Body, over: tree.Expr, name: str
 ) -> Literal["arm", "base", "steps", "monitor", "batch"] | None:
-    """Return whose responses a statistic of a measure runs over; None in a track. Raises `Failed` otherwise."""
+    """Return whose responses a statistic of a measure runs over; None in a track. Raises `NoValue` otherwise."""
     if not body.measures:
         return None
     if name != "mean":
@@ -938,7 +938,7 @@ def _read_arm(
 
 
 def _read_window(body: Body, over: tree.Expr) -> int:
-    """Return how many steps a statistic of a track runs over, and 0 for the monitor set. Raises `Failed` otherwise."""
+    """Return how many steps a statistic of a track runs over, and 0 for the monitor set. Raises `NoValue` otherwise."""
     match over:
         case tree.Name("monitor"):
             body.uses.add("monitor")
@@ -960,11 +960,11 @@ def _read_window(body: Body, over: tree.Expr) -> int:
         over,
         f"write `for z in {OVER_STEPS}`, or `for z in monitor`",
     )
-    raise Failed
+    raise NoValue
 
 
 def _type_share(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> Typed | None:
-    """Return the share of a quantile, or None for another statistic. Raises `Failed`."""
+    """Return the share of a quantile, or None for another statistic. Raises `NoValue`."""
     if name != "quantile":
         for arg in given:
             fail(body, "E0310", f"`{name}` takes no share", arg, "take `at` out, or write `quantile(…)`")
@@ -997,7 +997,7 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
 
 
 def _refuse_history(body: Body, at: tree.Expr) -> None:
-    """Report E0301: earlier responses to a question where there are none, or wrongly named. Raises `Failed` then."""
+    """Report E0301: earlier responses to a question where there are none, or wrongly named. Raises `NoValue` then."""
     called = at.function if isinstance(at, tree.Call) else at
     if called != tree.Name("history", called.span):
         return
@@ -1016,7 +1016,7 @@ def _refuse_history(body: Body, at: tree.Expr) -> None:
 
 
 def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
-    """Report E0301: a statistic over something that is neither responses nor splits. Raises `Failed`."""
+    """Report E0301: a statistic over something that is neither responses nor splits. Raises `NoValue`."""
     _refuse_history(body, at)
     helps = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
     if body.track is not None:
@@ -1050,13 +1050,13 @@ def _enter_statistic(body: Body, over: tree.Comprehension, source: Source) -> tu
         # Inside a function a parameter and the variable that it stands for are one response.
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
-    body.ctx.spend(over.span, NAME * body.env.size)
+    body.ctx.charge(over.span, NAME * body.env.size)
     variable = make_name(body)
     return body.within(body.env.with_place(name, make_place(body, variable))), variable
 
 
 def _type_empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]]:
-    """Return the values of `empty`, with their places. Raises `Failed`."""
+    """Return the values of `empty`, with their places. Raises `NoValue`."""
     typed = []
     for arg in args:
         if arg.name is not None and arg.name.name == "under":
