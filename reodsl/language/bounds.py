@@ -17,7 +17,7 @@ MOST_SEEDS = 256
 MOST_CANDIDATES = 2**24
 """Budgets that all greedy schedules of a spec try, those that are picked and those that are not."""
 
-EXPRESSION, STAGE, IMPORT, NAME = 8, 90, 50, 0.1
+EXPRESSION_STEPS, STAGE_STEPS, IMPORT_STEPS, NAME_STEPS = 8, 90, 50, 0.1
 """Steps of an expression evaluated or a node of a reward typed, of a stage completed or checked, of a name imported, and of
 one that a function of a reward may use. A value of a list or a budget of a schedule, made or looked at, is one step."""
 

@@ -16,7 +16,7 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING
 from reodsl.language.blocks import apply_block
-from reodsl.language.bounds import STAGE
+from reodsl.language.bounds import STAGE_STEPS
 from reodsl.language.context import Context, NoValue, attempt, try_all
 from reodsl.language.evaluate import list_stages
 from reodsl.language.finish import fill_defaults
@@ -209,7 +209,7 @@ def _list_trained(ctx: Context, main: ParsedFile) -> list[Owner]:
 R = TypeVar("R", bound=Record)
 STAGES = ("stages", "stage")
 """The words that begin the path to a setting of one stage."""
-UNSET = frozenset({"cluster", "limit"})
+REMOVABLE = frozenset({"cluster", "limit"})
 """Settings that `--amend NAME=none` takes away: no value says that a run is on this machine, or may cost anything."""
 
 
@@ -268,7 +268,7 @@ def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
     slot = record.fields.get(head)
     if slot is None and change.where_set:
         return record
-    if change.path == (head,) and head in UNSET and change.value == tree.Name("none", change.value.span):
+    if change.path == (head,) and head in REMOVABLE and change.value == tree.Name("none", change.value.span):
         if slot is None:
             return record
         ctx.applied_amends.add(change.target)
@@ -339,7 +339,7 @@ def _complete_stages(
         stage: tuple[DeclaredStage | None, DeclaredExperiment],
     ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
         decl, record = stage
-        ctx.charge(record.span, STAGE)
+        ctx.charge(record.span, STAGE_STEPS)
         return decl, fill_defaults(ctx, record, KINDS["experiment"], decl)
 
     return attempt(lambda: try_all(complete, expand_stages(ctx, experiment))) or []

@@ -37,7 +37,7 @@ from reodsl.numbers.curves import ReferenceFrontier
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 
-SHOWN = "<REWARD>"
+TARGET_PATH = "<REWARD>"
 UNKNOWN_LENGTH = 2**31
 """The longest response where nothing says how long one may be."""
 
@@ -128,8 +128,8 @@ def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
             f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
         )
         ctx.refuse(_explain_none(several, program, names))
-    ctx.modules.sources[SHOWN] = target
-    parsed = parse_expression(Source(SHOWN, target))
+    ctx.modules.sources[TARGET_PATH] = target
+    parsed = parse_expression(Source(TARGET_PATH, target))
     for finding in parsed.diagnostics:
         ctx.report(finding)
     if parsed.expression is None:
@@ -156,19 +156,19 @@ def _explain_none(message: str, program: Program, names: list[str] | None = None
     return error("E0123", message, where=where, help=helps)
 
 
-TEXT = "<budgets>"
+BUDGETS_PATH = "<budgets>"
 PAPER = "paper"
 
 
 def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
     """Return the schedule that a text describes, or None; the findings; the texts that they quote."""
     modules = Modules(Path())
-    modules.sources[TEXT] = text
-    parsed = parse_expression(Source(TEXT, text))
+    modules.sources[BUDGETS_PATH] = text
+    parsed = parse_expression(Source(BUDGETS_PATH, text))
     if parsed.expression is None:
         return None, parsed.diagnostics, modules.sources
     ctx = new_context(modules)
-    empty = ParsedFile(TEXT, TEXT, parse(Source(TEXT, "")).module, False, {}, {})
+    empty = ParsedFile(BUDGETS_PATH, BUDGETS_PATH, parse(Source(BUDGETS_PATH, "")).module, False, {}, {})
     expression, files = _read_files(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
     schedule: Schedule | None = None

@@ -17,15 +17,15 @@ from reodsl.syntax.parser import find_item
 
 T = TypeVar("T")
 U = TypeVar("U")
-DEEPEST = 60
-MOST_PLACES = 4
+DEEPEST_STACK = 60
+MOST_LABELS = 4
 """Places at which a missing name is shown."""
 _NAMED = re.compile("`([^`]+)`")
 _IMPORT = re.compile(r"import (?:it|them): `from (\S+) import ([\w, ]+)`")
-VALUES = frozenset({"E0301", "E0302", "E0303"})
-AT_ONE_PLACE = frozenset({"E0309", "E0501"})
+VALUE_ERRORS = frozenset({"E0301", "E0302", "E0303"})
+ONE_PER_SPAN = frozenset({"E0309", "E0501"})
 """Errors of which a place has one, that which says most."""
-FOLLOWING = frozenset({"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0301", "W0302"})
+CONSEQUENCES = frozenset({"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", "W0301", "W0302"})
 """Findings that may only be there because a syntax error took something out of the file."""
 
 
@@ -40,7 +40,7 @@ def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
     label, other_label = finding.labels[0], other.labels[0]
     if label.span.path != other_label.span.path:
         return None
-    if label.span == other_label.span and finding.code in AT_ONE_PLACE:
+    if label.span == other_label.span and finding.code in ONE_PER_SPAN:
         return max(finding, other, key=lambda item: (len(item.labels), len(item.message), item.message))
     match, second = (_IMPORT.fullmatch(item.help or "") for item in (finding, other))
     if (
@@ -59,7 +59,7 @@ def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
             return None
     elif (
         finding.help != other.help
-        or finding.code not in VALUES
+        or finding.code not in VALUE_ERRORS
         or not (
             label.text == other_label.text
             if other_label.text.startswith("the ")
@@ -67,7 +67,7 @@ def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
         )
     ):
         return None
-    if len(finding.labels) < MOST_PLACES and other_label.span not in [label.span for label in finding.labels]:
+    if len(finding.labels) < MOST_LABELS and other_label.span not in [label.span for label in finding.labels]:
         finding = replace(finding, labels=(*finding.labels, Label(other_label.span, "here too")))
     return finding
 
@@ -255,7 +255,7 @@ class Context:
         def follows(finding: Diagnostic) -> bool:
             span = finding.labels[0].span if finding.labels else None
             return span is not None and (
-                (finding.code in FOLLOWING and span.path in broken)
+                (finding.code in CONSEQUENCES and span.path in broken)
                 or (
                     bool(items)
                     and (span.path, find_item(self.modules.sources.get(span.path, ""), span.line)) in items
@@ -285,7 +285,7 @@ class Context:
             for i, (pending, _) in enumerate(self.stack):
                 if pending == owner:
                     self._refuse_circle(self.stack[i:])
-            if len(self.stack) >= DEEPEST:
+            if len(self.stack) >= DEEPEST_STACK:
                 self.fail("E0209", "these declarations are nested too deep", span, help="flatten the chain")
             self.stack.append((owner, span))
             try:

@@ -16,7 +16,7 @@ from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
 from reodsl.language import arithmetic
-from reodsl.language.bounds import EXPRESSION
+from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
 from reodsl.language.fitting import coerce, describe_type, list_kinds, make_default
 from reodsl.language.functions import (
@@ -117,7 +117,7 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = N
     Raises:
         NoValue: The expression is wrong, which was reported.
     """
-    ctx.charge(expr.span, EXPRESSION)
+    ctx.charge(expr.span, EXPRESSION_STEPS)
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST_EXPRESSION:

@@ -91,7 +91,7 @@ FUNCTIONS_ELSEWHERE: Mapping[str, str] = {
     name: helps for helps, names in _INSTEAD.items() for name in names.split()
 }
 """Functions of other tools, and what serves here, for names that are spelled unlike those here."""
-TRAINED = frozenset({"experiment", "recipe", "arm", "stage"})
+TRAIN_KINDS = frozenset({"experiment", "recipe", "arm", "stage"})
 """The kinds that have the settings of training."""
 _TRAINING_ELSEWHERE = {
     "model": "base",
@@ -432,7 +432,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
                 ),
             )
         )
-        or (explain_method(word) if kind.name in (*TRAINED, "loss", "advantage") else None)
+        or (explain_method(word) if kind.name in (*TRAIN_KINDS, "loss", "advantage") else None)
         or first_help(
             (
                 *(
@@ -468,12 +468,12 @@ def _suggest_setting(kind: Kind, word: str) -> str:
     """Return the help for a setting of no block here: a near name, or the list of settings."""
     blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
     deeper = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
-    trained, deeper_name = kind.name in TRAINED, nearest(word, deeper) if kind.name in TRAINED else None
+    trained, inner = kind.name in TRAIN_KINDS, nearest(word, deeper) if kind.name in TRAIN_KINDS else None
     own_name, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
     rows = (
         (
-            trained and deeper_name is not None and nearest(word, kind.fields) is None,
-            f"did you mean `{deeper.get(deeper_name or '')} {{ {deeper_name} = … }}`?",
+            trained and inner is not None and nearest(word, kind.fields) is None,
+            f"did you mean `{deeper.get(inner or '')} {{ {inner} = … }}`?",
         ),
         (own_name in kind.children, f"did you mean `{_begin_child(own_name or '')}`?"),
         (
@@ -499,7 +499,7 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
     """Return the help for a setting of the study that is written in an arm: seeds, the score, the report."""
     named = "replicate" if word == "seeds" else word
     field = KINDS["study"].fields.get(named)
-    if kind.name not in TRAINED or named in kind.fields or field is None:
+    if kind.name not in TRAIN_KINDS or named in kind.fields or field is None:
         return None
     setting = "replicate = [1, 2, 3]" if named == "replicate" else _begin_setting(named)
     return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"

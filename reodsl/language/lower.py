@@ -37,7 +37,7 @@ from reodsl.language.build import (
     suite,
 )
 from reodsl.language.changes import complete_stages
-from reodsl.language.checks.published import find_unfit
+from reodsl.language.checks.published import find_mismatches
 from reodsl.language.functions import list_smaller
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
@@ -199,7 +199,7 @@ def _score(
     against, relative = record.part("against"), record.sub("relative_to")
     extra = () if against.name in declared_names else (build_frontier(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
-    reasons = tuple(fault.message for fault, _ in find_unfit(owner, against))
+    reasons = tuple(fault.message for fault, _ in find_mismatches(owner, against))
     return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
 
 

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
-from reodsl.language.bounds import IMPORT, MOST_ERRORS, LimitReached, WorkLimit
+from reodsl.language.bounds import IMPORT_STEPS, MOST_ERRORS, LimitReached, WorkLimit
 from reodsl.language.suggest import list_names, suggest
 from reodsl.syntax import parse, tree
 from reodsl.syntax.parser import ParseResult
@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 LIBRARY = PACKAGE / "stdlib" if (PACKAGE / "stdlib").is_dir() else PACKAGE.parent / "stdlib"
 STD = "std"
 MOST_FILES = 256
-DEEPEST = 64
+DEEPEST_IMPORT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Modules:
         """Collect the declarations of a file, and load its imports."""
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
-            self.work_limit.charge(clause.module_span, IMPORT * (1 + len(clause.names)))
+            self.work_limit.charge(clause.module_span, IMPORT_STEPS * (1 + len(clause.names)))
             target = self._target(loaded, clause)
             is_sound = target is not None and not self._broken(target)
             for imported in clause.names:
@@ -224,11 +224,11 @@ class Modules:
         if any(key == open_key for open_key, _, _ in self._stack) or key == importer.key:
             self._cycle(importer, clause, key, label)
             return None
-        if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST:
+        if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST_IMPORT:
             self._report(
                 error(
                     "E0206",
-                    f"a spec reads at most {MOST_FILES} files, {DEEPEST} deep",
+                    f"a spec reads at most {MOST_FILES} files, {DEEPEST_IMPORT} deep",
                     clause.module_span,
                     help="import fewer files",
                 )

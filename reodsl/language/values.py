@@ -389,7 +389,7 @@ def plain(value: Value) -> Any:
     return data
 
 
-SPOKEN = {
+KIND_WORDS = {
     "stage_of": "stage",
     "steps_split": "split at reasoning steps",
     "exits_split": "split at random exits",
@@ -414,7 +414,7 @@ def describe(value: Value) -> str:
         return f"a list of {len(data.values)}"
     if isinstance(data, Bounds):
         return "a range"
-    kind = SPOKEN.get(data.kind, data.kind)
+    kind = KIND_WORDS.get(data.kind, data.kind)
     return f"the {kind} `{data.name}`" if data.name else f"{article(kind)} {kind}"
 
 

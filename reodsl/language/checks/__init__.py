@@ -7,14 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Diagnostic, warning
-from reodsl.language.bounds import STAGE, LimitReached
+from reodsl.language.bounds import STAGE_STEPS, LimitReached
 from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
     CASE_CHECKS,
     STAGE_CHECKS,
     STUDY_CHECKS,
-    Case,
-    StudyCase,
+    CheckedExperiment,
+    CheckedStudy,
     list_cases,
     run_checks,
 )
@@ -45,16 +45,16 @@ def check_program(program: Program) -> None:
 
 def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[str, Definition]) -> None:
     """Type bodies for any arguments. One that is sound for those that a call was refused for is the call's mistake alone."""
-    for each in definitions.values():
+    for definition in definitions.values():
         params = [
             replace(param, type=tree.TypeName(ctx.refused_types[param.span], param.type.span))
             if param.span in ctx.refused_types
             else param
-            for param in each.item.params or ()
+            for param in definition.item.params or ()
         ]
-        meant = replace(each, item=replace(each.item, params=tuple(params)))
-        if params == [*(each.item.params or ())] or type_(ctx.trial(), meant, symbolic=True) is None:
-            type_(ctx, each, symbolic=True)
+        retyped = replace(definition, item=replace(definition.item, params=tuple(params)))
+        if params == [*(definition.item.params or ())] or type_(ctx.trial(), retyped, symbolic=True) is None:
+            type_(ctx, definition, symbolic=True)
 
 
 def _check(program: Program) -> Iterator[Diagnostic]:
@@ -67,14 +67,14 @@ def _check(program: Program) -> Iterator[Diagnostic]:
     for frontier in program.list_type(DeclaredFrontier, "frontier").values():
         yield from check_curves(frontier)
     for case in listed:
-        if not case.repeated:
+        if not case.is_repeated:
             yield from _check_case(case)
     yield from check_data(program)
-    arms: dict[int, list[Case]] = {}
+    arms: dict[int, list[CheckedExperiment]] = {}
     for case in listed:
         arms.setdefault(id(case.study), []).append(case)
     for study in program.list_type(DeclaredStudy, "study").values():
-        findings = [*run_checks(STUDY_CHECKS, StudyCase(study, ctx, study, arms.get(id(study), [])))]
+        findings = [*run_checks(STUDY_CHECKS, CheckedStudy(study, ctx, study, arms.get(id(study), [])))]
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):
             findings.extend(check_runnable(ctx, study))
@@ -82,12 +82,12 @@ def _check(program: Program) -> Iterator[Diagnostic]:
     yield from check_unused(program)
 
 
-def _check_case(case: Case) -> Iterator[Diagnostic]:
+def _check_case(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Yield the findings of an experiment or an arm, its stages first."""
     for stage in case.stages:
         split = stage.reward.split if stage.reward is not None else None
         points = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
-        case.ctx.charge(stage.record.span, STAGE)
+        case.ctx.charge(stage.record.span, STAGE_STEPS)
         case.ctx.charge(stage.record.span, len(sort_grid(case.suite)) + points)
         yield from run_checks(STAGE_CHECKS, case, stage)
     yield from run_checks(CASE_CHECKS, case)
@@ -101,12 +101,12 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     if main is None or not program.is_sound:
         return
     kinds = {name: item.kind.name for name, item in main.items.items() if isinstance(item, tree.Decl)}
-    taken = {getattr(item.type, "name", "") for item in main.items.values() if isinstance(item, tree.Param)}
+    types = {getattr(item.type, "name", "") for item in main.items.values() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         source = ctx.modules.loaded.get(imported.module or "")
         item = source.items.get(imported.name) if source is not None else None
         # The command line can set a param that is imported, whoever reads it, and a param of the file to what is imported.
-        settable = isinstance(item, tree.Param) or (isinstance(item, tree.Decl) and item.kind.name in taken)
+        settable = isinstance(item, tree.Param) or (isinstance(item, tree.Decl) and item.kind.name in types)
         if (main.key, name) not in ctx.used_imports and not settable:
             yield warning(
                 "W0201",

@@ -9,10 +9,10 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, listed, warning
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
-    Case,
+    CheckedExperiment,
+    CheckedStage,
+    Settings,
     SettingView,
-    StageCase,
-    View,
     case_check,
     finding_at,
     means_same,
@@ -34,7 +34,7 @@ from reodsl.language.values import (
     list_records,
 )
 
-GREEDY = ("temperature", 0), ("top_k", 1)
+GREEDY_SETTINGS = ("temperature", 0), ("top_k", 1)
 """Settings of sampling that leave one token to draw."""
 
 
@@ -43,13 +43,13 @@ def _write_tokens(count: float) -> str:
 
 
 @ppo_check
-def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_cuts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
     longest = stage["rollout.max_tokens"]
-    for place, span in stage.typed.cuts:
-        if place.low <= longest.number:
+    for cut, span in stage.formula.cuts:
+        if cut.low <= longest.number:
             continue
-        labels = [Label(span, format_quantity(Quantity(int(place.low), TOKENS))), *longest.set_here]
+        labels = [Label(span, format_quantity(Quantity(int(cut.low), TOKENS))), *longest.labels]
         if span.path.startswith(LIBRARY_PATH):
             labels.insert(0, stage["reward"].label("this reward"))
         helps = f"cut at {_write_tokens(longest.number)} or before, or raise `max_tokens`"
@@ -57,29 +57,29 @@ def check_cuts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_shared_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_shared_budgets(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0606: budgets estimated from arms with tokens of another vocabulary."""
-    split = stage.typed.split
+    split = stage.formula.split
     if split is not None and split.kind == "question_budgets":
-        arms, at = list_items(split, "rollouts"), stage["reward"].place
-        yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, at)
+        arms, span = list_items(split, "rollouts"), stage["reward"].span
+        yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, span)
 
 
 @ppo_check
-def check_last_budget(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_last_budget(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0402: a split past the longest response. W0402: responses that go on past the last split."""
-    split, longest = stage.typed.split, stage["rollout.max_tokens"]
+    split, longest = stage.formula.split, stage["rollout.max_tokens"]
     if split is None:
         return
     last = split.schedule.l_max if isinstance(split, WrittenBudgets) else split.data("to")
     if split.kind == "oracle_budgets":
         yield from _check_end(split, int(last if last is not None else longest.number))
-    dense = stage.typed.dense is not None
+    dense = stage.formula.dense is not None
     if last is None or not (last > longest.number or (last < longest.number and dense)):
         return
-    to, short = View(split)["to"], _write_tokens(longest.number)
+    to, short = Settings(split)["to"], _write_tokens(longest.number)
     via = [Label(span, text) for span, text in to.value.defined_at] if to.slot is not None else []
-    labels = [to.label(format_quantity(Quantity(last, TOKENS))), *via, *longest.set_here]
+    labels = [to.label(format_quantity(Quantity(last, TOKENS))), *via, *longest.labels]
     end = f"write `to: {short}`" if split.computed_by is not None else f"end the list at `{short}`"
     if last > longest.number:
         helps, message = f"{end}, or raise `max_tokens`", "a budget lies past the longest response"
@@ -96,7 +96,7 @@ def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
     envelope = frontier.envelope if isinstance(frontier, DeclaredFrontier) else None
     end = envelope.data("to") if envelope is not None else longest
     if envelope is not None and end < longest:
-        ends = View(envelope)["to"].label(f"ends at {end} tokens")
+        ends = Settings(envelope)["to"].label(f"ends at {end} tokens")
         labels = [Label(split.span, f"budgets up to {longest} tokens"), ends]
         helps = f"write `to: {_write_tokens(longest)}` in the frontier, or `to: …` in `greedy`"
         message = "the frontier of these budgets ends before the longest response"
@@ -104,13 +104,13 @@ def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0405, E0408, W0404: arms without RL, that end before the longest response, or that met other questions."""
-    split = stage.typed.split
+    split = stage.formula.split
     if split is None or split.kind != "question_budgets":
         return
     values, sampled = list_items(split, "rollouts"), list[Record]()
-    for arm, each in zip(list_records(split, "rollouts"), values, strict=True):
+    for arm, value in zip(list_records(split, "rollouts"), values, strict=True):
         stages = _list_stages(case.ctx, arm)
         if stages is None:
             return  # what it lacks is reported at its declaration
@@ -119,14 +119,14 @@ def check_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             yield error(
                 "E0405",
                 f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
-                each.span,
+                value.span,
                 "a checkpoint" if not stages else str(stages[-1].data("method")).upper(),
                 help="name arms that are trained with PPO",
             )
             return
         sampled += rl
     if sampled:
-        yield from _check_sampled_length(split, stage, sampled)
+        yield from _check_arm_lengths(split, stage, sampled)
         yield from _check_sampled_questions(case, stage, values, sampled)
 
 
@@ -139,11 +139,11 @@ def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
     return []
 
 
-def _check_sampled_length(split: Record, stage: StageCase, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
+def _check_arm_lengths(split: Record, stage: CheckedStage, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
     """Report E0408: all arms end before the longest response."""
     to = split.fields.get("to") or stage.record.at("rollout.max_tokens")
     longest = SettingView("to", to, split.span).number
-    ends = [end for each in sampled if (end := View(each)["rollout.max_tokens"]).slot is not None]
+    ends = [end for sampler in sampled if (end := Settings(sampler)["rollout.max_tokens"]).slot is not None]
     most = max(ends, key=lambda end: end.number, default=None)
     if most is not None and most.number < longest:
         yield error(
@@ -151,37 +151,37 @@ def _check_sampled_length(split: Record, stage: StageCase, sampled: Sequence[Rec
             "the rollouts of these arms end before the longest response",
             split.span,
             f"budgets up to {int(longest)} tokens",
-            others=most.set_here,
+            others=most.labels,
             help=f"name an arm with `max_tokens = {_write_tokens(longest)}`, or end both "
             f"the budgets and the responses with them, at {_write_tokens(most.number)}",
         )
 
 
 def _check_sampled_questions(
-    case: Case, stage: StageCase, values: Sequence[Value], sampled: Sequence[Record]
+    case: CheckedExperiment, stage: CheckedStage, values: Sequence[Value], sampled: Sequence[Record]
 ) -> Iterator[Diagnostic]:
     """Report W0404: no arm is trained on the stage's questions."""
-    wanted = stage.record.sub("data")
+    asked = stage.record.sub("data")
     # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
-    every = find_questions(wanted)
-    if wanted is None or every is None:
+    pool_data = find_questions(asked)
+    if asked is None or pool_data is None:
         return
-    if any(means_same(each.sub("data"), one) for each in sampled for one in (wanted, every)):
+    if any(means_same(item.sub("data"), data) for item in sampled for data in (asked, pool_data)):
         return
-    theirs = next((data for each in sampled if (data := each.sub("data")) is not None), None)
+    theirs = next((data for item in sampled if (data := item.sub("data")) is not None), None)
     yield warning(
         "W0404",
         f"`{case.name}` may be asked questions that none of these arms met",
         values[0].span,
         "trained on other data" if theirs is None else f"trained on `{theirs.name}`",
-        others=stage["data"].setting_labels(f"asks `{wanted.name}`"),
+        others=stage["data"].setting_labels(f"asks `{asked.name}`"),
         notes=["of a question that no rollout tells of, the whole response alone counts"],
-        help=f"name arms that are trained on `{every.name}`, or train on their data",
+        help=f"name arms that are trained on `{pool_data.name}`, or train on their data",
     )
 
 
 @case_check
-def check_grid(case: Case) -> Iterator[Diagnostic]:
+def check_grid(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0304, E0404: a grid without a forcing, or that does not fit `reg_to` and the longest response."""
     grid = sort_grid(case.suite)
     suite, name = case.evaluation, case.evaluation.record.name
@@ -194,18 +194,18 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         message = f"`{name}` needs `forcing`, how a cut response answers"
         findings.append(("E0304", message, [cut.label("cuts responses")], helps))
     if longest.slot is not None and grid[-1] > longest.number:
-        labels = [cut.label(f"up to {grid[-1]} tokens"), *longest.set_here]
+        labels = [cut.label(f"up to {grid[-1]} tokens"), *longest.labels]
         helps = f"end it at {_write_tokens(longest.number)}, or raise `max_tokens`"
         findings.append(("E0404", "the grid goes on past the longest response", labels, helps))
     elif reg_to.slot is not None and longest.slot is not None and reg_to.number > longest.number:
-        labels = [reg_to.label(f"{reg_to.number} tokens"), *longest.set_here]
+        labels = [reg_to.label(f"{reg_to.number} tokens"), *longest.labels]
         helps = f"write `reg_to = {_write_tokens(longest.number)}`, or raise `max_tokens`"
         findings.append(("E0404", "REG integrates past the longest response", labels, helps))
     if grid[0] > 0:
         labels, helps = [cut.label(f"from {grid[0]} tokens")], "let the grid start at 0 tokens"
         findings.append(("E0404", "the grid starts after 0, where REG's integral begins", labels, helps))
     if reg_to.slot is not None and grid[-1] < reg_to.number:
-        labels = [cut.label(f"up to {grid[-1]} tokens"), *reg_to.set_here]
+        labels = [cut.label(f"up to {grid[-1]} tokens"), *reg_to.labels]
         helps = f"let it go on to {_write_tokens(reg_to.number)}, or lower `reg_to`"
         findings.append(("E0404", "the grid stops before REG's integral does", labels, helps))
     for code, message, labels, helps in findings:
@@ -213,7 +213,7 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
 
 
 @case_check
-def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
+def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report W0403: budgets that are trained on, and that the suite's grid does not resolve."""
     grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
@@ -225,8 +225,8 @@ def check_grid_resolves(case: Case) -> Iterator[Diagnostic]:
         if missed:
             budgets = listed([str(budget) for budget in split.schedule.budgets], MOST_SHOWN)
             labels = [Label(split.span, f"budgets {budgets}"), case.evaluation["grid"].label("the grid")]
-            what = f"{'a budget' if len(missed) == 1 else 'budgets'} that training rewards"
-            message = f"the evaluation is too coarse for {what}: {listed([*map(str, missed)], MOST_SHOWN)}"
+            noun = f"{'a budget' if len(missed) == 1 else 'budgets'} that training rewards"
+            message = f"the evaluation is too coarse for {noun}: {listed([*map(str, missed)], MOST_SHOWN)}"
             helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`, or to its list"
             yield finding_at(warning, "W0403", message, labels, helps)
 
@@ -245,25 +245,25 @@ def find_unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> 
 
 
 @case_check
-def check_benchmarks(case: Case) -> Iterator[Diagnostic]:
+def check_benchmarks(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0208: curves are kept by a benchmark's name."""
     seen: dict[str, Label] = {}
     named = zip(list_records(case.suite, "benchmarks"), list_items(case.suite, "benchmarks"), strict=True)
-    for benchmark, each in named:
-        first = seen.setdefault(benchmark.name, Label(each.span, "first here"))
-        if first.span is not each.span:
+    for benchmark, value in named:
+        first = seen.setdefault(benchmark.name, Label(value.span, "first here"))
+        if first.span is not value.span:
             helps = "name one of them otherwise"
             message = f"the benchmark `{benchmark.name}` is there twice"
-            yield error("E0208", message, each.span, "again here", others=[first], help=helps)
+            yield error("E0208", message, value.span, "again here", others=[first], help=helps)
 
 
 @case_check
-def check_draws(case: Case) -> Iterator[Diagnostic]:
+def check_draws(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
     suite = case.evaluation.record
     if (suite.data("samples") or 1) < 2:
         return
-    name = next((name for name, value in GREEDY if suite.data(name) == value), None)
+    name = next((name for name, value in GREEDY_SETTINGS if suite.data(name) == value), None)
     forcing = suite.sub("forcing") if sort_grid(suite) else None
     if name is None or (forcing is not None and forcing.data("temperature") != 0):
         return

@@ -1,7 +1,7 @@
 """Prepare checks: every experiment and arm of a spec with its stages complete and its rewards typed.
 
 A check reads settings by their paths (`stage["batch.rollouts"].number`). One that is missing or wrong has been reported,
-so that reading it raises `Unknown`, and the check is skipped.
+so that reading it raises `UnknownSetting`, and the check is skipped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONGEST_CHAIN = 100
 """Experiments that start from each other. A model behind more of them is not looked for."""
 
 
-class Unknown(Exception):
+class UnknownSetting(Exception):
     """Raised where a check reads a setting that is missing or wrong."""
 
 
@@ -52,29 +52,29 @@ class SettingView(NamedTuple):
 
     path: str
     slot: Slot | None
-    around: Span
+    declaration: Span
 
     @property
     def value(self) -> Value:
-        """The setting's value. Raises `Unknown` where it is missing."""
+        """The setting's value. Raises `UnknownSetting` where it is missing."""
         if self.slot is None:
-            raise Unknown
+            raise UnknownSetting
         return self.slot.value
 
     @property
     def number(self) -> Any:
-        """The setting's number, in base units. Raises `Unknown` where there is none."""
+        """The setting's number, in base units. Raises `UnknownSetting` where there is none."""
         if not isinstance(self.value.data, Quantity):
-            raise Unknown
+            raise UnknownSetting
         return self.value.data.number
 
     @property
-    def word(self) -> str:
+    def text(self) -> str:
         """The setting's word, such as `sequence`; empty where the setting is missing."""
         return "" if self.slot is None else str(plain(self.slot.value))
 
     @property
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         """Return whether a file sets it; a default of the language is not given."""
         return self.slot is not None and self.slot.span is not None
 
@@ -89,44 +89,44 @@ class SettingView(NamedTuple):
         return self.slot.span.path if self.slot is not None and self.slot.span is not None else ""
 
     @property
-    def place(self) -> Span:
+    def span(self) -> Span:
         """The place of the setting's value, or the declaration where it is a default."""
         slot = self.slot
-        return self.around if slot is None or slot.span is None else slot.value.span
+        return self.declaration if slot is None or slot.span is None else slot.value.span
 
     @property
-    def set_here(self) -> list[Label]:
+    def labels(self) -> list[Label]:
         """A label that shows the setting's number: `32768 tokens, set here`."""
         slot = self.slot
         if slot is None or not isinstance(slot.value.data, Quantity):
             return []
         text = format_quantity(slot.value.data)
         if slot.span is None:
-            return [Label(self.around, f"{text}, by default")]
+            return [Label(self.declaration, f"{text}, by default")]
         via = (Label(span, words) for span, words in slot.value.defined_at)
         return [Label(slot.value.span, f"{text}, set here"), *via]
 
     def label(self, text: str) -> Label:
         """Return a label at the setting's value."""
-        return Label(self.place, text)
+        return Label(self.span, text)
 
     def setting_labels(self, text: str) -> list[Label]:
         """Return a label at the setting with its name; none for a default of the language."""
         return [Label(self.slot.span, text)] if self.slot is not None and self.slot.span is not None else []
 
-    def error(self, code: str, message: str, text: str = "", *others: Label, help: str) -> Diagnostic:
+    def error(self, code: str, message: str, text: str = "", *labels: Label, help: str) -> Diagnostic:
         """Return an error about the setting."""
-        return error(code, message, self.place, text, others=others, help=help)
+        return error(code, message, self.span, text, others=labels, help=help)
 
     def warning(
-        self, code: str, message: str, text: str = "", *others: Label, help: str, notes: Sequence[str] = ()
+        self, code: str, message: str, text: str = "", *labels: Label, help: str, notes: Sequence[str] = ()
     ) -> Diagnostic:
         """Return a warning about the setting."""
-        return warning(code, message, self.place, text, others=others, help=help, notes=notes)
+        return warning(code, message, self.span, text, others=labels, help=help, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Settings:
     """A record whose settings a check reads by their paths."""
 
     record: Record
@@ -139,19 +139,19 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class StageCase(View):
+class CheckedStage(Settings):
     """One stage with all its settings that are sound, and its reward or selection in types if that is sound."""
 
-    part: DeclaredStage | None
+    origin: DeclaredStage | None
     method: str
     reward: TypedReward | None
     selection: Selection | None
 
     @property
-    def typed(self) -> TypedReward:
-        """The reward in types. Raises `Unknown` where there is none that is sound."""
+    def formula(self) -> TypedReward:
+        """The reward in types. Raises `UnknownSetting` where there is none that is sound."""
         if self.reward is None:
-            raise Unknown
+            raise UnknownSetting
         return self.reward
 
     @property
@@ -161,7 +161,7 @@ class StageCase(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CheckedExperiment:
     """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
 
     `model` is that at the root of the chain of starting points.
@@ -174,32 +174,32 @@ class Case:
     name: str
     record: DeclaredExperiment
     suite: Record | None
-    stages: tuple[StageCase, ...]
+    stages: tuple[CheckedStage, ...]
     study: DeclaredStudy | None = None
-    repeated: bool = False
+    is_repeated: bool = False
     methods: frozenset[str] | None = frozenset()
     model: Record | None = None
     file_methods: frozenset[str] = frozenset()
     file_studies: tuple[DeclaredStudy, ...] = ()
 
     @property
-    def homes(self) -> tuple[Record, ...]:
+    def owners(self) -> tuple[Record, ...]:
         """Return what it may be run in: its study, or without one by itself and in each study of the file."""
         return (self.study,) if self.study is not None else (self.record, *self.file_studies)
 
     @property
     def context(self) -> SettingView:
-        """The longest sequence of its model. Raises `Unknown` where it has none."""
+        """The longest sequence of its model. Raises `UnknownSetting` where it has none."""
         if self.model is None:
-            raise Unknown
-        return View(self.model)["context"]
+            raise UnknownSetting
+        return Settings(self.model)["context"]
 
     @property
-    def evaluation(self) -> View:
-        """The suite that it is evaluated on. Raises `Unknown` where there is none."""
+    def evaluation(self) -> Settings:
+        """The suite that it is evaluated on. Raises `UnknownSetting` where there is none."""
         if self.suite is None:
-            raise Unknown
-        return View(self.suite)
+            raise UnknownSetting
+        return Settings(self.suite)
 
     def cluster(self, record: Record) -> Record | None:
         """Return the cluster that a record of the case names, else that of the study."""
@@ -212,7 +212,7 @@ def find_model(record: Record | None) -> Record | None:
     return next((source for source in sources if source.kind == "model"), None)
 
 
-def list_cases(program: Program) -> list[Case]:
+def list_cases(program: Program) -> list[CheckedExperiment]:
     """Return the experiments of the main file, then the arms of its studies."""
     alone = {
         id(record): _make_case(program, name, record, find_suite(record), None)
@@ -226,8 +226,8 @@ def list_cases(program: Program) -> list[Case]:
                 listed.append(_make_case(program, arm.name, arm.experiment, suite, study))
                 continue
             # The study's cluster is known here only.
-            repeated = study.sub("cluster") is None
-            listed.append(replace(same, name=arm.name, study=study, repeated=repeated))
+            is_repeated = study.sub("cluster") is None
+            listed.append(replace(same, name=arm.name, study=study, is_repeated=is_repeated))
     methods = frozenset[str]().union(*(case.methods or () for case in listed))
     studies = tuple(program.list_type(DeclaredStudy, "study").values())
     return [replace(case, file_methods=methods, file_studies=studies) for case in listed]
@@ -235,23 +235,23 @@ def list_cases(program: Program) -> list[Case]:
 
 def _make_case(
     program: Program, name: str, record: DeclaredExperiment, suite: Record | None, study: DeclaredStudy | None
-) -> Case:
-    stages: list[StageCase] = []
+) -> CheckedExperiment:
+    stages: list[CheckedStage] = []
     if record.is_trained:
-        for part, stage in complete_stages(program.context, record):
+        for decl, stage in complete_stages(program.context, record):
             value = stage.get("reward") if stage.data("method") == "ppo" else None
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
-            at = value.span if value is not None else None
-            typed = type_reward(program.context, reward, at=at) if reward is not None else None
+            span = value.span if value is not None else None
+            typed = type_reward(program.context, reward, at=span) if reward is not None else None
             if value is None and "reward" not in stage.invalid and stage.data("method") == "ppo":
                 typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
             sound = stage.only_valid()
             stages.append(
-                StageCase(sound, part, str(sound.data("method")), typed, _type_selection(program, stage))
+                CheckedStage(sound, decl, str(sound.data("method")), typed, _type_selection(program, stage))
             )
-    broken = any("method" in each.record.invalid for each in stages)
-    methods = None if broken else frozenset(each.method for each in stages)
-    return Case(
+    is_unclear = any("method" in s.record.invalid for s in stages)
+    methods = None if is_unclear else frozenset(s.method for s in stages)
+    return CheckedExperiment(
         program.context, name, record, suite, tuple(stages), study, methods=methods, model=find_model(record)
     )
 
@@ -277,8 +277,8 @@ def finding_at(
     """Return a finding at several places. The first in the user's own files leads, as the user can change that one."""
     in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
     lead = in_user_files[0] if in_user_files else labels[0]
-    others = [label for label in labels if label is not lead]
-    return make(code, message, lead.span, lead.text, others=others, help=help)
+    rest = [label for label in labels if label is not lead]
+    return make(code, message, lead.span, lead.text, others=rest, help=help)
 
 
 def strip_names(record: Record | None) -> object:
@@ -293,41 +293,41 @@ def strip_names(record: Record | None) -> object:
         return strip_names(value) if isinstance(value, Record) else tuple(of(item) for item in value)
 
     settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
-    parts = tuple(strip_names(part) for part in record.parts) if isinstance(record, Composite) else None
+    parts = tuple(strip_names(child) for child in record.parts) if isinstance(record, Composite) else None
     return (record.kind, settings, parts)
 
 
-def means_same(one: object, other: object) -> bool:
+def means_same(a: object, b: object) -> bool:
     """Return whether two records mean the same, or two values are equal."""
-    if one is other:
+    if a is b:
         return True
-    first, second = (strip_names(each) if isinstance(each, Record) else each for each in (one, other))
+    first, second = (strip_names(item) if isinstance(item, Record) else item for item in (a, b))
     return bool(first == second)
 
 
 @dataclass(frozen=True, slots=True)
-class StudyCase(View):
+class CheckedStudy(Settings):
     """A study with the cases of its arms."""
 
     ctx: Context
     study: DeclaredStudy
-    cases: Sequence[Case]
+    cases: Sequence[CheckedExperiment]
 
     @property
-    def against(self) -> Record:
-        """The frontier that the study is scored against. Raises `Unknown` where there is none."""
+    def frontier(self) -> Record:
+        """The frontier that the study is scored against. Raises `UnknownSetting` where there is none."""
         frontier = self["score.against"].value.data
         if not isinstance(frontier, Record):
-            raise Unknown
+            raise UnknownSetting
         return frontier
 
 
-StageCheck: TypeAlias = Callable[[Case, StageCase], Iterable[Diagnostic]]
-CaseCheck: TypeAlias = Callable[[Case], Iterator[Diagnostic]]
-StudyCheck: TypeAlias = Callable[[StudyCase], Iterator[Diagnostic]]
+StageCheck: TypeAlias = Callable[[CheckedExperiment, CheckedStage], Iterable[Diagnostic]]
+ExperimentCheck: TypeAlias = Callable[[CheckedExperiment], Iterator[Diagnostic]]
+StudyCheck: TypeAlias = Callable[[CheckedStudy], Iterator[Diagnostic]]
 STAGE_CHECKS: list[StageCheck] = []
 """The checks of one stage, in the order in which they run."""
-CASE_CHECKS: list[CaseCheck] = []
+CASE_CHECKS: list[ExperimentCheck] = []
 """The checks of an experiment or an arm as a whole."""
 STUDY_CHECKS: list[StudyCheck] = []
 """The checks of a study."""
@@ -345,7 +345,7 @@ def ppo_check(check: StageCheck) -> StageCheck:
     return check
 
 
-def case_check(check: CaseCheck) -> CaseCheck:
+def case_check(check: ExperimentCheck) -> ExperimentCheck:
     """Register a check of every experiment and arm."""
     CASE_CHECKS.append(check)
     return check
@@ -364,5 +364,5 @@ def run_checks(
     for check in checks:
         try:
             yield from check(*subject)
-        except Unknown:
+        except UnknownSetting:
             continue

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.ir.names import pattern_fault
 from reodsl.language.checks.cases import (
-    Case,
-    StageCase,
-    View,
+    CheckedExperiment,
+    CheckedStage,
+    Settings,
     case_check,
     find_model,
     stage_check,
@@ -25,7 +25,7 @@ from reodsl.language.values import Record, Value, list_records
 SIGNED = re.compile(r"[+-][0-9]+$")
 _HUB_DATA = ("name", "split", "columns")
 """Settings of `hub(…)` that are of data, and not of models."""
-_UNTRACED = {
+_OTHER_SOURCES = {
     "python": (
         "Python's",
         'let the function give each question its solution: `Question("…", "…", trace="…")`',
@@ -36,8 +36,8 @@ _UNTRACED = {
 
 def check_data(program: Program) -> Iterator[Diagnostic]:
     """Check every declaration of a task, a tokenizer, a model or data in the main file."""
-    for task in program.list_kind("task").values():
-        yield from _check_task(task)
+    for word_task in program.list_kind("task").values():
+        yield from _check_task(word_task)
     for tokenizer in program.list_kind("tokenizer").values():
         yield from _check_tokenizer(tokenizer)
     for model in program.list_kind("model").values():
@@ -46,10 +46,10 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
             yield from _check_hub(source)
     for data in program.list_kind("data").values():
         for source in list_records(data, "source"):
-            drawn, view = source.sub("task"), View(source)
-            if drawn is not None and drawn.kind != "task" and "traces" in view:
-                asked, help = _UNTRACED[drawn.kind]
-                message = f"`traces` writes solutions of a `task`, and these questions are {asked}"
+            question_task, view = source.sub("task"), Settings(source)
+            if question_task is not None and question_task.kind != "task" and "traces" in view:
+                authors, help = _OTHER_SOURCES[question_task.kind]
+                message = f"`traces` writes solutions of a `task`, and these questions are {authors}"
                 yield view["traces"].error("E0310", message, "has no effect", help=help)
         for marks in list_records(data, "strip"):
             if not marks.fields:
@@ -65,8 +65,8 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
 
 def _check_hub(source: Record) -> Iterator[Diagnostic]:
     """Report E0521: settings of a model's source that are of data."""
-    for setting in (View(source)[name] for name in _HUB_DATA):
-        if setting.given:
+    for setting in (Settings(source)[name] for name in _HUB_DATA):
+        if setting.is_given:
             yield setting.error(
                 "E0521",
                 f"`{setting.path}` of `hub(…)` is of data, and this is the source of a model",
@@ -81,7 +81,7 @@ def _check_patterns(data: Record) -> Iterator[Diagnostic]:
         if reader.kind == "regex":
             fault = pattern_fault(reader.data("pattern"))
             if fault is not None:
-                yield View(reader)["pattern"].error(
+                yield Settings(reader)["pattern"].error(
                     "E0722",
                     f"this regular expression cannot be used: {fault}",
                     help="write it in the dialect of Rust's `regex`, without look-around and back-references; "
@@ -132,11 +132,11 @@ def _check_tokenizer(tokenizer: Record) -> Iterator[Diagnostic]:
 
 def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
     message = f"the {record.kind} `{record.name}` does not fit together: {message}"
-    return View(record)[name].error("E0720", message, help=helps)
+    return Settings(record)[name].error("E0720", message, help=helps)
 
 
 @case_check
-def check_overlap(case: Case) -> Iterator[Diagnostic]:
+def check_overlap(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0603: an experiment evaluated on what it was trained on."""
     ctx, suite = case.ctx, case.suite
     judged = ctx.memoize("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
@@ -156,9 +156,9 @@ def check_overlap(case: Case) -> Iterator[Diagnostic]:
 def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
     """Return the benchmarks of a suite by the origins of their questions, the first of each."""
     benchmarks: dict[str, Record] = {}
-    for each in list_records(suite, "benchmarks"):
-        for source in list_records(each.sub("data"), "source"):
-            benchmarks.setdefault(_find_origin(ctx, source), each)
+    for benchmark in list_records(suite, "benchmarks"):
+        for source in list_records(benchmark.sub("data"), "source"):
+            benchmarks.setdefault(_find_origin(ctx, source), benchmark)
     return benchmarks
 
 
@@ -169,8 +169,8 @@ def _find_origin(ctx: Context, source: Record) -> str:
 
 def _write_origin(source: Record) -> str:
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
-    kept = {name: slot for name, slot in source.fields.items() if name not in ignored}
-    return repr((source.kind, strip_names(Record(source.kind, kept, source.span))))
+    fields = {name: slot for name, slot in source.fields.items() if name not in ignored}
+    return repr((source.kind, strip_names(Record(source.kind, fields, source.span))))
 
 
 def _find_tokenizer(model: Record | None) -> Record | None:
@@ -184,7 +184,7 @@ class Vocabulary:
     """A model's vocabulary: its word list, or its size."""
 
     model: Record
-    known: object
+    words: object
 
 
 def find_vocabulary(record: Record | None) -> Vocabulary | None:
@@ -201,16 +201,16 @@ def find_vocabulary(record: Record | None) -> Vocabulary | None:
 
 
 @stage_check
-def check_pool(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0606: a pool's responses may have words that the model that is trained on them does not know."""
     if stage.pool is None:
         return
     theirs, ours = find_vocabulary(stage.pool.sub("of")), find_vocabulary(case.record)
-    if theirs is None or ours is None or not isinstance(theirs.known, tuple):
+    if theirs is None or ours is None or not isinstance(theirs.words, tuple):
         return
-    lacking = sorted({*theirs.known} - {*ours.known}) if isinstance(ours.known, tuple) else []
+    lacking = sorted({*theirs.words} - {*ours.words}) if isinstance(ours.words, tuple) else []
     if lacking:
-        yield View(stage.pool)["of"].warning(
+        yield Settings(stage.pool)["of"].warning(
             "W0606",
             "the pool has responses of a model with another vocabulary",
             f"`{theirs.model.name}` knows `{lacking[0]}`{f' and {len(lacking) - 1} more' if lacking[1:] else ''}",
@@ -221,28 +221,28 @@ def check_pool(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def check_vocabularies(
-    what: str, arms: Sequence[Value], model: Record | None, at: Span
+    subject: str, arms: Sequence[Value], model: Record | None, model_span: Span
 ) -> Iterator[Diagnostic]:
     """Report W0606: budgets shared by arms whose tokens are of different vocabularies.
 
     `model` is the arm that the budgets are for, where there is one; else arms are compared with the first.
     """
-    vocabularies = [(each.span, find_vocabulary(each.data)) for each in arms if isinstance(each.data, Record)]
+    vocabularies = [(arm.span, find_vocabulary(arm.data)) for arm in arms if isinstance(arm.data, Record)]
     first = (
-        (at, find_vocabulary(model))
+        (model_span, find_vocabulary(model))
         if model is not None
-        else (vocabularies[0] if vocabularies else (at, None))
+        else (vocabularies[0] if vocabularies else (model_span, None))
     )
     for span, other in vocabularies:
-        wanted = first[1]
-        if other is None or wanted is None or other.known == wanted.known:
+        vocabulary = first[1]
+        if other is None or vocabulary is None or other.words == vocabulary.words:
             continue
         yield warning(
             "W0606",
-            f"{what} has arms with different tokenizers",
+            f"{subject} has arms with different tokenizers",
             span,
             f"tokens of `{other.model.name}`",
-            others=[Label(first[0], f"tokens of `{wanted.model.name}`")],
+            others=[Label(first[0], f"tokens of `{vocabulary.model.name}`")],
             notes=["a budget in tokens may mean another amount of text in another vocabulary"],
             help="keep to models with one tokenizer",
         )

@@ -10,9 +10,9 @@ from reodsl.ir.expression import Expression
 from reodsl.ir.reward_text import PRODUCT, as_written, expression_text, let_names
 from reodsl.ir.training import UNBOUNDED
 from reodsl.language.checks.cases import (
-    Case,
-    StageCase,
-    View,
+    CheckedExperiment,
+    CheckedStage,
+    Settings,
     find_model,
     finding_at,
     is_selective,
@@ -23,15 +23,15 @@ from reodsl.language.checks.cases import (
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import cancelled_factors, differs
 
-WIDE = 0.1
+WIDE_BOUND = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
 
 
 @ppo_check
-def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_corrected_twice(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
     old = stage["old_logprobs"]
-    if old.word != "engine":
+    if old.text != "engine":
         return
     weighing = {
         "importance_cap": cap_importance(stage.record, on_gpus=False) is not None,
@@ -49,39 +49,39 @@ def check_corrected_twice(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_ratios(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_ratios(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521: clips without the ratio that they are of, and tokens of modes without modes."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
     yield from _check_modes(stage)
-    if ratio.word == "none" and clip.word != "none":
+    if ratio.text == "none" and clip.text != "none":
         yield ratio.error(
             "E0521",
             "there is no ratio, and the clip is of ratios",
             "no ratio",
-            *clip.setting_labels(f"`{clip.word}`"),
+            *clip.setting_labels(f"`{clip.text}`"),
             help="write `loss { ratio = none, clip = none }`, or take `ratio` out",
         )
-    if clip.word == "factors" and ratio.word != "sequence":
+    if clip.text == "factors" and ratio.text != "sequence":
         helps = "write `loss { ratio = sequence, clip = factors }`"
         yield clip.error("E0521", "`factors` are those of a response's ratio", "there are none", help=helps)
 
 
-UNMET = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",)}
+MISSING_LIMITS = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",)}
 """The limits that functions of the user's do not have, by the block that names them."""
 
 
 @ppo_check
-def check_own(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_own(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521: limits that a function of the user's does not have, and rewards in parts."""
-    for block, limits in UNMET.items():
+    for block, limits in MISSING_LIMITS.items():
         own = stage[f"{block}.own"]
         if own.slot is None:
             continue
-        for limit in (stage[f"{block}.own.{each}"] for each in limits):
-            if limit.given:
-                alone = "a process of its own, and a loss has none"
-                given = alone if block == "loss" else f"what a {block} is not given"
-                words = f"`{limit.path.rpartition('.')[2]}` bounds {given}"
+        for limit in (stage[f"{block}.own.{name}"] for name in limits):
+            if limit.is_given:
+                no_process = "a process of its own, and a loss has none"
+                limit_owner = no_process if block == "loss" else f"what a {block} is not given"
+                words = f"`{limit.path.rpartition('.')[2]}` bounds {limit_owner}"
                 yield limit.error("E0521", words, "has no effect", help="take it out")
         if block == "advantage" and stage.reward is not None and stage.reward.parts:
             words = "the parts of a reward are normalised each by itself, and a function of advantages reads their sum"
@@ -91,10 +91,10 @@ def check_own(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_teacher(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0311, E0501, E0514: a teacher whose weights are elsewhere, or that cannot read the policy's responses."""
-    model, mine = find_model(stage.record.sub("teacher")), case.model
-    source, own = (None if each is None else each.sub("source") for each in (model, mine))
+    model, policy = find_model(stage.record.sub("teacher")), case.model
+    source, own = (None if m is None else m.sub("source") for m in (model, policy))
     if model is None or source is None:
         return
     teacher = stage["teacher"]
@@ -107,41 +107,40 @@ def check_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             help="name one whose source is `hub(…)` or `folder(…)`, or an experiment that trains it",
         )
         return
-    words, others = (
-        None if each is None or each.kind != "architecture" else each.sub("tokenizer")
-        for each in (source, own)
+    words, own_words = (
+        None if s is None or s.kind != "architecture" else s.sub("tokenizer") for s in (source, own)
     )
-    if words is not None and others is not None and strip_names(words) != strip_names(others):
+    if words is not None and own_words is not None and strip_names(words) != strip_names(own_words):
         yield teacher.error(
             "E0514",
             f"the teacher `{model.name}` has other tokens than the model that it teaches",
             "would read other words",
             Label(words.span, "its tokens"),
-            Label(others.span, "those of the responses"),
+            Label(own_words.span, "those of the responses"),
             help="name a teacher with the same tokenizer",
         )
-    room, longest = View(model)["context"], [stage["max_prompt"], stage["rollout.max_tokens"]]
-    total = sum(int(each.number) for each in longest)
-    if total > room.number:
+    context, longest = Settings(model)["context"], [stage["max_prompt"], stage["rollout.max_tokens"]]
+    total = sum(int(setting.number) for setting in longest)
+    if total > context.number:
         yield finding_at(
             error,
             "E0501",
-            f"a prompt with its response may have {total} tokens, past the teacher's context of {room.number}",
+            f"a prompt with its response may have {total} tokens, past the teacher's context of {context.number}",
             [
-                teacher.label(f"reads {room.number} tokens"),
-                *(here for each in longest for here in each.set_here),
+                teacher.label(f"reads {context.number} tokens"),
+                *(label for setting in longest for label in setting.labels),
             ],
             "lower `max_prompt` or `max_tokens`, or name a teacher with a longer context",
         )
 
 
 @ppo_check
-def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_following_teacher(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521, W0523: a teacher that cannot follow the policy, or that the stage's end comes before."""
     follows, teacher = stage["teacher_follows"], stage["teacher"]
-    if not follows.given:
+    if not follows.is_given:
         return
-    if teacher.given:
+    if teacher.is_given:
         yield finding_at(
             error,
             "E0521",
@@ -160,22 +159,22 @@ def check_following_teacher(case: Case, stage: StageCase) -> Iterator[Diagnostic
             "W0523",
             f"no step reads a teacher that has followed: the first time is after step {every.number}, and the stage has"
             f" {steps.number}{late}",
-            [every.label("moves nothing that is read"), *steps.set_here, *(lag.set_here if late else ())],
+            [every.label("moves nothing that is read"), *steps.labels, *(lag.labels if late else ())],
             f"{shorter}take `teacher_follows` out",
         )
 
 
-def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
+def _check_modes(stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
     mode, wordings = stage["loss.mode_tokens"], list_wordings(stage.record.sub("rollout"))
     prefixes = [wording.data("prefix") for wording in wordings]
     unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
     unlike = unlike and not any(map(is_selective, wordings))
-    if not mode.word or mode.word == "rewarded" or (unlike if mode.word == "shares" else any(prefixes)):
+    if not mode.text or mode.text == "rewarded" or (unlike if mode.text == "shares" else any(prefixes)):
         return
     message, text = (
         ("`mode_tokens = shares` compares modes in turn, each by a wording's own `prefix`", "has no modes")
-        if mode.word == "shares"
+        if mode.text == "shares"
         else (
             "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
             "has no effect",
@@ -186,19 +185,19 @@ def _check_modes(stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_wide_bounds(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
     ratio = stage["loss.ratio"]
     # A mode's first token may be far from its share, and short responses with it.
     if (
-        ratio.word != "sequence"
-        or stage["loss.clip"].word in ("factors", *UNBOUNDED)
-        or stage["loss.mode_tokens"].word == "shares"
+        ratio.text != "sequence"
+        or stage["loss.clip"].text in ("factors", *UNBOUNDED)
+        or stage["loss.mode_tokens"].text == "shares"
     ):
         return
     for bound in (stage["clip.low"], stage["clip.high"]):
         # A low one of 1 says that there is none.
-        if bound.slot is not None and WIDE <= bound.number != 1:
+        if bound.slot is not None and WIDE_BOUND <= bound.number != 1:
             yield bound.warning(
                 "W0523",
                 f"`{bound.path}` is {bound.number:g}, and a response's ratio is hardly ever that far from 1",
@@ -210,7 +209,7 @@ def check_wide_bounds(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_unreached_bound(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: a bound that no z-score over so few rollouts reaches.
 
     The largest of n z-scores is sqrt(n - 1), where one rollout differs from all others (Samuelson 1968), and the
@@ -218,37 +217,37 @@ def check_unreached_bound(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """
     bound, rollouts = stage["advantage.bound"], stage["batch.rollouts"]
     cut, count = bound.number, rollouts.number
-    grouped = stage["advantage.normalise"].word == "group" and not stage["advantage.batch"].is_true
-    if stage.typed.parts or not grouped or count < 2 or "advantage.own" in stage:
+    grouped = stage["advantage.normalise"].text == "group" and not stage["advantage.batch"].is_true
+    if stage.formula.parts or not grouped or count < 2 or "advantage.own" in stage:
         return
-    most = (count - 1) / math.sqrt(count) if stage["advantage.std"].word == "sample" else math.sqrt(count - 1)
+    most = (count - 1) / math.sqrt(count) if stage["advantage.std"].text == "sample" else math.sqrt(count - 1)
     if cut >= most:
         yield bound.warning(
             "W0523",
             f"no advantage reaches {cut:g}: of {count:g} rollouts the largest z-score is {most:.3g}",
             "cuts nothing",
-            *rollouts.set_here,
+            *rollouts.labels,
             help=f"write a bound below {most:.3g}, or take it out",
         )
 
 
 @ppo_check
-def check_cancelled_factors(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: a factor of all that responses earn, which a z-score of the stage divides by again."""
-    typed, normalise, batch = stage.typed, stage["advantage.normalise"], stage["advantage.batch"]
+    typed, normalise, batch = stage.formula, stage["advantage.normalise"], stage["advantage.batch"]
     if "advantage.own" in stage:
         return
-    grouped, alone = normalise.word == "group", batch.is_true and len(typed.values) == 1
-    lets, names = {each.name: each.value for each in typed.lets}, let_names(typed.lets)
+    grouped, alone = normalise.text == "group", batch.is_true and len(typed.values) == 1
+    lets, names = {let.name: let.value for let in typed.lets}, let_names(typed.lets)
     # Of a reward that is the same for all W0301 tells.
     earned = [(value.data, span) for value, span in typed.values if differs(value.data, lets)]
     products: list[tuple[Expression | float, Span, bool]]
     products = [(data, span, not grouped) for data, span in earned if grouped or alone]
-    products += [(part.weight, span, True) for part in typed.parts for _, span in earned if alone]
+    products += [(term.weight, span, True) for term in typed.parts for _, span in earned if alone]
     for product, span, over_batch in products:
         if isinstance(product, float) or not (factors := cancelled_factors(product, lets, over_batch)):
             continue
-        text = as_written(" * ".join(expression_text(each, PRODUCT) for each in factors), names)
+        text = as_written(" * ".join(expression_text(factor, PRODUCT) for factor in factors), names)
         helps = (
             f"write `{text} * z(…)` with the rest in `z(…)`: what stands before it weighs what was normalised"
         )
@@ -260,20 +259,20 @@ def check_cancelled_factors(case: Case, stage: StageCase) -> Iterator[Diagnostic
             " z-scores",
             span,
             "is divided by its own deviation",
-            others=batch.set_here if over_batch else normalise.set_here,
+            others=batch.labels if over_batch else normalise.labels,
             help=helps,
         )
 
 
 @ppo_check
-def check_old_logprobs(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_old_logprobs(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0516: ratios or weights by the trainer's own log-probabilities, though older weights sampled."""
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:
         return
     old = stage["old_logprobs"]
     sampled = lag.label("sampled by older weights")
-    if old.word == "trainer":
+    if old.text == "trainer":
         yield old.error(
             "E0516",
             "ratios would divide by the trainer's log-probabilities, and older weights sampled the responses",

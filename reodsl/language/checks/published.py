@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error, listed, warning
-from reodsl.language.checks.cases import SettingView, View
+from reodsl.language.checks.cases import Settings, SettingView
 from reodsl.language.functions import read_curves
 from reodsl.language.resolve import find_arm_suite, find_suite, name_model, sort_grid, walk_ancestry
 from reodsl.language.suggest import MOST_SHOWN, list_names
@@ -32,16 +32,16 @@ MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
     """Report curves of a published frontier that are none, at the setting."""
-    for each in frontier.parts:
+    for item in frontier.parts:
         try:
-            check_benchmarks([part.name for part in frontier.parts])
-            check_curve(frontier.data("budgets"), each.data("accuracy"))
+            check_benchmarks([curve.name for curve in frontier.parts])
+            check_curve(frontier.data("budgets"), item.data("accuracy"))
         except Problem as refused:
             fault = refused.diagnostics[0]
             wrong = (
-                frontier.fields["budgets"] if fault.message.startswith("budgets") else each.fields["accuracy"]
+                frontier.fields["budgets"] if fault.message.startswith("budgets") else item.fields["accuracy"]
             )
-            yield SettingView("", wrong, each.span).error(fault.code, fault.message, help=fault.help or "")
+            yield SettingView("", wrong, item.span).error(fault.code, fault.message, help=fault.help or "")
             return
 
 
@@ -54,7 +54,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
     if isinstance(against, DeclaredFrontier):
         yield from check_curves(against)
     allowed = score.data("approximate")
-    for fault, at in find_unfit(owner, against):
+    for fault, label in find_mismatches(owner, against):
         message = f"REG is approximate: {fault.message}" if allowed else fault.message
         otherwise = "" if allowed else "; or write `approximate: true` in `reg(…)`, and the report says so"
         make = warning if allowed else error
@@ -63,13 +63,13 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
             message,
             score.fields["against"].span,
             f"`{against.name}`",
-            others=[at],
+            others=[label],
             notes=list(fault.notes),
             help=f"{fault.help}{otherwise}",
         )
 
 
-def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
+def find_mismatches(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
     """Yield why a frontier is not one of a study's or an experiment's arms, each kind of reason once, with its place.
 
     A frontier over arms has their models. Its benchmarks and budgets are those of all arms, as other checks have it.
@@ -79,7 +79,7 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
     reasons: dict[str, tuple[Diagnostic, Label]] = {}
     over = list_records(against.envelope, "of")
     base = [_find_model(arm) for arm in over] if over else list_records(against, "base")
-    names = tuple(dict.fromkeys(name_model(each) for each in base if each is not None))
+    names = tuple(dict.fromkeys(name_model(m) for m in base if m is not None))
     for arm in owner.arms if isinstance(owner, DeclaredStudy) else (owner,):
         *_, (model, _) = walk_ancestry(arm)
         if not names or (model.kind != "model" and (model.kind != "results" or against.envelope is not None)):
@@ -91,7 +91,7 @@ def find_unfit(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Lab
                 "E0433",
                 f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of"
                 f" {listed(names, MOST_SHOWN)}",
-                help=f"if they are of that model, add `base: {next((each.name for each in base if each), '…')}`",
+                help=f"if they are of that model, add `base: {next((m.name for m in base if m), '…')}`",
             )
         )
         faults = [(other, model.span, "its model")]
@@ -121,11 +121,11 @@ def _compare_measures(
     budgets = [budget for budget in against.data("budgets") if budget <= to]
     grid = [budget for budget in sort_grid(suite) if budget <= to] or budgets
     points = sorted({*grid, *budgets})
-    others = of_other_benchmarks(read_curves(against), _list_benchmarks(suite), f"`{name}`")
-    view = View(suite)
-    yield others, view["benchmarks"].place, "its questions"
+    mismatch = of_other_benchmarks(read_curves(against), _list_benchmarks(suite), f"`{name}`")
+    view = Settings(suite)
+    yield mismatch, view["benchmarks"].span, "its questions"
     sparse = too_sparse(grid, points, f"the grid of `{name}`")
-    yield sparse, view["grid"].place, "its grid"
+    yield sparse, view["grid"].span, "its grid"
     yield too_sparse(budgets, points, f"the frontier `{against.name}`"), against.span, "its budgets"
 
 
@@ -137,21 +137,21 @@ def check_published(table: Composite) -> Iterator[Diagnostic]:
         helps = list_names(names, "its rows are")
         yield _report_misfit(table, "relative_to", f"it has no row `{base}`", helps)
     for row in table.parts:
-        given = {name: row.data(name) for name in MEASURES if row.get(name) is not None}
-        for name, numbers in given.items():
+        measures = {name: row.data(name) for name in MEASURES if row.get(name) is not None}
+        for name, numbers in measures.items():
             if len(numbers) != len(benchmarks):
                 words = f"{len(numbers)} numbers for {len(benchmarks)} benchmarks"
                 helps = f"give one for each of {listed(benchmarks, MOST_SHOWN)}"
                 yield _report_misfit(row, name, words, helps)
-        if "reg_change" in given and base is None:
+        if "reg_change" in measures and base is None:
             helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
             yield _report_misfit(row, "reg_change", "nothing says what the change is relative to", helps)
 
 
 def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
-    what = "row" if record.kind == "row" else "published table"
-    return View(record)[name].error(
-        "E0612", f"the {what} `{record.name}` does not fit: {message}", help=helps
+    noun = "row" if record.kind == "row" else "published table"
+    return Settings(record)[name].error(
+        "E0612", f"the {noun} `{record.name}` does not fit: {message}", help=helps
     )
 
 
@@ -160,12 +160,12 @@ def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
         return list(study.arms)
-    return [each.data for each in rows.data.values if isinstance(each.data, DeclaredArm)]
+    return [value.data for value in rows.data.values if isinstance(value.data, DeclaredArm)]
 
 
 def check_table_of(table: Record) -> Iterator[Diagnostic]:
     """Report E0609: REG on a part of the questions."""
-    view = View(table)
+    view = Settings(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield view["columns"].error(
             "E0609",
@@ -177,4 +177,4 @@ def check_table_of(table: Record) -> Iterator[Diagnostic]:
 
 
 def _list_benchmarks(suite: Record) -> list[str]:
-    return [each.name for each in list_records(suite, "benchmarks")]
+    return [benchmark.name for benchmark in list_records(suite, "benchmarks")]

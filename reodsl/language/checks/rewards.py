@@ -12,10 +12,10 @@ from reodsl.ir.reward import Selection
 from reodsl.ir.setting import PAIRS
 from reodsl.ir.wording import ANSWER
 from reodsl.language.checks.cases import (
-    Case,
+    CheckedExperiment,
+    CheckedStage,
+    Settings,
     SettingView,
-    StageCase,
-    View,
     case_check,
     finding_at,
     is_selective,
@@ -30,7 +30,7 @@ from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, typ
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
-WITHOUT = (
+SPLIT_WORDING = (
     "declare its words alone, name these here, and `words { when = … }` or `words { share = … }` for training"
 )
 HOLE = re.compile("(?<![A-Za-z}]){([a-z_]+)}")
@@ -45,13 +45,13 @@ TRAINS_ON = {
 
 
 @ppo_check
-def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0309: statistics of a question's responses need more than one."""
-    rollouts, grouped = stage["batch.rollouts"], "group" in stage.typed.uses
+    rollouts, grouped = stage["batch.rollouts"], "group" in stage.formula.uses
     normalises = (
         "reward" in stage
         and "advantage.own" not in stage
-        and stage["advantage.normalise"].word not in ("", "none")
+        and stage["advantage.normalise"].text not in ("", "none")
     )
     if rollouts.number != 1 or not (grouped or normalises):
         return
@@ -66,9 +66,9 @@ def check_group(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_forced(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0504: a reward that forces answers needs a forcing."""
-    forces = stage.typed.uses & {"forced", "truth"}
+    forces = stage.formula.uses & {"forced", "truth"}
     if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0504",
@@ -79,11 +79,11 @@ def check_forced(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Report E0505: samples of the reference model that a reward or a wording reads, and there are none."""
-    samples, read = stage["reference_samples"], "ref" in stage.typed.uses
+def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
+    """Report E0505: samples of the starting model that a reward or a wording reads, and there are none."""
+    samples, read = stage["reference_samples"], "ref" in stage.formula.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
-    chooses = any("ref" in each.reads for each in conditions)
+    chooses = any("ref" in condition.reads for condition in conditions)
     if chooses and samples.number == 0:
         yield stage["rollout.wordings"].error(
             "E0505",
@@ -101,9 +101,9 @@ def check_reference(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0530: tracks of a monitor set that is not there."""
-    read, monitor = "monitor" in stage.typed.uses, stage.record.sub("monitor")
+    read, monitor = "monitor" in stage.formula.uses, stage.record.sub("monitor")
     if read and monitor is None and "monitor" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0530",
@@ -114,31 +114,31 @@ def check_monitor(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_greedy_rollouts(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
 
     Wordings, taken in turn, make prompts that differ, and cuts responses; a teacher is learnt from without advantages.
     """
     rule = stage["advantage.normalise"]
     differs = _take_turns(stage) or "rollout.cut_at" in stage
-    taught = stage.record.data("kl") and ("teacher" in stage or "teacher_wording" in stage)
-    if rule.word in ("", "none") or "advantage.own" in stage or differs or taught:
+    has_teacher = stage.record.data("kl") and ("teacher" in stage or "teacher_wording" in stage)
+    if rule.text in ("", "none") or "advantage.own" in stage or differs or has_teacher:
         return
     for name, same, text, helps in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),
         ("top_k", 1, "one token is left to draw", "take `top_k` out: -1 keeps all tokens"),
     ):
-        drawn = stage[f"rollout.{name}"]
-        if drawn.given and drawn.number == same:
-            labels = [drawn.label(text), *stage["batch.rollouts"].set_here]
-            labels += [rule.label("compares the rollouts of a question")] if rule.given else []
+        setting = stage[f"rollout.{name}"]
+        if setting.is_given and setting.number == same:
+            labels = [setting.label(text), *stage["batch.rollouts"].labels]
+            labels += [rule.label("compares the rollouts of a question")] if rule.is_given else []
             message = "nothing would be learnt: the rollouts of a question are all equal, and so are all advantages 0"
             yield finding_at(error, "E0519", message, labels, helps)
             return
 
 
 @stage_check
-def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0510: rewards train on questions, SFT on traces, preferences on pairs. E0512: budgets in a pool."""
     data, selection = stage.record.sub("data"), stage.selection
     if data is None or data.kind != "selected":
@@ -152,21 +152,23 @@ def check_selected(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         return
     if selection is None:
         return  # what is wrong with it has been reported
-    wanted, helps = TRAINS_ON[stage.method]
-    if selection.gives != wanted:
-        message = f"{TITLES[stage.method]} trains on {wanted}"
+    needed, helps = TRAINS_ON[stage.method]
+    if selection.gives != needed:
+        message = f"{TITLES[stage.method]} trains on {needed}"
         yield stage["data"].error("E0510", message, f"gives {selection.gives}", help=helps)
     if stage.pool is None:
         return
     for wording in list_wordings(stage.pool):
-        yield from _unlike(wording, "a pool asks every question alike", WITHOUT)
-        yield from _telling(wording)
-    yield from _small(stage, data, stage.pool, selection)
+        yield from _check_alike(wording, "a pool asks every question alike", SPLIT_WORDING)
+        yield from _check_hidden_answer(wording)
+    yield from _check_pool_size(stage, data, stage.pool, selection)
 
 
-def _small(stage: StageCase, data: Record, record: Record, selection: Selection) -> Iterator[Diagnostic]:
+def _check_pool_size(
+    stage: CheckedStage, data: Record, record: Record, selection: Selection
+) -> Iterator[Diagnostic]:
     """Report E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
-    pool, ways = View(record), max(1, len(list_wordings(record)))
+    pool, ways = Settings(record), max(1, len(list_wordings(record)))
     samples = pool["samples"].number * ways
     if selection.gives == "pairs" and samples < 2:
         message = "a pair takes two responses, and the pool has one for each question"
@@ -175,18 +177,18 @@ def _small(stage: StageCase, data: Record, record: Record, selection: Selection)
         message = "a pair takes two responses, and those of the pool are all equal"
         yield pool["temperature"].error("E0513", message, "greedy", help="write `temperature: 1`")
     questions, batch = record.sub("data"), stage["batch.prompts"]
-    asked = _count_questions(questions) if questions is not None else None
-    if asked is None or selection.gives == "questions":
+    question_count = _count_questions(questions) if questions is not None else None
+    if question_count is None or selection.gives == "questions":
         return  # questions fill a batch again and again, as those of any data do
-    picks = asked * selection.most(samples)
+    picks = question_count * selection.most(samples)
     most = picks - math.floor(selection.drop * picks + 1e-9)
     if most < batch.number:
-        few = "" if most == asked else f", at most {most} {selection.gives}"
-        yield View(data)["pool"].error(
+        few = "" if most == question_count else f", at most {most} {selection.gives}"
+        yield Settings(data)["pool"].error(
             "E0513",
-            f"the pool has {asked} questions{few}, which fill no batch of {batch.number:g}",
+            f"the pool has {question_count} questions{few}, which fill no batch of {batch.number:g}",
             "",
-            *batch.set_here,
+            *batch.labels,
             help=f"write `batch {{ prompts = {most} }}`, or ask more questions",
         )
 
@@ -200,7 +202,7 @@ def _count_questions(data: Record) -> int | None:
 
 
 @ppo_check
-def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_even_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0511: wordings that rollouts do not share evenly."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
     if _take_turns(stage) and rollouts.number % len(wordings):
@@ -212,55 +214,55 @@ def check_even_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
 
 
-def _take_turns(stage: StageCase) -> bool:
+def _take_turns(stage: CheckedStage) -> bool:
     """Return whether a question's rollouts take wordings in turn."""
     wordings = list_wordings(stage.record.sub("rollout"))
     return (
         bool(wordings)
-        and stage["rollout.wordings_per"].word == "rollout"
+        and stage["rollout.wordings_per"].text == "rollout"
         and not any(map(is_selective, wordings))
-        and not any(View(each)["share"].given for each in wordings)
+        and not any(Settings(wording)["share"].is_given for wording in wordings)
     )
 
 
 def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
     """Return the conditions of wordings that have one."""
-    return [each for wording in wordings if isinstance(each := wording.sub("when"), TypedCondition)]
+    return [condition for wording in wordings if isinstance(condition := wording.sub("when"), TypedCondition)]
 
 
 @ppo_check
-def check_chosen_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0511: wordings for some questions each, of which not exactly the last one is for all others.
 
     E0521 where the only share is that of all questions.
     """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):
-        for each in wordings:
-            if (share := View(each)["share"]).given:
-                message = f"a share of 100% is all questions, and says nothing of when `{each.name}` is asked"
+        for item in wordings:
+            if (share := Settings(item)["share"]).is_given:
+                message = f"a share of 100% is all questions, and says nothing of when `{item.name}` is asked"
                 helps = "write a share below 100%, which leaves the rest to the next wording, or take it out"
                 yield share.error("E0521", message, "has no effect", help=helps)
         return
-    yield from _never_asked(wordings, stage["rollout.wordings"])
+    yield from _check_reachable(wordings, stage["rollout.wordings"])
     per = stage["rollout.wordings_per"]
-    if per.given:
+    if per.is_given:
         helps = "take it out: a question is asked in the first wording that is for it"
         yield per.error(
             "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
         )
 
 
-def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
+def _check_reachable(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
     """Report E0511: questions that none of the wordings is for, or a wording that is for no question."""
-    taken = set()
+    conditions = set()
     for wording in wordings[:-1]:
         condition = wording.sub("when")
         text = None if condition is None else condition.name
-        if not is_selective(wording) or text in taken:
+        if not is_selective(wording) or text in conditions:
             why = (
                 "has the `when` of one before it, and"
-                if text in taken
+                if text in conditions
                 else "is for all questions, and those behind it"
             )
             yield named.error(
@@ -272,7 +274,7 @@ def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnos
             )
             return
         if wording.data("share") in (None, 1):
-            taken.add(text)
+            conditions.add(text)
     last = wordings[-1]
     if is_selective(last):
         setting = "when" if last.get("when") is not None else "share"
@@ -280,20 +282,20 @@ def _never_asked(wordings: list[Record], named: SettingView) -> Iterator[Diagnos
             "E0511",
             "a question that none of the wordings is for would not be asked",
             "all are for some",
-            View(last)[setting].label(f"has a `{setting}`"),
+            Settings(last)[setting].label(f"has a `{setting}`"),
             help="end the list in a wording without `when` and `share`, which is for all others",
         )
 
 
 @ppo_check
-def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0511: questions and wordings that lack what the reward reads of them."""
-    wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.typed.uses
+    wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.formula.uses
     data = find_questions(stage.record.sub("data"))
-    bare = _drawn(data)
+    bare = _is_generated(data)
     verifier = data.sub("verifier") if data is not None else None
-    taught, judged = stage["teacher_wording"], verifier is not None and verifier.kind == "tests"
-    for wanted, who_reads, does, shown, instead in (
+    teacher, judged = stage["teacher_wording"], verifier is not None and verifier.kind == "tests"
+    for applies, who_reads, does, label, instead in (
         (
             "truth" in uses,
             reward,
@@ -302,19 +304,19 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "ask about tokens of the response, `mean(prob(t) for t in y)`",
         ),
         (
-            _tells(stage.record.sub("teacher_wording")),
-            taught,
+            _shows_answer(stage.record.sub("teacher_wording")),
+            teacher,
             "the teacher is told",
             "holds `{answer}`",
             "take `{answer}` out",
         ),
     ):
-        if wanted and judged and data is not None:
+        if applies and judged and data is not None:
             yield who_reads.error(
                 "E0511",
                 f"{does} reference answers, and the questions have programs that judge in their place",
-                shown,
-                View(data)["verifier"].label("judged by programs"),
+                label,
+                Settings(data)["verifier"].label("judged by programs"),
                 help=f"{instead}, or train on questions that have answers",
             )
     if "mode" in uses and not wordings:
@@ -331,7 +333,7 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "has a part `on: prefix`",
             help='declare `wording no_think { prefix = "</think>" }`, and add `wordings = [no_think]` to `rollout`',
         )
-    reads = {use for each in list_conditions(wordings) for use in each.reads}
+    reads = {use for condition in list_conditions(wordings) for use in condition.reads}
     if "given" in {*uses, *reads} and bare:
         by, who, other = (
             (reward, "the reward", "the response: `len(y)`")
@@ -352,9 +354,9 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             help='declare `wording within { question = "{question} Think for {budget} tokens.",'
             " budget = 100 tokens..4000 tokens }`, and add `wordings = [within]` to `rollout`",
         )
-    numbers = stage.typed.fields | _list_numbers(wordings)
-    yield from _find_unkept(
-        data, {name: at for name, at in numbers.items() if name != "budget" or not wordings}
+    numbers = stage.formula.fields | _list_numbers(wordings)
+    yield from _check_columns(
+        data, {name: span for name, span in numbers.items() if name != "budget" or not wordings}
     )
     lacking = [wording for wording in wordings if not wording.get("budget")]
     if "budget" in uses and lacking:
@@ -369,43 +371,43 @@ def check_read_wordings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _list_numbers(wordings: list[Record]) -> dict[str, Span]:
     """Return the numbers of a question that wordings are chosen by, with a place of each."""
-    return {name: at for each in list_conditions(wordings) for name, at in each.numbers.items()}
+    return {name: span for condition in list_conditions(wordings) for name, span in condition.numbers.items()}
 
 
-def _find_unkept(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
+def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
     """Report E0511: numbers that are read of questions from a file or a hub, whose columns are not kept."""
     for source in list_records(data, "source"):
         if source.kind not in ("file", "hub") or data is None:
             continue
         columns = source.sub("columns")
-        kept = columns.data("meta") if columns is not None else ()
-        for name, at in numbers.items():
-            if any(name == each or name.startswith(f"{each}.") for each in kept):
+        paths = columns.data("meta") if columns is not None else ()
+        for name, span in numbers.items():
+            if any(name == path or name.startswith(f"{path}.") for path in paths):
                 continue
-            meant = {each.rpartition(".")[2]: each for each in kept} | {each: each for each in kept}
-            near = nearest(name, meant)
-            listed = ", ".join(f'"{each}"' for each in (*kept, name))
+            fields = {path.rpartition(".")[2]: path for path in paths} | {path: path for path in paths}
+            nearest_name = nearest(name, fields)
+            listed = ", ".join(f'"{path}"' for path in (*paths, name))
             yield error(
                 "E0511",
                 f"`x.{name}` is read, and the questions of `{data.name}` keep no column `{name}`",
-                at,
+                span,
                 "not kept",
                 others=[Label(columns.span if columns is not None else source.span, "what is kept")],
-                help=f"did you mean `x.{meant[near]}`?"
-                if near
+                help=f"did you mean `x.{fields[nearest_name]}`?"
+                if nearest_name
                 else f"keep the column that has it: `columns: columns(meta: [{listed}])`",
-                edits=[Edit(at, f"x.{meant[near]}")] if near else (),
+                edits=[Edit(span, f"x.{fields[nearest_name]}")] if nearest_name else (),
             )
 
 
-def _drawn(data: Record | None) -> bool:
+def _is_generated(data: Record | None) -> bool:
     """Return whether a task draws all questions: they are a text and an answer."""
     tasks = [source.sub("task") for source in list_records(data, "source")]
     return bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
 
 
 @case_check
-def check_asked(case: Case) -> Iterator[Diagnostic]:
+def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know.
 
     E0505: a reference that is read and not sampled.
@@ -415,8 +417,8 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
     wording, wordings = case.suite.sub("wording"), list_wordings(case.suite)
     if wording is not None:
         helps = f"name it in a list that ends in a wording for all others: `wordings = [{wording.name}, …]`"
-        yield from _unlike(wording, "`wording` asks every question", helps)
-        yield from _telling(wording)
+        yield from _check_alike(wording, "`wording` asks every question", helps)
+        yield from _check_hidden_answer(wording)
     named, conditions = case.evaluation["wordings"], list_conditions(wordings)
     yield from _check_suite_reference(case.evaluation, conditions)
     if not wordings:
@@ -425,9 +427,9 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
         helps = "take one of them out"
         yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
         return
-    for each in wordings:
-        yield from _budgeted(each, "a suite draws none")
-        yield from _telling(each)
+    for suite_wording in wordings:
+        yield from _check_unbudgeted(suite_wording, "a suite draws none")
+        yield from _check_hidden_answer(suite_wording)
     if not any(map(is_selective, wordings)):
         helps = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
         yield named.error(
@@ -437,12 +439,12 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
             help=helps,
         )
         return
-    yield from _never_asked(wordings, named)
+    yield from _check_reachable(wordings, named)
     for benchmark in list_records(case.suite, "benchmarks"):
-        if unkept := [*_find_unkept(benchmark.sub("data"), _list_numbers(wordings))]:
+        if unkept := [*_check_columns(benchmark.sub("data"), _list_numbers(wordings))]:
             yield from unkept
             return
-        if _drawn(benchmark.sub("data")) and any("given" in each.reads for each in conditions):
+        if _is_generated(benchmark.sub("data")) and any("given" in item.reads for item in conditions):
             yield named.error(
                 "E0511",
                 f"a `when` reads numbers of the questions, and those of `{benchmark.name}`, which a task draws, have none",
@@ -452,19 +454,19 @@ def check_asked(case: Case) -> Iterator[Diagnostic]:
             return
 
 
-def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
+def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
     """Report E0505: a reference that a `when` reads, and there is none of."""
-    reads = next((each for each in conditions if "ref" in each.reads), None)
+    reads = next((remedy for remedy in conditions if "ref" in remedy.reads), None)
     reference, samples = suite["reference"], suite["reference_samples"]
     if reads is None:
         return
     lacking = [
-        each
-        for each, there in (
-            ("reference = checkpoint(start)`, the model that training began with", reference.given),
-            ("reference_samples = 16`, as many as training", samples.given and samples.number),
+        remedy
+        for remedy, is_given in (
+            ("reference = checkpoint(start)`, the model that training began with", reference.is_given),
+            ("reference_samples = 16`, as many as training", samples.is_given and samples.number),
         )
-        if not there
+        if not is_given
     ]
     if lacking:
         yield suite["wordings"].error(
@@ -477,13 +479,13 @@ def _check_suite_reference(suite: View, conditions: list[TypedCondition]) -> Ite
 
 
 @ppo_check
-def check_taught(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0512: a teacher whose wording draws budgets, and a policy that is told the answer."""
-    for each in list_wordings(stage.record.sub("rollout")):
-        yield from _telling(each)
+    for rollout_wording in list_wordings(stage.record.sub("rollout")):
+        yield from _check_hidden_answer(rollout_wording)
     wording = stage.record.sub("teacher_wording")
     if wording is not None:
-        yield from _unlike(wording, "a teacher is asked every question alike", WITHOUT)
+        yield from _check_alike(wording, "a teacher is asked every question alike", SPLIT_WORDING)
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
@@ -491,11 +493,13 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
         helps = "put `{question}` where it belongs"
-        yield View(wording)["question"].error("E0512", "the question is not in its own wording", help=helps)
+        yield Settings(wording)["question"].error(
+            "E0512", "the question is not in its own wording", help=helps
+        )
     for name, text in zip(("system", "prefix"), texts[1:], strict=True):
         if ANSWER.search(text):
             helps = "tell a teacher the answer in its `question`, and write other words here"
-            yield View(wording)[name].error(
+            yield Settings(wording)[name].error(
                 "E0512", "the answer is told in `question` alone", "holds `{answer}`", help=helps
             )
     if any("{budget}" in text for text in texts) and wording.get("budget") is None:
@@ -509,8 +513,8 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
     for name, text in zip(("question", "system", "prefix"), texts, strict=True):
         filled = ("question", "budget", "answer") if name == "question" else ("budget", "answer")
         unknown = next((word for word in HOLE.findall(text) if word not in filled), None)
-        if unknown is not None and View(wording)[name].given:
-            yield View(wording)[name].warning(
+        if unknown is not None and Settings(wording)[name].is_given:
+            yield Settings(wording)[name].warning(
                 "W0520",
                 f"nothing takes the place of `{{{unknown}}}`: models read it as it stands",
                 "has no effect",
@@ -518,15 +522,15 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
             )
 
 
-def _tells(wording: Record | None) -> bool:
+def _shows_answer(wording: Record | None) -> bool:
     """Return whether a wording holds the question's reference answer."""
     return wording is not None and ANSWER.search(str(wording.data("question") or "")) is not None
 
 
-def _telling(wording: Record) -> Iterator[Diagnostic]:
+def _check_hidden_answer(wording: Record) -> Iterator[Diagnostic]:
     """Report E0512: a wording that tells the answer to a model that has to find it."""
-    if _tells(wording):
-        yield View(wording)["question"].error(
+    if _shows_answer(wording):
+        yield Settings(wording)["question"].error(
             "E0512",
             f"`{wording.name}` tells the answer, and a teacher alone may know it",
             "holds `{answer}`",
@@ -534,24 +538,24 @@ def _telling(wording: Record) -> Iterator[Diagnostic]:
         )
 
 
-def _unlike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
+def _check_alike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
     """Report E0512: a wording that asks questions unlike, by budgets or by a condition, where `why` it cannot."""
-    yield from _budgeted(wording, why)
+    yield from _check_unbudgeted(wording, why)
     if is_selective(wording):
         message = f"`{wording.name}` is for some questions alone, and {why}"
         setting = "when" if wording.get("when") is not None else "share"
-        yield View(wording)[setting].error("E0512", message, help=helps)
+        yield Settings(wording)[setting].error("E0512", message, help=helps)
 
 
-def _budgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
+def _check_unbudgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
     """Report E0512: a wording that draws budgets, where `why` it cannot."""
     if wording.get("budget") is not None:
         message = f"`{wording.name}` draws a budget for each question, and {why}"
-        yield View(wording)["budget"].error("E0512", message, help="write the budget out in its text")
+        yield Settings(wording)["budget"].error("E0512", message, help="write the budget out in its text")
 
 
 @stage_check
-def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, in this stage.
 
     Findings that hold for any responses are reported at the declaration instead.
@@ -561,25 +565,25 @@ def check_limits(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if pool is not None and isinstance(rule, Definition):
         ways = max(1, len(list_wordings(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)
-        yield from ctx.memoize(str(limits), rule, lambda: _picking(ctx, rule, limits))
+        yield from ctx.memoize(str(limits), rule, lambda: _check_selection(ctx, rule, limits))
     if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
     # A mode where all are asked alike is a mistake of its own (E0511).
-    known = _limits(rollout, len(list_wordings(rollout)) or INF, count)
-    yield from ctx.memoize(str(known), reward, lambda: _earning(ctx, reward, known))
+    stage_limits = _limits(rollout, len(list_wordings(rollout)) or INF, count)
+    yield from ctx.memoize(str(stage_limits), reward, lambda: _check_reward(ctx, reward, stage_limits))
 
 
-def _picking(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
+def _check_selection(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_selection(trial, rule, limits=limits)
     return list(_add_note(trial, "E0316", "a pool", limits))
 
 
-def _earning(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
+def _check_reward(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
     trial = ctx.trial()
     type_reward(trial, reward, limits=limits)
-    return [each for code in ("W0301", "E0307") for each in _add_note(trial, code, "training", limits)]
+    return [finding for code in ("W0301", "E0307") for finding in _add_note(trial, code, "training", limits)]
 
 
 def _limits(sampling: Record, ways: float, group: float) -> ResponseLimits:
@@ -591,9 +595,9 @@ def _limits(sampling: Record, ways: float, group: float) -> ResponseLimits:
 
 def _add_note(trial: Context, code: str, where: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
     """Yield the findings of a code, with what they rest on."""
-    known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
-    known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
-    note = f"{where} has {', '.join(known)}"
+    facts = [f"{limits.group:g} responses a question"] if limits.group < INF else []
+    facts += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
+    note = f"{where} has {', '.join(facts)}"
     for finding in trial.own_findings:
         if finding.code == code:
-            yield replace(finding, notes=(note, *finding.notes)) if known else finding
+            yield replace(finding, notes=(note, *finding.notes)) if facts else finding

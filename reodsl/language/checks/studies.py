@@ -14,10 +14,10 @@ from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
-    Case,
+    CheckedExperiment,
+    CheckedStudy,
+    Settings,
     SettingView,
-    StudyCase,
-    View,
     case_check,
     finding_at,
     means_same,
@@ -57,22 +57,22 @@ from reodsl.language.values import (
     write_value,
 )
 
-ASKED = ("wording", "wordings", "reference", "reference_samples")
+WORDING_SETTINGS = ("wording", "wordings", "reference", "reference_samples")
 """The settings of suites that say how questions are asked."""
-OF_EXPERIMENTS = WITHOUT_TRAINING - {"expected_length"}
+EXPERIMENT_SETTINGS = WITHOUT_TRAINING - {"expected_length"}
 """The settings of an experiment as a whole, which its stages share."""
-CLOSE = 0.05
+AMOUNT_TOLERANCE = 0.05
 """The relative difference up to which two amounts count as equal."""
 
 
 def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
     """Return the arms in a frontier, and the places where it names them."""
     named = list_items(frontier.envelope, "of")
-    return [(each.data, each.span) for each in named if isinstance(each.data, DeclaredArm)]
+    return [(item.data, item.span) for item in named if isinstance(item.data, DeclaredArm)]
 
 
 @study_check
-def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
+def check_frontiers(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0607, W0602: every frontier over the study's arms."""
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:
@@ -80,52 +80,53 @@ def check_frontiers(case: StudyCase) -> Iterator[Diagnostic]:
             yield from _check_self_scored(case, frontier)
 
 
-def _check_suites(case: StudyCase) -> Iterator[Diagnostic]:
+def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0601: the arms of a frontier and what is scored against it share a suite, that it names or most have.
 
     Wordings of what is scored may differ. Arms that differ are one error, however many frontiers name them.
     """
-    told: set[str] = set()
-    known = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
-    suites = {arm.name: (suite, make_key(suite)) for arm, suite in known if suite is not None}
+    reported: set[str] = set()
+    arm_suites = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
+    suites = {arm.name: (suite, make_key(suite)) for arm, suite in arm_suites if suite is not None}
     common = Counter(key for _, key in suites.values())
     for frontier in case.study.frontiers:
         members, named = list_members(frontier), (frontier.envelope or frontier).sub("on")
         inside = {arm.name for arm, _ in members}
-        scored = "score.against" in case and case.against.name == frontier.name
-        others = [(arm, arm.span) for arm in case.study.arms if scored and arm.name not in inside]
-        found = [(arm.name, at, *suites[arm.name]) for arm, at in [*members, *others] if arm.name in suites]
-        norms = {key: suite for name, _, suite, key in found if name in inside}
+        scored = "score.against" in case and case.frontier.name == frontier.name
+        extra = [(arm, arm.span) for arm in case.study.arms if scored and arm.name not in inside]
+        rows = [(arm.name, span, *suites[arm.name]) for arm, span in [*members, *extra] if arm.name in suites]
+        norms = {key: suite for name, _, suite, key in rows if name in inside}
         norms = norms if named is None else {make_key(named): named}
         wrong = {
             norm: {
-                name: Label(at, f"on `{suite.name}`, which differs in {names}")
-                for name, at, suite, key in found
-                for but in [() if name in inside else ASKED]
+                name: Label(span, f"on `{suite.name}`, which differs in {names}")
+                for name, span, suite, key in rows
+                for skip in [() if name in inside else WORDING_SETTINGS]
                 if key != norm
                 and (
-                    names := describe_difference(suite, wanted, but=but) or ("" if but else "its benchmarks")
+                    names := describe_difference(suite, target, skip=skip)
+                    or ("" if skip else "its benchmarks")
                 )
             }
-            for norm, wanted in norms.items()
+            for norm, target in norms.items()
         }
-        norm = min(wrong, key=lambda norm: (len(wrong[norm].keys() - told), -common[norm]), default=None)
+        norm = min(wrong, key=lambda norm: (len(wrong[norm].keys() - reported), -common[norm]), default=None)
         least = wrong.get(norm, {})
-        if least.keys() <= told:
+        if least.keys() <= reported:
             continue
-        told |= least.keys()
-        wanted = norms[norm]
+        reported |= least.keys()
+        target = norms[norm]
         first, (lead, *more) = next(iter(least)), least.values()
-        at = next((at for name, at, *_ in found if name not in least), wanted.span)
+        span = next((span for name, span, *_ in rows if name not in least), target.span)
         where = (
-            Label(at, f"on `{wanted.name}`") if named is None else Label(named.span, f"`on: {named.name}`")
+            Label(span, f"on `{target.name}`") if named is None else Label(named.span, f"`on: {named.name}`")
         )
         message = (
             f"the frontier `{frontier.name}` is over arms that are evaluated differently"
             if first in inside
             else f"`{first}` is scored against a frontier of arms that are evaluated differently"
         )
-        helps = suggest_suite(case, list(least), wanted)
+        helps = suggest_suite(case, list(least), target)
         yield error("E0601", message, lead.span, lead.text, others=[where, *more[:MOST_SHOWN]], help=helps)
 
 
@@ -135,23 +136,23 @@ def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Rec
     for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
         last = _find_end(suite) if suite is not None else None
         if suite is not None and _is_gridless(suite):
-            what = f"the frontier `{frontier.name}` is over budgets"
-            yield _report_gridless("E0607", what, suite, frontier.span, f"to {end} tokens")
+            subject = f"the frontier `{frontier.name}` is over budgets"
+            yield _report_gridless("E0607", subject, suite, frontier.span, f"to {end} tokens")
         elif suite is not None and last is not None and end > last:
             yield SettingView("to", envelope.fields.get("to"), frontier.span).error(
                 "E0607",
                 "the frontier goes on past the evaluation's grid",
                 f"{end} tokens",
-                View(suite)["grid"].label(f"up to {last} tokens"),
+                Settings(suite)["grid"].label(f"up to {last} tokens"),
                 help=f"write `to: {last} tokens`, or let the grid go on",
             )
 
 
-def _check_self_scored(case: StudyCase, frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
+def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
     """Report W0602: an arm trained on the measure itself, inside the frontier that scores it."""
-    if "score.against" not in case or case.against.name != frontier.name:
+    if "score.against" not in case or case.frontier.name != frontier.name:
         return
-    rewards = [(each.name, stage.reward) for each in case.cases for stage in each.stages]
+    rewards = [(arm.name, stage.reward) for arm in case.cases for stage in arm.stages]
     trained_on_it = {
         name
         for name, reward in rewards
@@ -160,12 +161,12 @@ def _check_self_scored(case: StudyCase, frontier: DeclaredFrontier) -> Iterator[
         and reward.split is not None
         and reward.split.kind not in ("steps_split", "exits_split")
     }
-    for arm, at in list_members(frontier):
+    for arm, span in list_members(frontier):
         if arm.name in trained_on_it:
             yield warning(
                 "W0602",
                 f"`{arm.name}` is inside the frontier that scores it",
-                at,
+                span,
                 "rewarded at budgets, as REG measures",
                 notes=["the paper's frontiers are over existing methods, never REO-RL"],
                 help="take it out of `of:`, so that its gap can be seen",
@@ -173,17 +174,17 @@ def _check_self_scored(case: StudyCase, frontier: DeclaredFrontier) -> Iterator[
 
 
 @study_check
-def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
+def check_study_vocabularies(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0606: in a frontier, and among all arms where they are scored or shown together.
 
     What stands beside published numbers is compared as it was in print, whatever its tokens.
     """
     study, warned = case.study, False
     for frontier in study.frontiers:
-        what = f"the frontier `{frontier.name}`"
-        for each in check_vocabularies(what, list_items(frontier.envelope, "of"), None, frontier.span):
+        subject = f"the frontier `{frontier.name}`"
+        for finding in check_vocabularies(subject, list_items(frontier.envelope, "of"), None, frontier.span):
             warned = True
-            yield each
+            yield finding
     printed = any(table.sub("published") is not None for table in study.tables)
     if not warned and (study.sub("score") or study.charts or (study.tables and not printed)):
         arms = [Value(arm, arm.span) for arm in study.arms]
@@ -191,7 +192,7 @@ def check_study_vocabularies(case: StudyCase) -> Iterator[Diagnostic]:
 
 
 @study_check
-def check_study_score(case: StudyCase) -> Iterator[Diagnostic]:
+def check_study_score(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0607, E0616: the study's score."""
     suites = [
         (arm.name, suite) for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None
@@ -205,7 +206,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     against = owner.sub("score.against")
     if against is None:
         return
-    to, ends = View(owner)["score.to"], View(against)["budgets"]
+    to, ends = Settings(owner)["score.to"], Settings(against)["budgets"]
     if isinstance(against, DeclaredFrontier) and against.envelope is not None:
         ends = SettingView("to", against.envelope.fields.get("to"), against.span)
         end = ends.number
@@ -218,11 +219,11 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     for name, suite in suites:
         last = _find_end(suite)
         if _is_gridless(suite):
-            what, at = f"REG of `{name}` is over budgets", View(owner)["score"].place
-            yield _report_gridless("E0607", what, suite, at, f"to {to.number} tokens")
+            subject, span = f"REG of `{name}` is over budgets", Settings(owner)["score"].span
+            yield _report_gridless("E0607", subject, suite, span, f"to {to.number} tokens")
             return
         if last is not None:
-            where = View(suite)["grid"].label(f"the grid of `{suite.name}`")
+            where = Settings(suite)["grid"].label(f"the grid of `{suite.name}`")
             limits.append((last, f"`{name}` is evaluated up to", where, "grid"))
     low, why, where, _ = min(limits, key=lambda limit: limit[0])
     if to.number > low:
@@ -243,11 +244,11 @@ def _is_gridless(suite: Record) -> bool:
     return suite.get("grid") is None and "grid" not in suite.invalid
 
 
-def _report_gridless(code: str, what: str, suite: Record, at: Span, text: str) -> Diagnostic:
+def _report_gridless(code: str, subject: str, suite: Record, span: Span, text: str) -> Diagnostic:
     return error(
         code,
-        f"{what}, and `{suite.name}` evaluates whole responses alone",
-        at,
+        f"{subject}, and `{suite.name}` evaluates whole responses alone",
+        span,
         text,
         others=[Label(suite.span, "no `grid`")],
         help="give the suite a grid: `grid = [0 tokens] + every(1K tokens, to: 16K tokens)`, and a `forcing`",
@@ -255,26 +256,26 @@ def _report_gridless(code: str, what: str, suite: Record, at: Span, text: str) -
 
 
 @study_check
-def check_columns(case: StudyCase) -> Iterator[Diagnostic]:
+def check_columns(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0609: REG in a table or a chart of a study that scores nothing."""
     parts = (*case.study.tables, *case.study.charts)
-    for each, name in [(each, name) for each in parts for name in ("columns", "y")]:
-        columns = each.data(name)
+    for display, name in [(display, name) for display in parts for name in ("columns", "y")]:
+        columns = display.data(name)
         if "score" not in case and (columns == "reg" or (isinstance(columns, tuple) and "reg" in columns)):
-            message = f"`{each.name}` shows REG, and the study has no score"
+            message = f"`{display.name}` shows REG, and the study has no score"
             helps = "add `score = reg(against: …, to: 16K tokens)`, or leave `reg` out"
-            yield View(each)[name].error("E0609", message, "`reg`", help=helps)
+            yield Settings(display)[name].error("E0609", message, "`reg`", help=helps)
 
 
 _COLUMNS = ("arm", "benchmark", "seeds", "accuracy", "length", "reg", "reg_plain", "difference")
 
 
 @study_check
-def check_measures(case: StudyCase) -> Iterator[Diagnostic]:
+def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0609: a measure of what the study does not have."""
     suites = [suite for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None]
-    for part in (*case.study.tables, *case.study.charts):
-        for value in filter(None, (*list_items(part, "columns"), part.get("y"))):
+    for display in (*case.study.tables, *case.study.charts):
+        for value in filter(None, (*list_items(display, "columns"), display.get("y"))):
             rule = value.data
             if (
                 not isinstance(rule, Definition)
@@ -284,11 +285,11 @@ def check_measures(case: StudyCase) -> Iterator[Diagnostic]:
             if rule.name in _COLUMNS:
                 message = f"`{rule.name}` is a column of every table"
                 yield error("E0609", message, value.span, help=f"call the measure `my_{rule.name}`")
-            if part.data("subset") == "balanced":
+            if display.data("subset") == "balanced":
                 helps = "show accuracy and length of the balanced subset, and measures in another table"
                 yield error("E0609", "a measure is of all questions", value.span, help=helps)
             nodes = [*typed.nodes]
-            if any(isinstance(each, History) and each.over == "base" for each in nodes) and (
+            if any(isinstance(node, History) and node.over == "base" for node in nodes) and (
                 case.study.data("score.relative_to") is None
             ):
                 message = f"`{rule.name}` compares with a baseline, and the study names none"
@@ -300,69 +301,71 @@ def check_measures(case: StudyCase) -> Iterator[Diagnostic]:
                     break
 
 
-def _check_measured(name: str, nodes: Sequence[Node], suite: Record, at: Span) -> Diagnostic | None:
+def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span) -> Diagnostic | None:
     """Return what keeps a suite's responses from being measured so."""
-    cuts = [each.cut for each in nodes if isinstance(each, ForcedAnswer)]
+    cuts = [node.cut for node in nodes if isinstance(node, ForcedAnswer)]
     if cuts and _is_gridless(suite):
-        return _report_gridless("E0609", f"`{name}` is over budgets", suite, at, "forced answers")
+        return _report_gridless("E0609", f"`{name}` is over budgets", suite, span, "forced answers")
     grid, samples = sort_grid(suite), suite.data("samples")
     missing = [cut.value for cut in cuts if isinstance(cut, Constant) and cut.value not in grid]
     if missing and grid:
         message = f"`{name}` cuts at {missing[0]:g} tokens, and `{suite.name}` forces no answers there"
-        near = min(grid, key=lambda budget: abs(budget - missing[0]))
-        return error("E0609", message, at, help=f"cut at one of its budgets, such as {near} tokens")
+        closest = min(grid, key=lambda budget: abs(budget - missing[0]))
+        return error("E0609", message, span, help=f"cut at one of its budgets, such as {closest} tokens")
     draws = [
-        float(each.field.partition("@")[2]) for each in nodes if isinstance(each, Given) and "@" in each.field
+        float(node.field.partition("@")[2]) for node in nodes if isinstance(node, Given) and "@" in node.field
     ]
     draws += [
-        each.args[1].value
-        for each in nodes
-        if isinstance(each, FunctionCall) and each.fn == "choose" and isinstance(each.args[1], Constant)
+        node.args[1].value
+        for node in nodes
+        if isinstance(node, FunctionCall) and node.fn == "choose" and isinstance(node.args[1], Constant)
     ]
     if samples is not None and max(draws, default=0) > samples:
         message = (
             f"`{name}` draws {max(draws):g} responses of a question, and `{suite.name}` samples {samples}"
         )
         return error(
-            "E0609", message, at, help=f"draw at most {samples}, or sample more: `samples = {max(draws):g}`"
+            "E0609", message, span, help=f"draw at most {samples}, or sample more: `samples = {max(draws):g}`"
         )
     return None
 
 
 @study_check
-def check_budget_charts(case: StudyCase) -> Iterator[Diagnostic]:
+def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0609: a chart over budgets of arms that are evaluated at none."""
     for chart in case.study.charts:
         for arm in list_records(chart, "lines") if chart.data("x") == "budget" else ():
             suite = find_arm_suite(case.study, arm) if isinstance(arm, DeclaredArm) else None
             if suite is not None and _is_gridless(suite):
-                what, at = f"`{chart.name}` is over budgets", View(chart)["x"].place
-                yield _report_gridless("E0609", what, suite, at, "`budget`")
+                subject, span = f"`{chart.name}` is over budgets", Settings(chart)["x"].span
+                yield _report_gridless("E0609", subject, suite, span, "`budget`")
                 break
 
 
 @study_check
-def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
+def check_rule_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0609: a chart of budgets with lines that choose none, or the other way round; errors on no frontier."""
     for chart in case.study.charts:
-        view, lines = View(chart), list_items(chart, "lines")
-        for each in lines:
-            if isinstance(each.data, WrittenBudgets):
+        view, lines = Settings(chart), list_items(chart, "lines")
+        for line in lines:
+            if isinstance(line.data, WrittenBudgets):
                 # A line has the schedules of one budget, of two, and so on.
-                most = len(each.data.schedule.budgets)
-                case.ctx.charge(each.span, most * (most + 1) // 2)
-        counted = chart.data("x") == "count"
-        if counted != (chart.data("y") in ("budget", "error")):
+                most = len(line.data.schedule.budgets)
+                case.ctx.charge(line.span, most * (most + 1) // 2)
+        by_count = chart.data("x") == "count"
+        if by_count != (chart.data("y") in ("budget", "error")):
             message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"
             yield view["x"].error("E0609", message, help="write `x = count` with `y = budget` or `y = error`")
             continue
-        if wrong := next((each for each in lines if isinstance(each.data, WrittenBudgets) != counted), None):
-            what = "counts budgets" if counted else f"is over {chart.data('x')}"
-            helps = "give it budgets alone" if counted else "give it arms and frontiers, or write `x = count`"
-            message = f"the chart `{chart.name}` {what}, and {describe(wrong)} is a line of another kind"
+        if wrong := next((line for line in lines if isinstance(line.data, WrittenBudgets) != by_count), None):
+            axis = "counts budgets" if by_count else f"is over {chart.data('x')}"
+            helps = (
+                "give it budgets alone" if by_count else "give it arms and frontiers, or write `x = count`"
+            )
+            message = f"the chart `{chart.name}` {axis}, and {describe(wrong)} is a line of another kind"
             yield error("E0609", message, wrong.span, help=helps)
         elif nameless := next(
-            (each for each in lines if counted and not getattr(each.data, "name", "")), None
+            (line for line in lines if by_count and not getattr(line.data, "name", "")), None
         ):
             message = f"a line of the chart `{chart.name}` has no name"
             helps = "declare it: `budgets ten = exp(from: 1K tokens, to: 32K tokens, n: 10)`"
@@ -372,7 +375,7 @@ def check_rule_charts(case: StudyCase) -> Iterator[Diagnostic]:
             helps = "add `score = reg(against: …, to: 16K tokens)`"
             yield view["y"].error("E0609", message, "`error`", help=helps)
         elif chart.data("y") == "error":
-            yield from _check_rules_reach(case.against, lines)
+            yield from _check_rules_reach(case.frontier, lines)
 
 
 def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diagnostic]:
@@ -380,14 +383,14 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
     envelope = against.envelope if isinstance(against, DeclaredFrontier) else None
     budgets = [0, envelope.data("to")] if envelope is not None else against.data("budgets")
     first, last = min(budgets), max(budgets)
-    for each in rules:
-        rule = each.data
+    for value in rules:
+        rule = value.data
         if isinstance(rule, WrittenBudgets) and (first > 0 or rule.schedule.l_max > last):
             yield error(
                 "E0609",
                 f"errors of `{rule.name}` are on 0 to {rule.schedule.l_max:,} tokens, and the frontier `{against.name}` "
                 f"covers {first:,} to {last:,}",
-                each.span,
+                value.span,
                 help=f"take budgets `to: {last} tokens`"
                 if first == 0
                 else "take a frontier that begins at 0 tokens",
@@ -395,7 +398,7 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
 
 
 @study_check
-def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
+def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0601, E0609, W0605: the arms of each table, and those of the frontier of the score."""
     study = case.study
     differing = list(_check_suites(case))
@@ -403,13 +406,13 @@ def check_tables_and_rows(case: StudyCase) -> Iterator[Diagnostic]:
     for table in study.tables:
         yield from check_table_of(table)
         rows = check_rows(case, table, list_rows(study, table))
-        yield from (each for each in rows if not (differing and each.severity == "error"))
+        yield from (finding for finding in rows if not (differing and finding.severity == "error"))
     if not (study.tables or study.frontiers or study.sub("report")):
         yield from check_rows(case, None, study.arms)
 
 
 @study_check
-def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
+def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
     seeds = case.study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
@@ -428,13 +431,13 @@ def check_seeds(case: StudyCase) -> Iterator[Diagnostic]:
 
 
 @study_check
-def check_unreported(case: StudyCase) -> Iterator[Diagnostic]:
+def check_unreported(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0604: an arm in no table, chart or frontier, and feeding no other."""
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
-    if not (rows or study.charts) or any(each is None or isinstance(each.data, Symbol) for each in rows):
+    if not (rows or study.charts) or any(row is None or isinstance(row.data, Symbol) for row in rows):
         return
-    reported = {each.name for table in study.tables for each in list_records(table, "rows")}
-    reported |= {each.name for chart in study.charts for each in list_records(chart, "lines")}
+    reported = {arm.name for table in study.tables for arm in list_records(table, "rows")}
+    reported |= {line.name for chart in study.charts for line in list_records(chart, "lines")}
     reported |= {arm.name for frontier in study.frontiers for arm, _ in list_members(frontier)}
     for arm in study.arms:
         if arm.name not in reported:
@@ -453,45 +456,43 @@ def make_key(suite: Record) -> object:
     return repr(strip_names(replace(suite, fields=fields)))
 
 
-def describe_difference(one: Record, two: Record, *, but: Sequence[str] = ()) -> str:
+def describe_difference(a: Record, b: Record, *, skip: Sequence[str] = ()) -> str:
     """Return the settings in which two suites differ, in words; empty where they differ in `but` alone."""
-    names = [name for name in one.fields if repr(_strip_field(one, name)) != repr(_strip_field(two, name))]
-    return ", ".join(f"`{name}`" for name in names if name not in (*but, "expected_length"))
+    names = [name for name in a.fields if repr(_strip_field(a, name)) != repr(_strip_field(b, name))]
+    return ", ".join(f"`{name}`" for name in names if name not in (*skip, "expected_length"))
 
 
 def _strip_field(record: Record, name: str) -> object:
     value = record.get(name)
     data = plain(value) if value is not None else None
     if isinstance(data, tuple):
-        return tuple(strip_names(each) if isinstance(each, Record) else each for each in data)
+        return tuple(strip_names(item) if isinstance(item, Record) else item for item in data)
     return strip_names(data) if isinstance(data, Record) else data
 
 
-def suggest_suite(case: StudyCase, arms: Sequence[str], wanted: Record) -> str:
+def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str:
     """Return what to write so that arms are evaluated on the same suite as others."""
-    if wanted.owner is None:
-        return (
-            f"declare that suite, `suite NAME = {wanted.name} {{ … }}`, and write `eval = NAME` in each arm"
-        )
-    here = case.ctx.modules.loaded.get((case.study.owner or ("", ""))[0])
-    library, _, module = wanted.owner[0].partition(":")
-    known = library != STD or here is None or wanted.name in here.imports
-    origin = "" if known else f", from `{STD}.{module}`"
+    if suite.owner is None:
+        return f"declare that suite, `suite NAME = {suite.name} {{ … }}`, and write `eval = NAME` in each arm"
+    file = case.ctx.modules.loaded.get((case.study.owner or ("", ""))[0])
+    library, _, library_module = suite.owner[0].partition(":")
+    is_imported = library != STD or file is None or suite.name in file.imports
+    origin = "" if is_imported else f", from `{STD}.{library_module}`"
     names = listed([f"`{arm}`" for arm in arms], MOST_SHOWN)
-    return f"give {names} the same suite: `eval = {wanted.name}`{origin}"
+    return f"give {names} the same suite: `eval = {suite.name}`{origin}"
 
 
-def check_rows(case: StudyCase, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
+def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
     """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
     Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
     """
     suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(case.study, arm)) is not None]
     rows = list_items(table, "rows")
-    spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
+    spans = {row.data.name: row.span for row in rows if isinstance(row.data, Record)}
     for arm, suite in suites[1:]:
-        first, wanted = suites[0]
-        names = "" if suite is wanted else describe_difference(suite, wanted, but=ASKED)
+        first, target = suites[0]
+        names = "" if suite is target else describe_difference(suite, target, skip=WORDING_SETTINGS)
         if not names:
             continue
         balanced = table is not None and table.data("subset") == "balanced"
@@ -501,22 +502,22 @@ def check_rows(case: StudyCase, table: Record | None, arms: Sequence[DeclaredArm
             f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
-            others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
-            help=f"{suggest_suite(case, [arm.name], wanted)}; or show them in {tables} tables",
+            others=[Label(spans.get(first.name, first.span), f"on `{target.name}`")],
+            help=f"{suggest_suite(case, [arm.name], target)}; or show them in {tables} tables",
         )
         return
 
 
 def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
     """Report W0520: a suite of the study that no arm is evaluated on, for each has its own."""
-    setting, shared = View(study)["eval"], study.sub("eval")
-    if not setting.given or shared is None or not arms:
+    setting, shared = Settings(study)["eval"], study.sub("eval")
+    if not setting.is_given or shared is None or not arms:
         return
     suites = [find_arm_suite(study, arm) for arm in arms]
     if any(suite is shared for suite in suites):
         return
-    wanted = make_key(shared)
-    if not any(suite is not None and make_key(suite) == wanted for suite in suites):
+    key = make_key(shared)
+    if not any(suite is not None and make_key(suite) == key for suite in suites):
         yield setting.warning(
             "W0520",
             f"no arm is evaluated on `{shared.name}`: each has a suite of its own, which goes before the study's",
@@ -525,48 +526,49 @@ def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[
         )
 
 
-def check_room(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
+def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
     """Report E0615 for every experiment of the study whose cluster is not part of the study's.
 
     A study without a cluster is all on this machine, whatever its experiments run on by themselves.
     """
-    whole = study.sub("cluster")
-    if whole is None:
+    study_cluster = study.sub("cluster")
+    if study_cluster is None:
         return
     seen: dict[int, Record] = {}
     for arm in study.arms:
         for experiment in _list_trained(ctx, arm.experiment, seen):
-            part = experiment.sub("cluster")
-            why = _explain_room(part, whole) if part is not None else ""
-            if part is None or not why:
+            cluster = experiment.sub("cluster")
+            why = _explain_misfit(cluster, study_cluster) if cluster is not None else ""
+            if cluster is None or not why:
                 continue
-            yield View(experiment)["cluster"].error(
+            yield Settings(experiment)["cluster"].error(
                 "E0615",
-                f"`{experiment.name}` runs on {_describe(part)}, "
-                f"and the study `{study.name}`, which {why}, on {_describe(whole)}",
-                f"{_describe(part)}, set here",
-                View(study)["cluster"].label(f"{_describe(whole)}, set here"),
-                help=f"give the study `cluster = {part.name}`, or the experiment `cluster = {whole.name}`",
+                f"`{experiment.name}` runs on {_describe(cluster)}, "
+                f"and the study `{study.name}`, which {why}, on {_describe(study_cluster)}",
+                f"{_describe(cluster)}, set here",
+                Settings(study)["cluster"].label(f"{_describe(study_cluster)}, set here"),
+                help=f"give the study `cluster = {cluster.name}`, or the experiment `cluster = {study_cluster.name}`",
             )
 
 
 @study_check
-def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
+def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0520: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
-    study, whole, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
-    if whole is None:
-        trained = (each for arm in study.arms for each in _list_trained(case.ctx, arm.experiment, seen))
-        named = [each for each in trained if each.sub("cluster") is not None]
+    study, cluster, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
+    if cluster is None:
+        trained = (item for arm in study.arms for item in _list_trained(case.ctx, arm.experiment, seen))
+        named = [item for item in trained if item.sub("cluster") is not None]
         if named:
             yield _report_local(study, named)
         return
     for arm in study.arms:
         ours = arm.experiment.sub("cluster")
-        if ours is None or arm.experiment.is_trained or means_same(ours, whole):
+        if ours is None or arm.experiment.is_trained or means_same(ours, cluster):
             continue
-        yield View(arm.experiment)["cluster"].warning(
+        yield Settings(arm.experiment)["cluster"].warning(
             "W0520",
-            f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, {_describe(whole)}",
+            f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, "
+            f"{_describe(cluster)}",
             "has no effect",
             help="take it out, or set the study's `cluster`",
         )
@@ -575,7 +577,7 @@ def check_unheeded(case: StudyCase) -> Iterator[Diagnostic]:
 def _report_local(study: Record, named: list[Record]) -> Diagnostic:
     first = named[0].fields["cluster"].value
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
-    places = [View(each)["cluster"].label("has no effect here") for each in named[:3]]
+    places = [Settings(experiment)["cluster"].label("has no effect here") for experiment in named[:3]]
     return warning(
         "W0520",
         f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
@@ -587,16 +589,16 @@ def _report_local(study: Record, named: list[Record]) -> Diagnostic:
 
 
 @case_check
-def check_staged(case: Case) -> Iterator[Diagnostic]:
+def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0521: settings of a whole experiment in one of its stages."""
     for stage in case.stages:
-        for name in sorted(OF_EXPERIMENTS):
-            setting, whole = stage[name], View(case.record)[name]
-            if stage.part is None or not setting.given or (whole.given and _have_equal(setting, whole)):
+        for name in sorted(EXPERIMENT_SETTINGS):
+            setting, shared = stage[name], Settings(case.record)[name]
+            if stage.origin is None or not setting.is_given or (shared.is_given and _agree(setting, shared)):
                 continue
             yield setting.error(
                 "E0521",
-                f"all stages of `{case.name}` have one `{name}`, and stage {stage.part.label} names its own",
+                f"all stages of `{case.name}` have one `{name}`, and stage {stage.origin.label} names its own",
                 "has no effect",
                 help=f"write `{name} = {write_value(setting.value)}` in `{case.name}`, "
                 "or make the stage an experiment from which the rest starts",
@@ -604,67 +606,67 @@ def check_staged(case: Case) -> Iterator[Diagnostic]:
 
 
 @study_check
-def check_settled(case: StudyCase) -> Iterator[Diagnostic]:
+def check_study_settings(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0521, W0520: an experiment's engine, limit or score, which its study decides.
 
     What a recipe says of these is for experiments that are run by themselves.
     """
     for arm in case.study.arms:
         for name in ("engine", "limit", "score"):
-            setting, whole = View(arm.experiment)[name], case[name]
-            ours = setting.given and is_own(case.ctx, arm, setting.slot)
+            setting, decided = Settings(arm.experiment)[name], case[name]
+            ours = setting.is_given and is_own(case.ctx, arm, setting.slot)
             if (
-                not setting.given
+                not setting.is_given
                 or (not ours and not _is_of_experiment(case.ctx, setting))
-                or (whole.given and (not ours or plain(whole.value) == plain(setting.value)))
+                or (decided.is_given and (not ours or plain(decided.value) == plain(setting.value)))
             ):
                 continue
             yield (setting.error if ours else setting.warning)(
                 "E0521" if ours else "W0520",
                 f"the study `{case.study.name}` decides `{name}` for all of its arms",
                 "has no effect in it",
-                *whole.setting_labels("decided here"),
+                *decided.setting_labels("decided here"),
                 help=f"write `{name} = {write_value(setting.value)}` in the study",
             )
 
 
 def _is_of_experiment(ctx: Context, setting: SettingView) -> bool:
-    around = list_declarations(ctx, setting.place)
-    return bool(around) and around[0].kind.name == "experiment" and not setting.file.startswith(LIBRARY_PATH)
+    owners = list_declarations(ctx, setting.span)
+    return bool(owners) and owners[0].kind.name == "experiment" and not setting.file.startswith(LIBRARY_PATH)
 
 
 @study_check
-def check_settled_seeds(case: StudyCase) -> Iterator[Diagnostic]:
+def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0521, W0520: the seed of an experiment which is none of the study's."""
     seeds, replicated = case.study.data("replicate") or (), case["replicate"]
     named: dict[int, tuple[SettingView, bool]] = {}
     for arm in case.study.arms:
         for experiment in (arm.experiment, *_list_trained(case.ctx, arm.experiment, {})):
-            setting = View(experiment)["seed"]
-            if setting.given and setting.number not in seeds and not setting.file.startswith(LIBRARY_PATH):
+            setting = Settings(experiment)["seed"]
+            if setting.is_given and setting.number not in seeds and not setting.file.startswith(LIBRARY_PATH):
                 named[id(setting.slot)] = setting, is_own(case.ctx, arm, setting.slot)
-    wanted = ", ".join(map(str, sorted({setting.number for setting, _ in named.values()})))
+    seed_list = ", ".join(map(str, sorted({setting.number for setting, _ in named.values()})))
     for setting, ours in named.values():
-        refused = ours or not replicated.given
+        refused = ours or not replicated.is_given
         yield (setting.error if refused else setting.warning)(
             "E0521" if refused else "W0520",
             f"`{case.study.name}` trains every arm with each seed of its `replicate`, and {setting.number} is none of these",
             "has no effect",
             *replicated.setting_labels("its seeds"),
-            help=f"write `replicate = [{wanted}]` in the study, and take `seed` out",
+            help=f"write `replicate = [{seed_list}]` in the study, and take `seed` out",
         )
 
 
 @case_check
-def check_seed_of_start(case: Case) -> Iterator[Diagnostic]:
+def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report W0520: the seed of an experiment that another one begins with, whose run has one seed."""
-    whole = View(case.record)["seed"]
+    run_seed = Settings(case.record)["seed"]
     for experiment in () if case.study or case.file_studies else _list_trained(case.ctx, case.record, {}):
-        setting = View(experiment)["seed"]
-        seed = 1 if whole.slot is None else whole.number
+        setting = Settings(experiment)["seed"]
+        seed = 1 if run_seed.slot is None else run_seed.number
         if (
             experiment is not case.record
-            and setting.given
+            and setting.is_given
             and setting.number != seed
             and not setting.file.startswith(LIBRARY_PATH)
         ):
@@ -672,22 +674,22 @@ def check_seed_of_start(case: Case) -> Iterator[Diagnostic]:
                 "W0520",
                 f"`{case.name}` is run with one seed, {seed}, and `{experiment.name}` is trained with it too",
                 "has no effect then",
-                *whole.setting_labels("the seed of the run"),
+                *run_seed.setting_labels("the seed of the run"),
                 help=f"write `seed = {setting.number}` in `{case.name}`",
             )
 
 
-def _have_equal(one: SettingView, other: SettingView) -> bool:
-    return means_same(plain(one.value), plain(other.value))
+def _agree(first: SettingView, second: SettingView) -> bool:
+    return means_same(plain(first.value), plain(second.value))
 
 
-def _explain_room(part: Record, whole: Record) -> str:
+def _explain_misfit(cluster: Record, study_cluster: Record) -> str:
     """Return why a cluster is not part of another; nothing where it is."""
-    if part.data("gpu") != whole.data("gpu"):
-        return f"has no {part.data('gpu')}"
-    if _count_gpus(part) > _count_gpus(whole):
+    if cluster.data("gpu") != study_cluster.data("gpu"):
+        return f"has no {cluster.data('gpu')}"
+    if _count_gpus(cluster) > _count_gpus(study_cluster):
         return "has fewer GPUs"
-    return "has smaller nodes" if part.data("gpus_per_node") > whole.data("gpus_per_node") else ""
+    return "has smaller nodes" if cluster.data("gpus_per_node") > study_cluster.data("gpus_per_node") else ""
 
 
 def _count_gpus(cluster: Record) -> int:
@@ -731,14 +733,14 @@ class Amounts:
             "responses": (self.responses, of.responses),
         }
         return {
-            name: (here, there)
-            for name, (here, there) in pairs.items()
-            if abs(here - there) > CLOSE * max(here, there)
+            name: (amount, other_amount)
+            for name, (amount, other_amount) in pairs.items()
+            if abs(amount - other_amount) > AMOUNT_TOLERANCE * max(amount, other_amount)
         }
 
 
 @study_check
-def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
+def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0608: arms that begin at one checkpoint and learn from rewards for unequal amounts.
 
     What ends at a plateau is not known before the run, and SFT, preferences and other starts are not compared.
@@ -755,23 +757,23 @@ def check_trained_amounts(case: StudyCase) -> Iterator[Diagnostic]:
     compared = baseline.slot.value.data if baseline.slot is not None else None
     for members in groups.values():
         usual = Counter(amounts for _, amounts in members).most_common(1)[0][0]
-        first, wanted = next(
-            (each for each in members if isinstance(compared, Record) and each[0].name == compared.name),
-            next(each for each in members if each[1] == usual),
+        first, target = next(
+            (item for item in members if isinstance(compared, Record) and item[0].name == compared.name),
+            next(item for item in members if item[1] == usual),
         )
-        unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(wanted))]
+        unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(target))]
         if unequal:
             arm, shares = unequal[0]
-            others = [f"`{each.name}`" for each, _ in unequal[1:]]
+            names = [f"`{item.name}`" for item, _ in unequal[1:]]
             yield warning(
                 "W0608",
                 f"`{arm.name}` and `{first.name}` are compared, and train for unequal amounts",
                 arm.span,
                 "; ".join(
-                    f"{name}: {here:.4g} against {there:.4g}" for name, (here, there) in shares.items()
+                    f"{name}: {value:.4g} against {other:.4g}" for name, (value, other) in shares.items()
                 ),
                 others=[Label(first.span, "what it is compared with")],
-                notes=[f"so are {listed(others, MOST_SHOWN)}"] if others else [],
+                notes=[f"so are {listed(names, MOST_SHOWN)}"] if names else [],
                 help='train both for as long, or say in the study why they differ: `unequal = "…"`',
             )
 
@@ -783,14 +785,14 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
         return None
     experiment, last = checkpoint
     stages = [stage for _, stage in complete_stages(ctx, experiment)][: None if last is None else last + 1]
-    parts = [part for stage in stages if (part := _count_stage(stage)) is not None]
-    if not stages or len(parts) < len(stages):
+    rows = [amounts for stage in stages if (amounts := _count_stage(stage)) is not None]
+    if not stages or len(rows) < len(stages):
         return None
-    start, at = find_source(experiment.sub("base"))
+    start, stage_index = find_source(experiment.sub("base"))
     if start is None:
         return None
-    steps, rates, questions, responses = (sum(each) for each in zip(*parts, strict=True))
-    origin = (start.owner, start.name, at)
+    steps, rates, questions, responses = (sum(column) for column in zip(*rows, strict=True))
+    origin = (start.owner, start.name, stage_index)
     return origin, Amounts(int(steps), float(rates), int(questions), int(responses))
 
 
@@ -823,14 +825,14 @@ def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
         return () if find_suite(record) is not None else (_report_no_suite(record, ()),)
     arms = [arm for arm in record.arms if find_arm_suite(record, arm) is None]
     bare = (_report_no_suite(record, arms),) if arms else ()
-    return (*bare, *check_room(ctx, record))
+    return (*bare, *check_clusters(ctx, record))
 
 
 def _report_no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
-    what = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
+    meaning = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
     return error(
         "E0304",
-        f"`{record.name}` needs `eval`, a suite: {what}",
+        f"`{record.name}` needs `eval`, a suite: {meaning}",
         record.span,
         "no `eval`",
         others=[Label(arm.span, "no suite of its own") for arm in arms],

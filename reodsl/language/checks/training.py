@@ -11,10 +11,10 @@ from reodsl.ir.setting import Block
 from reodsl.ir.training import TRAINING, warmup_steps
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
-    Case,
+    CheckedExperiment,
+    CheckedStage,
+    Settings,
     SettingView,
-    StageCase,
-    View,
     case_check,
     finding_at,
     is_selective,
@@ -28,13 +28,13 @@ from reodsl.language.values import Record, Until, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
-ON_HOST, BESIDE_ADAPTERS = 2 + 4 + 4, 2 + 4
+BYTES_ON_HOST, BYTES_WITH_ADAPTERS = 2 + 4 + 4, 2 + 4
 """The same with the moments on the host, and of weights that are not trained."""
 CHARACTERS_PER_TOKEN = 3
 
 
 @stage_check
-def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521: settings of another method than the experiment's stages use."""
     if case.methods is None:
         return  # A method that is none has been reported.
@@ -54,7 +54,7 @@ def check_method_settings(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         )
 
 
-def _name_experiments(case: Case, path: str, name: str, methods: tuple[str, ...]) -> str:
+def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tuple[str, ...]) -> str:
     """Return what to write for a change that reaches an experiment of another method: whose it is, or that it has none."""
     target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
     if target.split(".")[0] == case.name:
@@ -77,10 +77,10 @@ def _suggest_block(name: str, of: str, method: str) -> str:
 
 
 @stage_check
-def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0507: Muon without a rule for what is no matrix, beside adapters, or on the host."""
     algorithm = stage["optim.algorithm"]
-    if algorithm.word != "muon":
+    if algorithm.text != "muon":
         return
     where = stage["optim.on"]
     if "optim.rest" not in stage:
@@ -94,7 +94,7 @@ def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.record.sub("lora") is not None:
         why = "`muon` updates whole matrices of the model, and `lora` trains none of them"
         reasons.append((stage["lora"], why))
-    if where.word == "host":
+    if where.text == "host":
         reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
     helps = "write `optim { algorithm = adamw }`, with a learning rate for it and no `rest`, or take this out"
     for setting, why in reasons:
@@ -102,7 +102,7 @@ def check_muon(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @stage_check
-def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: two windows are compared, and the stage has fewer steps than those."""
     until = stage.record.sub("until")
     watched = until.plateau if isinstance(until, Until) else until
@@ -116,16 +116,16 @@ def check_plateau(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             warning,
             "W0523",
             f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
-            [window.label(f"{width:g} steps"), *steps.set_here],
+            [window.label(f"{width:g} steps"), *steps.labels],
             f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
         )
 
 
 @stage_check
-def check_warmup(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: a warm-up after which nothing is trained, or whose share of the steps is less than one."""
     warmup, steps = stage["optim.warmup"], stage["steps"]
-    if not warmup.given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
+    if not warmup.is_given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
         return
     share = warmup.value.data.unit == PLAIN  # type: ignore[union-attr]
     rising = warmup_steps(float(warmup.number), int(steps.number)) if share else int(warmup.number)
@@ -137,54 +137,54 @@ def check_warmup(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         "W0523",
         long if rising else none,
         "as long as the stage" if rising == steps.number else "past its end" if rising else "no warm-up",
-        *steps.set_here,
+        *steps.labels,
         help=f"write `warmup = {max(1, int(steps.number) // 10)} steps`, or 0",
     )
 
 
 @stage_check
-def check_intervals(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: a monitor that is asked once, since its interval is as long as the stage."""
     steps, every = stage["steps"], stage["monitor.every"]
-    if every.given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
+    if every.is_given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
         yield every.warning(
             "W0523",
             f"the stage has {steps.number} steps: `monitor` is measured once, before the first step",
             "as long as the stage" if every.number == steps.number else "past its end",
-            *steps.set_here,
+            *steps.labels,
             help=f"write `every = {max(1, int(steps.number) // 10)} steps`, or 1 step",
         )
 
 
 @case_check
-def check_untrained(case: Case) -> Iterator[Diagnostic]:
+def check_checkpoint_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0521: settings of training where a checkpoint is evaluated as it is."""
     if case.record.is_trained:
         return
     helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
-    whole = f"`{case.name}` is a checkpoint that is evaluated as it is"
+    reason = f"`{case.name}` is a checkpoint that is evaluated as it is"
     for setting, slot in case.record.fields.items():
         if setting in TRAINING and setting not in WITHOUT_TRAINING and slot.span is not None:
-            words = f"`{setting}` is a setting of training, and {whole}"
+            words = f"`{setting}` is a setting of training, and {reason}"
             yield error("E0521", words, slot.span, "has no effect", help=f"take it out, {helps}")
     for stage in case.record.stages[:1]:
-        words = f"stages are of training, and {whole}"
+        words = f"stages are of training, and {reason}"
         yield error("E0521", words, stage.span, "has no effect", help=f"take them out, {helps}")
 
 
 @case_check
-def check_weights(case: Case) -> Iterator[Diagnostic]:
+def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0311: a training that starts from a model behind an address, whose weights are elsewhere."""
     model = case.model
     source = model.sub("source") if model is not None else None
     if model is None or source is None or source.kind != "served":
         return
-    if case.repeated or not case.record.is_trained:
+    if case.is_repeated or not case.record.is_trained:
         return
     yield error(
         "E0311",
         f"`{case.name}` would train `{model.name}`, which is a model behind an address",
-        View(case.record)["base"].place,
+        Settings(case.record)["base"].span,
         "its weights are not here",
         others=[Label(source.span, "served")],
         help=f"evaluate it, `arm served = checkpoint({model.name})`; train one whose source is `hub(…)` or `folder(…)`",
@@ -192,7 +192,7 @@ def check_weights(case: Case) -> Iterator[Diagnostic]:
 
 
 @stage_check
-def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_solutions(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0510: SFT trains on worked solutions, which every source of its data has to have."""
     for source in list_records(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
@@ -210,7 +210,7 @@ def check_solutions(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @ppo_check
-def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_minibatches(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0502: prompts x rollouts must fall into equal minibatches."""
     prompts, rollouts, parts = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
     a, b, c = prompts.number, rollouts.number, parts.number
@@ -221,19 +221,19 @@ def check_minibatches(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         "E0502",
         f"{a:g} prompts x {b:g} rollouts are {a * b:g} responses, which {c:g} minibatches do not divide",
         f"{c:g} minibatches",
-        *prompts.set_here,
-        *rollouts.set_here,
+        *prompts.labels,
+        *rollouts.labels,
         help=f"write `minibatches = {below}`, or change the batch",
     )
 
 
 @ppo_check
-def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_lag_helps(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
     cluster = case.cluster(stage.record)
     if not stage["lag"].number:
         return
-    if stage.typed.uses & {"policy", "teacher"}:
+    if stage.formula.uses & {"policy", "teacher"}:
         yield stage["lag"].warning(
             "W0528",
             "responses lag, and no time is saved: the trainers are asked about tokens before they learn",
@@ -257,26 +257,26 @@ def check_lag_helps(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @stage_check
-def check_sequence(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_sequence(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0501: traces or pairs that are longer than the model's context."""
     if stage.method == "ppo":
         return
     room, longest = case.context, stage["max_tokens"]
     if longest.number > room.number:
-        labels = [*longest.set_here, *room.set_here]
+        labels = [*longest.labels, *room.labels]
         helps = f"lower `max_tokens` to {room.number} tokens, or take a model with a longer context"
         yield finding_at(error, "E0501", "a sequence is longer than the model's context", labels, helps)
 
 
 @ppo_check
-def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_context(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0501: a prompt, a response and a forced answer that are longer than the model's context."""
     room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
     if stage.reward is not None and stage.reward.uses & {"forced", "truth"} and forcing is not None:
         forced = _count_tokens(str(forcing.data("text")), case.model) + int(forcing.data("answer_tokens"))
     ending = (
-        _count_tokens(stage["rollout.ending"].word or THINK_CLOSE, case.model)
+        _count_tokens(stage["rollout.ending"].text or THINK_CLOSE, case.model)
         if "rollout.solution" in stage
         else 0
     )
@@ -293,7 +293,7 @@ def check_context(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     parts += f" + end of thinking {ending}" if ending else ""
     parts += f" + forced answer {forced}" if forced else ""
     message = f"{parts} are {total} tokens, past the model's context of {room.number}"
-    yield finding_at(error, "E0501", message, [*response.set_here, *prompt.set_here, *room.set_here], helps)
+    yield finding_at(error, "E0501", message, [*response.labels, *prompt.labels, *room.labels], helps)
 
 
 def _count_tokens(text: str, model: Record | None) -> int:
@@ -304,32 +304,36 @@ def _count_tokens(text: str, model: Record | None) -> int:
     return len(text) // CHARACTERS_PER_TOKEN
 
 
-OWN_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
+DEFAULT_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
 """The words that a tokenizer has without naming them."""
 
 
 @case_check
-def check_written(case: Case) -> Iterator[Diagnostic]:
+def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0815: a text that a model's own list of words cannot write. Tokenizers of files are read when a run begins."""
     source = case.model.sub("source") if case.model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None and source.kind == "architecture" else None
     if case.model is None or tokenizer is None or tokenizer.data("words") is None:
         return
-    known = {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad"), *OWN_WORDS}
-    texts = [(View(case.model)[f"think.{side}"], f"the model's `think.{side}`") for side in ("open", "close")]
+    vocabulary = {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad"), *DEFAULT_WORDS}
+    texts = [
+        (Settings(case.model)[f"think.{side}"], f"the model's `think.{side}`") for side in ("open", "close")
+    ]
     forcings = (
-        [View(case.suite)["forcing.text"]] if case.suite is not None and "grid" in View(case.suite) else []
+        [Settings(case.suite)["forcing.text"]]
+        if case.suite is not None and "grid" in Settings(case.suite)
+        else []
     )
     for stage in case.stages:
         if stage.reward is not None and stage.reward.uses & {"forced", "truth"}:
             forcings.append(stage["forcing.text"])
         texts.append((stage["rollout.ending"], "the text that ends thinking"))
     texts += [(forcing, "the text that forces an answer") for forcing in forcings]
-    for setting, what in texts:
-        lacking = next((word for word in setting.word.split() if word not in known), None)
+    for setting, noun in texts:
+        lacking = next((word for word in setting.text.split() if word not in vocabulary), None)
         if lacking is not None:
             labels = [setting.label(f"has `{lacking}`"), Label(tokenizer.span, "has no such word")]
-            message = f"the model's tokenizer cannot write `{lacking}`, which is in {what}"
+            message = f"the model's tokenizer cannot write `{lacking}`, which is in {noun}"
             helps = (
                 f"add `{lacking}` to the words of `{tokenizer.name}`, or write the text in words that it has"
             )
@@ -337,38 +341,38 @@ def check_written(case: Case) -> Iterator[Diagnostic]:
 
 
 @stage_check
-def check_memory(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0606: a cluster that is too small for the weights and the optimiser's state."""
     cluster, model = case.cluster(case.record), case.model
     dimensions = model.sub("dimensions") if model is not None else None
     if cluster is None or model is None or dimensions is None:
         return
     gpus = cluster.data("nodes") * cluster.data("gpus_per_node")
-    have, each = gpus * cluster.data("memory"), BYTES_PER_PARAMETER
+    have, bytes_each = gpus * cluster.data("memory"), BYTES_PER_PARAMETER
     if stage.record.sub("lora") is not None:
-        each = BESIDE_ADAPTERS
-    elif stage["optim.on"].word == "host":
-        each = ON_HOST
-    need = dimensions.data("parameters") * each / 2**30
+        bytes_each = BYTES_WITH_ADAPTERS
+    elif stage["optim.on"].text == "host":
+        bytes_each = BYTES_ON_HOST
+    need = dimensions.data("parameters") * bytes_each / 2**30
     if need > have:
         yield error(
             "E0606",
             f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
-            SettingView("cluster", case.record.fields.get("cluster"), stage.record.span).place,
+            SettingView("cluster", case.record.fields.get("cluster"), stage.record.span).span,
             f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
-            others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {each} bytes")],
+            others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {bytes_each} bytes")],
             help="take more GPUs, or a smaller model"
-            if each == BESIDE_ADAPTERS
+            if bytes_each == BYTES_WITH_ADAPTERS
             else "take more GPUs, a smaller model, or train adapters beside it: `lora { rank = 32 }`",
         )
 
 
 @stage_check
-def check_phases(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0538: a stage or a pool whose thinking cannot have tokens of its own, or a reward that asks for its phases."""
     pool = stage.pool
     if pool is not None:
-        yield from _check_phases(View(pool), "", case.model)
+        yield from _check_phases(Settings(pool), "", case.model)
     if stage.method != "ppo":
         return
     yield from _check_phases(stage, "rollout.", case.model)
@@ -388,10 +392,10 @@ def _write_half(longest: SettingView) -> str:
     return write_quantity(Quantity(max(1, int(longest.number) // 2), TOKENS))
 
 
-def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
+def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0538: responses that are cut where none can go on, or that do not come out even."""
     shares, rollouts = stage["rollout.cut_at"], stage["batch.rollouts"]
-    if not shares.given:
+    if not shares.is_given:
         return
     parts = 1 + len(stage.record.data("rollout.cut_at"))
     if "rollout.solution" not in stage:
@@ -409,7 +413,7 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
         )
     wordings = list_wordings(stage.record.sub("rollout"))
     chosen = any(map(is_selective, wordings))
-    turns = stage["rollout.wordings_per"].word == "rollout" and len(wordings) > 1 and not chosen
+    turns = stage["rollout.wordings_per"].text == "rollout" and len(wordings) > 1 and not chosen
     if turns:
         yield stage["rollout.wordings"].error(
             "E0538",
@@ -421,21 +425,21 @@ def _check_cuts(stage: StageCase) -> Iterator[Diagnostic]:
 
 
 @case_check
-def check_suite_phases(case: Case) -> Iterator[Diagnostic]:
+def check_suite_phases(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0538: a suite whose thinking cannot have tokens of its own."""
     yield from _check_phases(case.evaluation, "", case.model)
 
 
-def _check_phases(rule: View, place: str, model: Record | None) -> Iterator[Diagnostic]:
+def _check_phases(rule: Settings, prefix: str, model: Record | None) -> Iterator[Diagnostic]:
     """Report E0538 for a rule of sampling at a place in a record."""
-    solution, ending, most = (rule[place + name] for name in ("solution", "ending", "max_tokens"))
-    if ending.word and not solution.slot:
+    solution, ending, most = (rule[prefix + name] for name in ("solution", "ending", "max_tokens"))
+    if ending.text and not solution.slot:
         message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
         yield ending.error("E0538", message, "has no effect", help=f"add `solution = {_write_half(most)}`")
     if solution.slot is None:
         return
     mark = (model.data("think.close") if model is not None else None) or THINK_CLOSE
-    if ending.word and mark not in ending.word:
+    if ending.text and mark not in ending.text:
         yield ending.error(
             "E0538",
             f"what ends the thinking has no `{mark}` in it, and the model would think on",
@@ -447,6 +451,6 @@ def _check_phases(rule: View, place: str, model: Record | None) -> Iterator[Diag
             "E0538",
             f"a solution of {solution.number} tokens leaves none of {most.number} for thinking",
             "as long as the response",
-            *most.set_here,
+            *most.labels,
             help=f"write `solution = {_write_half(most)}`, or raise `max_tokens`: it counts thinking and solution together",
         )

@@ -38,7 +38,7 @@ from reodsl.ir.expression import (
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
 from reodsl.ir.setting import Num
-from reodsl.language.bounds import NAME
+from reodsl.language.bounds import NAME_STEPS
 from reodsl.language.context import Context, NoValue, attempt, try_all
 from reodsl.language.evaluate import bind_argument, evaluate, read_type
 from reodsl.language.fitting import read_unit
@@ -307,7 +307,7 @@ def _define_function(body: Body, item: tree.Let) -> None:
             free = False
         seen.add(param.name)
     # What it may use is kept as it is here, until the reward is read.
-    body.ctx.charge(item.name.span, NAME * KEPT * env.size)
+    body.ctx.charge(item.name.span, NAME_STEPS * KEPT * env.size)
     closure = replace(
         env,
         values=dict(env.values),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Aggregate, Constant, Infix, Previous, Variable
-from reodsl.language.bounds import EXPRESSION
+from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import NoValue
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
@@ -156,7 +156,7 @@ def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
         )
     if is_at_hand(value):
         return Typed(Previous(), TOKENS, 0.0, body.splits.high)
-    body.ctx.charge(at.span, EXPRESSION)
+    body.ctx.charge(at.span, EXPRESSION_STEPS)
     variable = make_name(body)
     data = Aggregate(
         fn="max",

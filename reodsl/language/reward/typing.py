@@ -43,7 +43,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.ir.names import OWN_CODE
-from reodsl.language.bounds import EXPRESSION, NAME
+from reodsl.language.bounds import EXPRESSION_STEPS, NAME_STEPS
 from reodsl.language.context import NoValue, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
 from reodsl.language.hints import FUNCTIONS_ELSEWHERE
@@ -109,7 +109,7 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
     """Return an expression in types and units. Raises `NoValue`."""
     if body.depth > DEEPEST:
         body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
-    body.ctx.charge(expr.span, EXPRESSION)
+    body.ctx.charge(expr.span, EXPRESSION_STEPS)
     body.depth += 1
     try:
         value = _type(body, expr)
@@ -387,7 +387,7 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
             f"write `{written}`",
         )
     outer, closure = body.env, function.env
-    body.ctx.charge(expr.span, NAME * (outer.size + closure.size))
+    body.ctx.charge(expr.span, NAME_STEPS * (outer.size + closure.size))
     values = dict(closure.values)
     responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
     others = dict(closure.others)
@@ -1050,7 +1050,7 @@ def _enter_statistic(body: Body, over: tree.Comprehension, source: Source) -> tu
         # Inside a function a parameter and the variable that it stands for are one response.
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
-    body.ctx.charge(over.span, NAME * body.env.size)
+    body.ctx.charge(over.span, NAME_STEPS * body.env.size)
     variable = make_name(body)
     return body.within(body.env.with_place(name, make_place(body, variable))), variable
 
