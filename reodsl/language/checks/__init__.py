@@ -33,7 +33,10 @@ from reodsl.syntax import tree
 
 
 def check_program(program: Program) -> None:
-    """Run every check; findings go into the program's context. A spec that passed a bound is not checked further."""
+    """Run every check; findings go into the program's context.
+
+    A spec that passed a bound is not checked further.
+    """
     if program.main is not None and not program.context.is_stopped:
         with suppress(LimitReached):
             _type_all(program.context, type_reward, program.list_type(Definition, "reward"))
@@ -44,7 +47,11 @@ def check_program(program: Program) -> None:
 
 
 def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[str, Definition]) -> None:
-    """Type bodies for any arguments. One that is sound for those that a call was refused for is the call's mistake alone."""
+    """Type bodies for any arguments.
+
+    A body is not reported if it is sound for the types of a refused call, whose arguments are then the only
+    mistake.
+    """
     for definition in definitions.values():
         params = [
             replace(param, type=tree.TypeName(ctx.refused_types[param.span], param.type.span))
@@ -58,6 +65,7 @@ def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[s
 
 
 def _check(program: Program) -> Iterator[Diagnostic]:
+    """Yield the findings of all checks: of declarations, of experiments and arms, of data, and of studies."""
     ctx, listed = program.context, list_cases(program)
     for wording in program.list_kind("wording").values():
         yield from check_wording(wording)

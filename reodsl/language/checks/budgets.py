@@ -44,7 +44,7 @@ def _write_tokens(count: float) -> str:
 
 @ppo_check
 def check_cuts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
+    """Report E0402: a reward cuts responses past the longest response, so that its condition never holds."""
     longest = stage["rollout.max_tokens"]
     for cut, span in stage.formula.cuts:
         if cut.low <= longest.number:
@@ -67,7 +67,7 @@ def check_shared_budgets(case: CheckedExperiment, stage: CheckedStage) -> Iterat
 
 @ppo_check
 def check_last_budget(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0402: a split past the longest response. W0402: responses that go on past the last split."""
+    """Report E0402 for a split past the longest response, and W0402 for responses that go on past the last split."""
     split, longest = stage.formula.split, stage["rollout.max_tokens"]
     if split is None:
         return
@@ -91,7 +91,7 @@ def check_last_budget(case: CheckedExperiment, stage: CheckedStage) -> Iterator[
 
 
 def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
-    """Report E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
+    """Report E0408: a frontier of greedy budgets ends before the longest response, `longest` tokens."""
     frontier = split.sub("frontier")
     envelope = frontier.envelope if isinstance(frontier, DeclaredFrontier) else None
     end = envelope.data("to") if envelope is not None else longest
@@ -105,7 +105,7 @@ def _check_end(split: Record, longest: int) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0405, E0408, W0404: arms without RL, that end before the longest response, or that met other questions."""
+    """Report E0405, E0408, W0404: arms of budgets without RL, with shorter responses, or trained on other questions."""
     split = stage.formula.split
     if split is None or split.kind != "question_budgets":
         return
@@ -131,7 +131,7 @@ def check_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Dia
 
 
 def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
-    """Return the stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
+    """Return the stages of an arm's training up to its checkpoint, or None if a stage lacks a setting."""
     for source, last in walk_ancestry(record):
         if isinstance(source, DeclaredExperiment) and source.is_trained:
             stages: list[Record] = [stage for _, stage in complete_stages(ctx, source)]
@@ -214,7 +214,7 @@ def check_grid(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @case_check
 def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0403: budgets that are trained on, and that the suite's grid does not resolve."""
+    """Report W0403: budgets that training rewards and the suite's grid does not resolve."""
     grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None
@@ -234,8 +234,13 @@ def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def find_unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
     """Return the budgets up to `reg_to` that a grid from 0 up does not resolve.
 
-    Between two of its points accuracy is interpolated. That says enough of one budget there, and cannot tell two apart;
-    and before the first point past 0 it says nothing of how a response begins.
+    Accuracy is interpolated between two points of the grid. That suffices for a single budget between them,
+    and cannot tell two budgets apart; before the first point past 0 it says nothing of how a response begins.
+
+    Args:
+        splits: The budgets, in tokens.
+        grid: The budgets of the suite, in tokens, increasing from 0.
+        reg_to: The upper limit of REG's integral, in tokens.
     """
     between: list[int] = []
     for low, high in pairwise(grid):
@@ -246,7 +251,7 @@ def find_unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> 
 
 @case_check
 def check_benchmarks(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0208: curves are kept by a benchmark's name."""
+    """Report E0208: two benchmarks of a suite have the same name, by which curves are stored."""
     seen: dict[str, Label] = {}
     named = zip(list_records(case.suite, "benchmarks"), list_items(case.suite, "benchmarks"), strict=True)
     for benchmark, value in named:
@@ -259,7 +264,7 @@ def check_benchmarks(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @case_check
 def check_draws(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0534: several samples of a question that are all equal. Forced answers that are drawn may still differ."""
+    """Report W0534: the samples of a question are all equal; forced answers that are drawn may still differ."""
     suite = case.evaluation.record
     if (suite.data("samples") or 1) < 2:
         return

@@ -41,41 +41,48 @@ LONGEST_CHAIN = 100
 
 
 class UnknownSetting(Exception):
-    """Raised where a check reads a setting that is missing or wrong."""
+    """The signal that a setting which a check reads is missing or wrong."""
 
 
 class SettingView(NamedTuple):
-    """A setting as a check reads it: its value, its place, and findings about it.
-
-    `slot` is None where the setting is missing; it is then at `around`, its declaration.
-    """
+    """A setting as a check reads it: its value, its span, and findings about it."""
 
     path: str
     slot: Slot | None
+    """None if the setting is missing."""
     declaration: Span
+    """The span of the declaration, which stands for a missing setting or a default."""
 
     @property
     def value(self) -> Value:
-        """The setting's value. Raises `UnknownSetting` where it is missing."""
+        """The setting's value.
+
+        Raises:
+            UnknownSetting: The setting is missing.
+        """
         if self.slot is None:
             raise UnknownSetting
         return self.slot.value
 
     @property
     def number(self) -> Any:
-        """The setting's number, in base units. Raises `UnknownSetting` where there is none."""
+        """The setting's number, in base units.
+
+        Raises:
+            UnknownSetting: The setting is missing or no number.
+        """
         if not isinstance(self.value.data, Quantity):
             raise UnknownSetting
         return self.value.data.number
 
     @property
     def text(self) -> str:
-        """The setting's word, such as `sequence`; empty where the setting is missing."""
+        """The setting's word or text; empty if the setting is missing."""
         return "" if self.slot is None else str(plain(self.slot.value))
 
     @property
     def is_given(self) -> bool:
-        """Return whether a file sets it; a default of the language is not given."""
+        """Return whether a file or the command line sets it, unlike a default of the language."""
         return self.slot is not None and self.slot.span is not None
 
     @property
@@ -90,13 +97,13 @@ class SettingView(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """The place of the setting's value, or the declaration where it is a default."""
+        """The span of the setting's value, or of the declaration for a default."""
         slot = self.slot
         return self.declaration if slot is None or slot.span is None else slot.value.span
 
     @property
     def labels(self) -> list[Label]:
-        """A label that shows the setting's number: `32768 tokens, set here`."""
+        """The labels that show the setting's number: `32768 tokens, set here`."""
         slot = self.slot
         if slot is None or not isinstance(slot.value.data, Quantity):
             return []
@@ -111,7 +118,7 @@ class SettingView(NamedTuple):
         return Label(self.span, text)
 
     def setting_labels(self, text: str) -> list[Label]:
-        """Return a label at the setting with its name; none for a default of the language."""
+        """Return a label at the setting with its name, or an empty list for a default of the language."""
         return [Label(self.slot.span, text)] if self.slot is not None and self.slot.span is not None else []
 
     def error(self, code: str, message: str, text: str = "", *labels: Label, help: str) -> Diagnostic:
@@ -140,16 +147,24 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class CheckedStage(Settings):
-    """One stage with all its settings that are sound, and its reward or selection in types if that is sound."""
+    """A stage with all its sound settings."""
 
     origin: DeclaredStage | None
+    """The stage as declared; None if the experiment declares no stages."""
     method: str
+    """The word of the method."""
     reward: TypedReward | None
+    """The reward, typed; None if it is wrong or the method has no reward."""
     selection: Selection | None
+    """The selection, typed; None if it is wrong or the data is no selection."""
 
     @property
     def formula(self) -> TypedReward:
-        """The reward in types. Raises `UnknownSetting` where there is none that is sound."""
+        """The typed reward.
+
+        Raises:
+            UnknownSetting: The stage has no sound reward.
+        """
         if self.reward is None:
             raise UnknownSetting
         return self.reward
@@ -162,47 +177,60 @@ class CheckedStage(Settings):
 
 @dataclass(frozen=True, slots=True)
 class CheckedExperiment:
-    """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
-
-    `model` is that at the root of the chain of starting points.
-    `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs. `file_methods` are
-    those of all that the file trains, and `file_studies` its studies.
-    `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
-    """
+    """An experiment or an arm."""
 
     ctx: Context
+    """The evaluation, which keeps results of checks."""
     name: str
+    """The name of the arm or the experiment."""
     record: DeclaredExperiment
+    """Its settings."""
     suite: Record | None
+    """The suite that evaluates it."""
     stages: tuple[CheckedStage, ...]
+    """Empty for a checkpoint that is not trained."""
     study: DeclaredStudy | None = None
+    """The study of an arm; None for an experiment by itself."""
     is_repeated: bool = False
+    """Whether it is an arm that is an experiment of this file unchanged, whose mistakes are reported there."""
     methods: frozenset[str] | None = frozenset()
+    """The methods of its stages; None if a method is wrong."""
     model: Record | None = None
+    """The model from which the chain of starting points begins."""
     file_methods: frozenset[str] = frozenset()
+    """The methods of all experiments and arms of the file."""
     file_studies: tuple[DeclaredStudy, ...] = ()
+    """The studies of the file."""
 
     @property
     def owners(self) -> tuple[Record, ...]:
-        """Return what it may be run in: its study, or without one by itself and in each study of the file."""
+        """Return the records whose cluster may run it: its study, or itself and each study of the file."""
         return (self.study,) if self.study is not None else (self.record, *self.file_studies)
 
     @property
     def context(self) -> SettingView:
-        """The longest sequence of its model. Raises `UnknownSetting` where it has none."""
+        """The longest sequence of its model, in tokens.
+
+        Raises:
+            UnknownSetting: The model is not known.
+        """
         if self.model is None:
             raise UnknownSetting
         return Settings(self.model)["context"]
 
     @property
     def evaluation(self) -> Settings:
-        """The suite that it is evaluated on. Raises `UnknownSetting` where there is none."""
+        """The settings of its suite.
+
+        Raises:
+            UnknownSetting: It has no suite.
+        """
         if self.suite is None:
             raise UnknownSetting
         return Settings(self.suite)
 
     def cluster(self, record: Record) -> Record | None:
-        """Return the cluster that a record of the case names, else that of the study."""
+        """Return the cluster that a record of the experiment names, else that of the study."""
         return record.sub("cluster") or (self.study.sub("cluster") if self.study is not None else None)
 
 
@@ -236,6 +264,7 @@ def list_cases(program: Program) -> list[CheckedExperiment]:
 def _make_case(
     program: Program, name: str, record: DeclaredExperiment, suite: Record | None, study: DeclaredStudy | None
 ) -> CheckedExperiment:
+    """Return an experiment or arm with its stages complete and its rewards and selections typed."""
     stages: list[CheckedStage] = []
     if record.is_trained:
         for decl, stage in complete_stages(program.context, record):
@@ -267,14 +296,14 @@ def list_wordings(record: Record | None) -> list[Record]:
 
 
 def is_selective(wording: Record) -> bool:
-    """Return whether a wording is for some questions alone: by its `when`, for its `share`, or both."""
+    """Return whether a wording is for some questions alone, by its `when` or its `share`."""
     return wording.get("when") is not None or wording.data("share") not in (None, 1)
 
 
 def finding_at(
     make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
 ) -> Diagnostic:
-    """Return a finding at several places. The first in the user's own files leads, as the user can change that one."""
+    """Return a finding at several spans; the first in the user's own files leads, since the user can change it."""
     in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
     lead = in_user_files[0] if in_user_files else labels[0]
     rest = [label for label in labels if label is not lead]
@@ -282,7 +311,7 @@ def finding_at(
 
 
 def strip_names(record: Record | None) -> object:
-    """Return a record's settings without names and places; two records that mean the same have equal ones."""
+    """Return a record's settings without names and spans, which are equal for records that mean the same."""
     if record is None:
         return None
 
@@ -307,15 +336,20 @@ def means_same(a: object, b: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckedStudy(Settings):
-    """A study with the cases of its arms."""
+    """A study with its arms."""
 
     ctx: Context
     study: DeclaredStudy
     cases: Sequence[CheckedExperiment]
+    """The arms, checked."""
 
     @property
     def frontier(self) -> Record:
-        """The frontier that the study is scored against. Raises `UnknownSetting` where there is none."""
+        """The frontier against which the study is scored.
+
+        Raises:
+            UnknownSetting: The study has no score.
+        """
         frontier = self["score.against"].value.data
         if not isinstance(frontier, Record):
             raise UnknownSetting
@@ -360,7 +394,7 @@ def study_check(check: StudyCheck) -> StudyCheck:
 def run_checks(
     checks: Sequence[Callable[..., Iterable[Diagnostic]]], *subject: object
 ) -> Iterator[Diagnostic]:
-    """Yield the findings of some checks. One that reads a setting which is missing or wrong ends there."""
+    """Yield the findings of checks; a check ends where it reads a setting that is missing or wrong."""
     for check in checks:
         try:
             yield from check(*subject)

@@ -64,7 +64,7 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
 
 
 def _check_hub(source: Record) -> Iterator[Diagnostic]:
-    """Report E0521: settings of a model's source that are of data."""
+    """Report E0521: a model's source has settings of data."""
     for setting in (Settings(source)[name] for name in _HUB_DATA):
         if setting.is_given:
             yield setting.error(
@@ -76,7 +76,7 @@ def _check_hub(source: Record) -> Iterator[Diagnostic]:
 
 
 def _check_patterns(data: Record) -> Iterator[Diagnostic]:
-    """Report E0722: regular expressions by which answers are read, and that cannot be used."""
+    """Report E0722: a regular expression that reads answers cannot be used."""
     for reader in list_records(data, "answer"):
         if reader.kind == "regex":
             fault = pattern_fault(reader.data("pattern"))
@@ -90,6 +90,7 @@ def _check_patterns(data: Record) -> Iterator[Diagnostic]:
 
 
 def _check_task(task: Record) -> Iterator[Diagnostic]:
+    """Report E0720: the words, labels and texts of a task do not fit together."""
     values, modulus = task.data("values"), task.data("modulus")
     if len(values) != modulus:
         yield _report_misfit(
@@ -163,7 +164,7 @@ def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
 
 
 def _find_origin(ctx: Context, source: Record) -> str:
-    """Return the origin of questions. Generated ones of a task are the same pool whatever their count and seed."""
+    """Return a key of where questions come from; a generated task has the same key whatever its count and seed."""
     return ctx.memoize("origin", source, lambda: _write_origin(source))
 
 
@@ -181,14 +182,15 @@ def _find_tokenizer(model: Record | None) -> Record | None:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A model's vocabulary: its word list, or its size."""
+    """A model's vocabulary."""
 
     model: Record
     words: object
+    """The word list as a sorted tuple, or the size if the list is not in the spec."""
 
 
 def find_vocabulary(record: Record | None) -> Vocabulary | None:
-    """Return the vocabulary behind an arm or a checkpoint; None where the spec does not have it."""
+    """Return the vocabulary behind an arm or a checkpoint; None if the spec does not have it."""
     model = find_model(record)
     if model is None:
         return None
@@ -202,7 +204,7 @@ def find_vocabulary(record: Record | None) -> Vocabulary | None:
 
 @stage_check
 def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0606: a pool's responses may have words that the model that is trained on them does not know."""
+    """Report W0606: a pool's responses may have words that the trained model does not know."""
     if stage.pool is None:
         return
     theirs, ours = find_vocabulary(stage.pool.sub("of")), find_vocabulary(case.record)
@@ -223,9 +225,10 @@ def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
 def check_vocabularies(
     subject: str, arms: Sequence[Value], model: Record | None, model_span: Span
 ) -> Iterator[Diagnostic]:
-    """Report W0606: budgets shared by arms whose tokens are of different vocabularies.
+    """Report W0606: arms with different vocabularies share budgets.
 
-    `model` is the arm that the budgets are for, where there is one; else arms are compared with the first.
+    `model` is the arm that the budgets are for, at `model_span`; without it, arms are compared with the first
+    arm.
     """
     vocabularies = [(arm.span, find_vocabulary(arm.data)) for arm in arms if isinstance(arm.data, Record)]
     first = (

@@ -75,6 +75,7 @@ def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic
 
 
 def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -> Iterator[Diagnostic]:
+    """Yield findings of a record's settings that nothing reads."""
     for path, slot, need in list_idle(settings, kind):
         own = is_own(ctx, owner, slot)
         # A required setting has to be somewhere.
@@ -85,9 +86,9 @@ def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -
 def _report_idle(
     ctx: Context, owner: Record, view: Settings, path: str, slot: Slot, need: Need, is_own_setting: bool
 ) -> Iterator[Diagnostic]:
-    """Yield an error at a setting of the declaration itself, or a warning at what makes an inherited one idle.
+    """Yield an error at an idle setting of the declaration itself, or a warning at the setting that makes it idle.
 
-    A spare setting of the declaration itself is a warning too, since another declaration may inherit and read it.
+    A spare setting of the declaration is a warning too, since another declaration may inherit and read it.
     """
     name, deciders = path.rpartition(".")[2], [view[decider] for decider in need.deciders.split()]
     message, idle = f"`{name}` {need.reason}", Label(slot.value.span, "has no effect")
@@ -114,9 +115,10 @@ def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:
 
 
 def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
-    """Return whether a record's own declaration, or the command line, sets a setting, and not a parent.
+    """Return whether the declaration of a record, or the command line, sets a setting, rather than a parent.
 
-    A record that is changed where it is used, as in `forcing = dynasor { … }`, has its settings in another's declaration.
+    A record that is changed at its use, as in `forcing = dynasor { … }`, has its settings in another
+    declaration.
     """
     if slot is None or slot.span is None:
         return False
@@ -129,7 +131,7 @@ def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
 
 
 def list_declarations(ctx: Context, span: Span) -> list[tree.Decl]:
-    """Return the declarations around a place, outermost first."""
+    """Return the declarations around a span, outermost first."""
     start, holders = (span.line, span.column), []
     for module in ctx.modules.loaded.values():
         if module is not None and module.path == span.path:
@@ -140,7 +142,7 @@ def list_declarations(ctx: Context, span: Span) -> list[tree.Decl]:
 
 
 def _index(module: ParsedFile) -> tuple[list[tuple[int, int]], list[tuple[tree.Decl, ...]]]:
-    """Return where the declarations of a module begin, in order, and each with those around it, itself the last."""
+    """Return the positions at which declarations begin, in order, and the chain of declarations that contains each."""
     begins: list[tuple[int, int]] = []
     chains: list[tuple[tree.Decl, ...]] = []
     for item in module.items.values():

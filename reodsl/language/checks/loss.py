@@ -29,7 +29,7 @@ WIDE_BOUND = 0.1
 
 @ppo_check
 def check_corrected_twice(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
+    """Report E0516: weights of trainer over engine, and ratios that already divide by the engine's probability."""
     old = stage["old_logprobs"]
     if old.text != "engine":
         return
@@ -50,7 +50,7 @@ def check_corrected_twice(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 @ppo_check
 def check_ratios(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521: clips without the ratio that they are of, and tokens of modes without modes."""
+    """Report E0521: clips without the ratio that they bound, and tokens of modes without modes."""
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
     yield from _check_modes(stage)
     if ratio.text == "none" and clip.text != "none":
@@ -72,7 +72,7 @@ MISSING_LIMITS = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",
 
 @ppo_check
 def check_own(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521: limits that a function of the user's does not have, and rewards in parts."""
+    """Report E0521: limits that a user's function does not have, and rewards in parts for a user's advantages."""
     for block, limits in MISSING_LIMITS.items():
         own = stage[f"{block}.own"]
         if own.slot is None:
@@ -136,7 +136,7 @@ def check_teacher(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @ppo_check
 def check_following_teacher(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521, W0523: a teacher that cannot follow the policy, or that the stage's end comes before."""
+    """Report E0521, W0523: a teacher that cannot follow the policy, or follows it only after the stage's end."""
     follows, teacher = stage["teacher_follows"], stage["teacher"]
     if not follows.is_given:
         return
@@ -165,7 +165,7 @@ def check_following_teacher(case: CheckedExperiment, stage: CheckedStage) -> Ite
 
 
 def _check_modes(stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
+    """Report E0521: `mode_tokens` without modes, since wordings begin no response or begin all alike."""
     mode, wordings = stage["loss.mode_tokens"], list_wordings(stage.record.sub("rollout"))
     prefixes = [wording.data("prefix") for wording in wordings]
     unlike = len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes)
@@ -186,7 +186,7 @@ def _check_modes(stage: CheckedStage) -> Iterator[Diagnostic]:
 
 @ppo_check
 def check_wide_bounds(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
+    """Report W0523: bounds for ratios of tokens around ratios of responses, which never differ that much from 1."""
     ratio = stage["loss.ratio"]
     # A mode's first token may be far from its share, and short responses with it.
     if (
@@ -210,10 +210,14 @@ def check_wide_bounds(case: CheckedExperiment, stage: CheckedStage) -> Iterator[
 
 @ppo_check
 def check_unreached_bound(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a bound that no z-score over so few rollouts reaches.
+    """Report W0523: a bound of advantages that no z-score over the group's rollouts reaches.
 
-    The largest of n z-scores is sqrt(n - 1), where one rollout differs from all others (Samuelson 1968), and the
-    sample's deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores know no such limit.
+    The largest of n z-scores is sqrt(n - 1), if one rollout differs from all others, and the sample's
+    deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores have no limit of
+    this kind.
+
+    Source:
+        Samuelson 1968.
     """
     bound, rollouts = stage["advantage.bound"], stage["batch.rollouts"]
     cut, count = bound.number, rollouts.number
@@ -233,7 +237,7 @@ def check_unreached_bound(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 @ppo_check
 def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a factor of all that responses earn, which a z-score of the stage divides by again."""
+    """Report W0523: a factor of all rewards of a question or step, by which the z-score divides again."""
     typed, normalise, batch = stage.formula, stage["advantage.normalise"], stage["advantage.batch"]
     if "advantage.own" in stage:
         return
@@ -266,7 +270,7 @@ def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Ite
 
 @ppo_check
 def check_old_logprobs(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0516: ratios or weights by the trainer's own log-probabilities, though older weights sampled."""
+    """Report E0516: ratios or weights by the trainer's log-probabilities, though older weights sampled."""
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:
         return

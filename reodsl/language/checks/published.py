@@ -31,7 +31,7 @@ MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 
 def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
-    """Report curves of a published frontier that are none, at the setting."""
+    """Report numbers of a published frontier that are no curves, at the setting."""
     for item in frontier.parts:
         try:
             check_benchmarks([curve.name for curve in frontier.parts])
@@ -46,9 +46,9 @@ def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
 
 
 def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
-    """Report E0616: a published frontier of another model or other benchmarks than the arms, or too coarse.
+    """Report E0616: a published frontier of another model, of other benchmarks than the arms, or with too few budgets.
 
-    It is W0616 where `approximate` allows that.
+    It is W0616 if `approximate` allows it.
     """
     score = owner.part("score")
     if isinstance(against, DeclaredFrontier):
@@ -70,9 +70,9 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
 
 
 def find_mismatches(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
-    """Yield why a frontier is not one of a study's or an experiment's arms, each kind of reason once, with its place.
+    """Yield why a frontier does not fit the arms of a study or an experiment, each code once, with a label.
 
-    A frontier over arms has their models. Its benchmarks and budgets are those of all arms, as other checks have it.
+    A frontier over arms has the arms' models; other checks compare its benchmarks and budgets.
     """
     if not isinstance(against, DeclaredFrontier) or any(check_curves(against)):
         return
@@ -117,7 +117,7 @@ def _find_model(arm: Record) -> Record | None:
 def _compare_measures(
     against: DeclaredFrontier, suite: Record, name: str, to: int
 ) -> Iterator[tuple[Diagnostic | None, Span, str]]:
-    """Yield what of an arm's benchmarks and budgets is not as a published frontier has it, each with its place."""
+    """Yield how an arm's benchmarks and budgets differ from a published frontier's, each with its span and a text."""
     budgets = [budget for budget in against.data("budgets") if budget <= to]
     grid = [budget for budget in sort_grid(suite) if budget <= to] or budgets
     points = sorted({*grid, *budgets})
@@ -130,7 +130,7 @@ def _compare_measures(
 
 
 def check_published(table: Composite) -> Iterator[Diagnostic]:
-    """Report E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
+    """Report E0612: a row with another count of numbers than benchmarks, or changes relative to a missing row."""
     benchmarks, base = table.data("benchmarks"), table.data("relative_to")
     names = [row.name for row in table.parts]
     if base is not None and base not in names:
@@ -164,7 +164,7 @@ def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
 
 
 def check_table_of(table: Record) -> Iterator[Diagnostic]:
-    """Report E0609: REG on a part of the questions."""
+    """Report E0609: a table shows REG on a subset of the questions."""
     view = Settings(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield view["columns"].error(

@@ -46,7 +46,7 @@ TRAINS_ON = {
 
 @ppo_check
 def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0309: statistics of a question's responses need more than one."""
+    """Report E0309: statistics over a question's responses, though each question has a single response."""
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.formula.uses
     normalises = (
         "reward" in stage
@@ -80,7 +80,7 @@ def check_forced(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 @ppo_check
 def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0505: samples of the starting model that a reward or a wording reads, and there are none."""
+    """Report E0505: a reward or a wording reads samples of the starting model, and none are sampled."""
     samples, read = stage["reference_samples"], "ref" in stage.formula.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
     chooses = any("ref" in condition.reads for condition in conditions)
@@ -102,7 +102,7 @@ def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @ppo_check
 def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0530: tracks of a monitor set that is not there."""
+    """Report E0530: a track of the monitor set, and the stage has no monitor set."""
     read, monitor = "monitor" in stage.formula.uses, stage.record.sub("monitor")
     if read and monitor is None and "monitor" not in stage.record.invalid:
         yield stage["reward"].error(
@@ -115,9 +115,10 @@ def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @ppo_check
 def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
+    """Report E0519: the rollouts of a question are all equal, so that all advantages are 0.
 
-    Wordings, taken in turn, make prompts that differ, and cuts responses; a teacher is learnt from without advantages.
+    Wordings taken in turn make different prompts, cuts make different responses, and a teacher needs no
+    advantages.
     """
     rule = stage["advantage.normalise"]
     differs = _take_turns(stage) or "rollout.cut_at" in stage
@@ -139,7 +140,7 @@ def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 @stage_check
 def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0510: rewards train on questions, SFT on traces, preferences on pairs. E0512: budgets in a pool."""
+    """Report E0510 for data that the method does not train on, and E0512 for wordings that a pool cannot have."""
     data, selection = stage.record.sub("data"), stage.selection
     if data is None or data.kind != "selected":
         if stage.method in PAIRS:
@@ -167,7 +168,7 @@ def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Dia
 def _check_pool_size(
     stage: CheckedStage, data: Record, record: Record, selection: Selection
 ) -> Iterator[Diagnostic]:
-    """Report E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
+    """Report E0513: pairs from a pool with a single response a question, or fewer questions than fill a batch."""
     pool, ways = Settings(record), max(1, len(list_wordings(record)))
     samples = pool["samples"].number * ways
     if selection.gives == "pairs" and samples < 2:
@@ -194,7 +195,7 @@ def _check_pool_size(
 
 
 def _count_questions(data: Record) -> int | None:
-    """Return how many questions data has, where the spec says so; duplicates count."""
+    """Return how many questions data has, counting duplicates; None if the spec does not say."""
     if data.data("questions") is not None:
         return int(data.data("questions"))
     counts = [source.data("count") for source in list_records(data, "source")]
@@ -226,15 +227,15 @@ def _take_turns(stage: CheckedStage) -> bool:
 
 
 def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
-    """Return the conditions of wordings that have one."""
+    """Return the conditions of the wordings that have a `when`."""
     return [condition for wording in wordings if isinstance(condition := wording.sub("when"), TypedCondition)]
 
 
 @ppo_check
 def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511: wordings for some questions each, of which not exactly the last one is for all others.
+    """Report E0511: wordings for some questions, of which the last is not for all other questions.
 
-    E0521 where the only share is that of all questions.
+    E0521 if the only share is 100%.
     """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):
@@ -254,7 +255,7 @@ def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 
 def _check_reachable(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
-    """Report E0511: questions that none of the wordings is for, or a wording that is for no question."""
+    """Report E0511: questions that no wording is for, or a wording that is for no question."""
     conditions = set()
     for wording in wordings[:-1]:
         condition = wording.sub("when")
@@ -289,7 +290,7 @@ def _check_reachable(wordings: list[Record], named: SettingView) -> Iterator[Dia
 
 @ppo_check
 def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511: questions and wordings that lack what the reward reads of them."""
+    """Report E0511: the reward reads what questions or wordings do not have."""
     wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.formula.uses
     data = find_questions(stage.record.sub("data"))
     bare = _is_generated(data)
@@ -370,12 +371,12 @@ def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
 
 
 def _list_numbers(wordings: list[Record]) -> dict[str, Span]:
-    """Return the numbers of a question that wordings are chosen by, with a place of each."""
+    """Return the numbers of a question by which wordings are chosen, each with its first span."""
     return {name: span for condition in list_conditions(wordings) for name, span in condition.numbers.items()}
 
 
 def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
-    """Report E0511: numbers that are read of questions from a file or a hub, whose columns are not kept."""
+    """Report E0511: numbers of questions from a file or a hub, whose columns are not kept."""
     for source in list_records(data, "source"):
         if source.kind not in ("file", "hub") or data is None:
             continue
@@ -401,16 +402,16 @@ def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator
 
 
 def _is_generated(data: Record | None) -> bool:
-    """Return whether a task draws all questions: they are a text and an answer."""
+    """Return whether a task generates all questions, which are then a text and an answer."""
     tasks = [source.sub("task") for source in list_records(data, "source")]
     return bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
 
 
 @case_check
 def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0511, E0512: wordings of a suite that draw budgets, or by what an evaluation does not know.
+    """Report E0511, E0512: wordings of a suite that draw budgets, or that read what an evaluation does not know.
 
-    E0505: a reference that is read and not sampled.
+    E0505 if a `when` reads a reference that is not sampled.
     """
     if case.suite is None:
         return
@@ -455,7 +456,7 @@ def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
-    """Report E0505: a reference that a `when` reads, and there is none of."""
+    """Report E0505: a `when` reads a reference, and the suite samples none."""
     reads = next((remedy for remedy in conditions if "ref" in remedy.reads), None)
     reference, samples = suite["reference"], suite["reference_samples"]
     if reads is None:
@@ -480,7 +481,7 @@ def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) ->
 
 @ppo_check
 def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0512: a teacher whose wording draws budgets, and a policy that is told the answer."""
+    """Report E0512: a teacher's wording that draws budgets, or a policy's wording that holds the answer."""
     for rollout_wording in list_wordings(stage.record.sub("rollout")):
         yield from _check_hidden_answer(rollout_wording)
     wording = stage.record.sub("teacher_wording")
@@ -489,7 +490,7 @@ def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512, W0520: a text without `{question}`, or with words in braces that nothing fills here."""
+    """Report E0512, W0520: a text without `{question}`, or with words in braces that nothing fills."""
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
         helps = "put `{question}` where it belongs"
@@ -528,7 +529,7 @@ def _shows_answer(wording: Record | None) -> bool:
 
 
 def _check_hidden_answer(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that tells the answer to a model that has to find it."""
+    """Report E0512: a wording that holds the answer for a model that has to find it."""
     if _shows_answer(wording):
         yield Settings(wording)["question"].error(
             "E0512",
@@ -539,7 +540,7 @@ def _check_hidden_answer(wording: Record) -> Iterator[Diagnostic]:
 
 
 def _check_alike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that asks questions unlike, by budgets or by a condition, where `why` it cannot."""
+    """Report E0512: a wording that asks questions differently, by budgets or by a condition; `why` it must not."""
     yield from _check_unbudgeted(wording, why)
     if is_selective(wording):
         message = f"`{wording.name}` is for some questions alone, and {why}"
@@ -548,7 +549,7 @@ def _check_alike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
 
 
 def _check_unbudgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that draws budgets, where `why` it cannot."""
+    """Report E0512: a wording that draws budgets; `why` it must not."""
     if wording.get("budget") is not None:
         message = f"`{wording.name}` draws a budget for each question, and {why}"
         yield Settings(wording)["budget"].error("E0512", message, help="write the budget out in its text")
@@ -556,7 +557,7 @@ def _check_unbudgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, in this stage.
+    """Report W0301, E0307, E0316: a reward that is constant or no number here, or a condition that never holds.
 
     Findings that hold for any responses are reported at the declaration instead.
     """
@@ -594,7 +595,7 @@ def _limits(sampling: Record, ways: float, group: float) -> ResponseLimits:
 
 
 def _add_note(trial: Context, code: str, where: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
-    """Yield the findings of a code, with what they rest on."""
+    """Yield the findings of a code, each with the limits from which it follows."""
     facts = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     facts += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
     note = f"{where} has {', '.join(facts)}"

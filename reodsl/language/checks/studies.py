@@ -66,7 +66,7 @@ AMOUNT_TOLERANCE = 0.05
 
 
 def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
-    """Return the arms in a frontier, and the places where it names them."""
+    """Return the arms of a frontier, with the spans that name them."""
     named = list_items(frontier.envelope, "of")
     return [(item.data, item.span) for item in named if isinstance(item.data, DeclaredArm)]
 
@@ -81,9 +81,10 @@ def check_frontiers(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0601: the arms of a frontier and what is scored against it share a suite, that it names or most have.
+    """Report E0601: the arms of a frontier, and arms scored against it, are evaluated on different suites.
 
-    Wordings of what is scored may differ. Arms that differ are one error, however many frontiers name them.
+    The suite is the frontier's `on`, else the suite of most arms. Wordings of scored arms may differ.
+    Different arms are one error, however many frontiers name them.
     """
     reported: set[str] = set()
     arm_suites = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
@@ -131,7 +132,7 @@ def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
-    """Report E0607: a frontier ends where its arms are evaluated."""
+    """Report E0607: a frontier ends after the budgets at which its arms are evaluated."""
     end = envelope.data("to")
     for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
         last = _find_end(suite) if suite is not None else None
@@ -175,9 +176,9 @@ def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterat
 
 @study_check
 def check_study_vocabularies(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0606: in a frontier, and among all arms where they are scored or shown together.
+    """Report W0606: different vocabularies in a frontier, or among arms that are scored or shown together.
 
-    What stands beside published numbers is compared as it was in print, whatever its tokens.
+    Arms beside published numbers are compared as the paper did, whatever their tokens.
     """
     study, warned = case.study, False
     for frontier in study.frontiers:
@@ -202,7 +203,10 @@ def check_study_score(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
-    """Report E0607: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
+    """Report E0607: a score's integral goes on past its frontier or past a suite's grid.
+
+    `suites` are the suites of the arms, with the arms' names.
+    """
     against = owner.sub("score.against")
     if against is None:
         return
@@ -234,13 +238,13 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
 
 
 def _find_end(suite: Record) -> int | None:
-    """Return where a suite's grid ends; None for a grid that ends before its `reg_to`, which was reported there."""
+    """Return the last budget of a suite's grid, in tokens; None for a grid that is reported to end before `reg_to`."""
     grid = sort_grid(suite)
     return grid[-1] if grid and grid[-1] >= (suite.data("reg_to") or 0) else None
 
 
 def _is_gridless(suite: Record) -> bool:
-    """Return whether a suite grades whole responses alone."""
+    """Return whether a suite grades complete responses only."""
     return suite.get("grid") is None and "grid" not in suite.invalid
 
 
@@ -257,7 +261,7 @@ def _report_gridless(code: str, subject: str, suite: Record, span: Span, text: s
 
 @study_check
 def check_columns(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: REG in a table or a chart of a study that scores nothing."""
+    """Report E0609: REG in a table or a chart of a study without a score."""
     parts = (*case.study.tables, *case.study.charts)
     for display, name in [(display, name) for display in parts for name in ("columns", "y")]:
         columns = display.data(name)
@@ -272,7 +276,7 @@ _COLUMNS = ("arm", "benchmark", "seeds", "accuracy", "length", "reg", "reg_plain
 
 @study_check
 def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: a measure of what the study does not have."""
+    """Report E0609: a measure that reads what the study does not have."""
     suites = [suite for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None]
     for display in (*case.study.tables, *case.study.charts):
         for value in filter(None, (*list_items(display, "columns"), display.get("y"))):
@@ -302,7 +306,7 @@ def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span) -> Diagnostic | None:
-    """Return what keeps a suite's responses from being measured so."""
+    """Return why a suite's responses cannot be measured, or None."""
     cuts = [node.cut for node in nodes if isinstance(node, ForcedAnswer)]
     if cuts and _is_gridless(suite):
         return _report_gridless("E0609", f"`{name}` is over budgets", suite, span, "forced answers")
@@ -332,7 +336,7 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span)
 
 @study_check
 def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: a chart over budgets of arms that are evaluated at none."""
+    """Report E0609: a chart over budgets of arms that are not evaluated at budgets."""
     for chart in case.study.charts:
         for arm in list_records(chart, "lines") if chart.data("x") == "budget" else ():
             suite = find_arm_suite(case.study, arm) if isinstance(arm, DeclaredArm) else None
@@ -344,7 +348,7 @@ def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_rule_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: a chart of budgets with lines that choose none, or the other way round; errors on no frontier."""
+    """Report E0609: lines of a chart that do not fit its axes, rules of budgets or arms, or errors without a score."""
     for chart in case.study.charts:
         view, lines = Settings(chart), list_items(chart, "lines")
         for line in lines:
@@ -379,7 +383,7 @@ def check_rule_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diagnostic]:
-    """Report E0609: budgets past the frontier on which their errors are, or below its first."""
+    """Report E0609: budgets beyond the frontier on which their errors are measured."""
     envelope = against.envelope if isinstance(against, DeclaredFrontier) else None
     budgets = [0, envelope.data("to")] if envelope is not None else against.data("budgets")
     first, last = min(budgets), max(budgets)
@@ -399,7 +403,7 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
 
 @study_check
 def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0601, E0609, W0605: the arms of each table, and those of the frontier of the score."""
+    """Report E0601, E0609, W0605: arms that are evaluated differently in a table, or in the frontier of the score."""
     study = case.study
     differing = list(_check_suites(case))
     yield from differing
@@ -413,7 +417,7 @@ def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
+    """Report E0216 for too many seeds, and E0208 for a seed that is listed twice."""
     seeds = case.study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
         yield case["replicate"].error(
@@ -432,7 +436,7 @@ def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_unreported(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0604: an arm in no table, chart or frontier, and feeding no other."""
+    """Report W0604: an arm in no table, chart or frontier."""
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
     if not (rows or study.charts) or any(row is None or isinstance(row.data, Symbol) for row in rows):
         return
@@ -451,13 +455,13 @@ def check_unreported(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def make_key(suite: Record) -> object:
-    """Return a key that is equal for suites of the same settings, but for those that the price alone reads."""
+    """Return a key that is equal for suites with the same settings, except settings that only the price reads."""
     fields = {name: slot for name, slot in suite.fields.items() if name != "expected_length"}
     return repr(strip_names(replace(suite, fields=fields)))
 
 
 def describe_difference(a: Record, b: Record, *, skip: Sequence[str] = ()) -> str:
-    """Return the settings in which two suites differ, in words; empty where they differ in `but` alone."""
+    """Return the settings in which two suites differ, in words; empty if they differ in `skip` alone."""
     names = [name for name in a.fields if repr(_strip_field(a, name)) != repr(_strip_field(b, name))]
     return ", ".join(f"`{name}`" for name in names if name not in (*skip, "expected_length"))
 
@@ -471,7 +475,7 @@ def _strip_field(record: Record, name: str) -> object:
 
 
 def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str:
-    """Return what to write so that arms are evaluated on the same suite as others."""
+    """Return the help for arms that should be evaluated on the suite of the rest."""
     if suite.owner is None:
         return f"declare that suite, `suite NAME = {suite.name} {{ … }}`, and write `eval = NAME` in each arm"
     file = case.ctx.modules.loaded.get((case.study.owner or ("", ""))[0])
@@ -483,9 +487,10 @@ def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str
 
 
 def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
+    """Report W0605: arms of a table that are evaluated differently; E0601 if the table compares question by question.
 
-    Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
+    Wordings may differ, since some studies compare them. Without a table it is the table that every report
+    has.
     """
     suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(case.study, arm)) is not None]
     rows = list_items(table, "rows")
@@ -509,7 +514,7 @@ def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[Declared
 
 
 def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0520: a suite of the study that no arm is evaluated on, for each has its own."""
+    """Report W0520: a suite of the study on which no arm is evaluated, since each arm has a suite."""
     setting, shared = Settings(study)["eval"], study.sub("eval")
     if not setting.is_given or shared is None or not arms:
         return
@@ -527,9 +532,9 @@ def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[
 
 
 def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
-    """Report E0615 for every experiment of the study whose cluster is not part of the study's.
+    """Report E0615: an experiment of the study needs a larger cluster than the study has.
 
-    A study without a cluster is all on this machine, whatever its experiments run on by themselves.
+    A study without a cluster runs on this machine, whatever its experiments run on by themselves.
     """
     study_cluster = study.sub("cluster")
     if study_cluster is None:
@@ -575,6 +580,7 @@ def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _report_local(study: Record, named: list[Record]) -> Diagnostic:
+    """Report W0520: experiments name a cluster and their study does not."""
     first = named[0].fields["cluster"].value
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
     places = [Settings(experiment)["cluster"].label("has no effect here") for experiment in named[:3]]
@@ -590,7 +596,7 @@ def _report_local(study: Record, named: list[Record]) -> Diagnostic:
 
 @case_check
 def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521: settings of a whole experiment in one of its stages."""
+    """Report E0521: a stage sets what all stages of an experiment share."""
     for stage in case.stages:
         for name in sorted(EXPERIMENT_SETTINGS):
             setting, shared = stage[name], Settings(case.record)[name]
@@ -609,7 +615,7 @@ def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def check_study_settings(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0521, W0520: an experiment's engine, limit or score, which its study decides.
 
-    What a recipe says of these is for experiments that are run by themselves.
+    A recipe sets these for experiments that run by themselves.
     """
     for arm in case.study.arms:
         for name in ("engine", "limit", "score"):
@@ -637,7 +643,7 @@ def _is_of_experiment(ctx: Context, setting: SettingView) -> bool:
 
 @study_check
 def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: the seed of an experiment which is none of the study's."""
+    """Report E0521, W0520: the seed of an experiment which is no seed of the study."""
     seeds, replicated = case.study.data("replicate") or (), case["replicate"]
     named: dict[int, tuple[SettingView, bool]] = {}
     for arm in case.study.arms:
@@ -659,7 +665,7 @@ def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @case_check
 def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0520: the seed of an experiment that another one begins with, whose run has one seed."""
+    """Report W0520: the seed of an experiment from which another starts, whose seed the run has."""
     run_seed = Settings(case.record)["seed"]
     for experiment in () if case.study or case.file_studies else _list_trained(case.ctx, case.record, {}):
         setting = Settings(experiment)["seed"]
@@ -684,7 +690,7 @@ def _agree(first: SettingView, second: SettingView) -> bool:
 
 
 def _explain_misfit(cluster: Record, study_cluster: Record) -> str:
-    """Return why a cluster is not part of another; nothing where it is."""
+    """Return why a cluster does not fit into another; empty if it does."""
     if cluster.data("gpu") != study_cluster.data("gpu"):
         return f"has no {cluster.data('gpu')}"
     if _count_gpus(cluster) > _count_gpus(study_cluster):
@@ -701,7 +707,7 @@ def _describe(cluster: Record) -> str:
 
 
 def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
-    """Yield the experiments behind a checkpoint, each once: those it starts from, and those that sample its data."""
+    """Yield the experiments behind a checkpoint: its starting points, and experiments that sample its data."""
     source, _ = find_source(record)
     if not isinstance(source, DeclaredExperiment) or id(source) in seen:
         return
@@ -717,15 +723,26 @@ def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The amounts that an arm's reinforcement learning takes in all of its stages, by the spec."""
+    """The amounts of an arm's reinforcement learning, summed over its stages."""
 
     steps: int
+    """Training steps."""
     summed_rate: float
+    """The sum of the learning rate over steps."""
     questions: int
+    """Questions, counted anew in each step."""
     responses: int
+    """Rollouts."""
 
     def shares(self, of: Amounts) -> dict[str, tuple[float, float]]:
-        """Return the amounts that are not another's, each with the other's, by what they count."""
+        """Return the amounts that differ from `of` by more than `AMOUNT_TOLERANCE`.
+
+        Args:
+            of: The amounts of another arm.
+
+        Returns:
+            By the name of what is counted: this arm's amount and the other's.
+        """
         pairs = {
             "steps": (self.steps, of.steps),
             "summed learning rate": (self.summed_rate, of.summed_rate),
@@ -741,9 +758,10 @@ class Amounts:
 
 @study_check
 def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0608: arms that begin at one checkpoint and learn from rewards for unequal amounts.
+    """Report W0608: arms that begin at the same checkpoint and learn from rewards for unequal amounts.
 
-    What ends at a plateau is not known before the run, and SFT, preferences and other starts are not compared.
+    A stage that ends at a plateau is not known before the run; SFT, preferences and other starts are not
+    compared.
     """
     study = case.study
     if study.data("unequal") is not None:
@@ -779,7 +797,7 @@ def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | None:
-    """Return where an arm's training begins and how much it takes; None where it is not RL alone, or not known."""
+    """Return where an arm's training begins and its amounts; None if it is not RL alone, or not known."""
     checkpoint = find_trained(arm)
     if checkpoint is None:
         return None
@@ -797,7 +815,7 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
 
 
 def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
-    """Return a stage's steps, summed learning rate, questions and responses; None where the spec does not fix them."""
+    """Return a stage's steps, summed learning rate, questions and responses; None if the spec does not fix them."""
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
     if stage.data("method") != "ppo" or stage.only_valid() is not stage or stage.sub("until") is not None:
@@ -820,7 +838,7 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
 
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
-    """Return an error for a study or an experiment without a suite, and for experiments whose cluster is not the study's."""
+    """Return errors for a study or an experiment without a suite, and for clusters larger than the study's."""
     if not isinstance(record, DeclaredStudy):
         return () if find_suite(record) is not None else (_report_no_suite(record, ()),)
     arms = [arm for arm in record.arms if find_arm_suite(record, arm) is None]

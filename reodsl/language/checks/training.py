@@ -35,7 +35,7 @@ CHARACTERS_PER_TOKEN = 3
 
 @stage_check
 def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521: settings of another method than the experiment's stages use."""
+    """Report E0521: settings of a method by which no stage of the experiment trains."""
     if case.methods is None:
         return  # A method that is none has been reported.
     for name, slot in stage.record.fields.items():
@@ -55,7 +55,7 @@ def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 
 def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tuple[str, ...]) -> str:
-    """Return what to write for a change that reaches an experiment of another method: whose it is, or that it has none."""
+    """Return what to write for a change that reaches an experiment of another method."""
     target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
     if target.split(".")[0] == case.name:
         return (
@@ -67,7 +67,7 @@ def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tu
 
 
 def _suggest_block(name: str, of: str, method: str) -> str:
-    """Return what to write for a setting of another method: the block of this one that has such a setting, or its method."""
+    """Return the help for a setting of another method: a block of this method with this setting, or a removal."""
     for block, field in TRAINING.items():
         if isinstance(field.type, Block) and (not field.methods or method in field.methods):
             inner = KINDS[field.type.kind].fields
@@ -78,7 +78,7 @@ def _suggest_block(name: str, of: str, method: str) -> str:
 
 @stage_check
 def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0507: Muon without a rule for what is no matrix, beside adapters, or on the host."""
+    """Report E0507: Muon without a rule for parameters that are no matrices, with adapters, or on the host."""
     algorithm = stage["optim.algorithm"]
     if algorithm.text != "muon":
         return
@@ -103,7 +103,7 @@ def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
 
 @stage_check
 def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: two windows are compared, and the stage has fewer steps than those."""
+    """Report W0523: a plateau compares two windows of more steps than the stage has."""
     until = stage.record.sub("until")
     watched = until.plateau if isinstance(until, Until) else until
     if watched is None:
@@ -123,7 +123,7 @@ def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @stage_check
 def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a warm-up after which nothing is trained, or whose share of the steps is less than one."""
+    """Report W0523: a warm-up that ends after the stage, or is shorter than a step."""
     warmup, steps = stage["optim.warmup"], stage["steps"]
     if not warmup.is_given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
         return
@@ -158,7 +158,7 @@ def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @case_check
 def check_checkpoint_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521: settings of training where a checkpoint is evaluated as it is."""
+    """Report E0521: settings of training for a checkpoint that is only evaluated."""
     if case.record.is_trained:
         return
     helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
@@ -193,7 +193,7 @@ def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_solutions(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0510: SFT trains on worked solutions, which every source of its data has to have."""
+    """Report E0510: SFT on data with a source that has no worked solutions."""
     for source in list_records(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
         # What a function of the user's gives is known once it is run.
@@ -211,7 +211,7 @@ def check_solutions(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @ppo_check
 def check_minibatches(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0502: prompts x rollouts must fall into equal minibatches."""
+    """Report E0502: prompts x rollouts do not divide into equal minibatches."""
     prompts, rollouts, parts = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
     a, b, c = prompts.number, rollouts.number, parts.number
     if (a * b) % c == 0:
@@ -258,7 +258,7 @@ def check_lag_helps(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @stage_check
 def check_sequence(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0501: traces or pairs that are longer than the model's context."""
+    """Report E0501: traces or pairs may be longer than the model's context."""
     if stage.method == "ppo":
         return
     room, longest = case.context, stage["max_tokens"]
@@ -270,7 +270,7 @@ def check_sequence(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Dia
 
 @ppo_check
 def check_context(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0501: a prompt, a response and a forced answer that are longer than the model's context."""
+    """Report E0501: a prompt, a response and a forced answer may be longer than the model's context."""
     room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
     if stage.reward is not None and stage.reward.uses & {"forced", "truth"} and forcing is not None:
@@ -297,7 +297,7 @@ def check_context(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 
 def _count_tokens(text: str, model: Record | None) -> int:
-    """Return about how many tokens a text is: its words for a word-level vocabulary, else a third of its letters."""
+    """Return roughly how many tokens a text has: words for a word-level vocabulary, else a third of its length."""
     source = model.sub("source") if model is not None else None
     if source is not None and source.kind == "architecture":
         return len(text.split())
@@ -310,7 +310,7 @@ DEFAULT_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
 
 @case_check
 def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0815: a text that a model's own list of words cannot write. Tokenizers of files are read when a run begins."""
+    """Report E0815: a text that a model's own word list cannot write; tokenizers of files are read when a run begins."""
     source = case.model.sub("source") if case.model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None and source.kind == "architecture" else None
     if case.model is None or tokenizer is None or tokenizer.data("words") is None:
@@ -342,7 +342,7 @@ def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0606: a cluster that is too small for the weights and the optimiser's state."""
+    """Report E0606: a cluster that is too small for the weights and the optimizer's state."""
     cluster, model = case.cluster(case.record), case.model
     dimensions = model.sub("dimensions") if model is not None else None
     if cluster is None or model is None or dimensions is None:
@@ -369,7 +369,7 @@ def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 @stage_check
 def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0538: a stage or a pool whose thinking cannot have tokens of its own, or a reward that asks for its phases."""
+    """Report E0538: phases of thinking and solution that do not fit, or a reward of phases without phases."""
     pool = stage.pool
     if pool is not None:
         yield from _check_phases(Settings(pool), "", case.model)
@@ -388,12 +388,12 @@ def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 
 def _write_half(longest: SettingView) -> str:
-    """Return half of the longest response, of which a solution is a part, as a spec writes it."""
+    """Return half of the longest response, an example of a solution's length, as a spec writes it."""
     return write_quantity(Quantity(max(1, int(longest.number) // 2), TOKENS))
 
 
 def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0538: responses that are cut where none can go on, or that do not come out even."""
+    """Report E0538: responses that are cut without a solution, or that do not fill groups evenly."""
     shares, rollouts = stage["rollout.cut_at"], stage["batch.rollouts"]
     if not shares.is_given:
         return
@@ -426,12 +426,12 @@ def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
 
 @case_check
 def check_suite_phases(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0538: a suite whose thinking cannot have tokens of its own."""
+    """Report E0538: phases of a suite that do not fit."""
     yield from _check_phases(case.evaluation, "", case.model)
 
 
 def _check_phases(rule: Settings, prefix: str, model: Record | None) -> Iterator[Diagnostic]:
-    """Report E0538 for a rule of sampling at a place in a record."""
+    """Report E0538 for the settings of sampling below `prefix` of a record."""
     solution, ending, most = (rule[prefix + name] for name in ("solution", "ending", "max_tokens"))
     if ending.text and not solution.slot:
         message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
