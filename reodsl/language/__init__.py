@@ -109,9 +109,4 @@ def compile_file(
     return CompileResult(spec, (*program.context.findings, *large), sources)
 
 
-__all__ = [
-    "CheckResult",
-    "CompileResult",
-    "check_file",
-    "compile_file",
-]
+__all__ = ["CheckResult", "CompileResult", "check_file", "compile_file"]

@@ -176,10 +176,7 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
         old = record.get(name)
         if not isinstance(value.data, Items) or (old is not None and not isinstance(old.data, Items)):
             ctx.error(
-                "E0301",
-                f"`+=` adds to a list, and `{name}` is none",
-                item.span,
-                help=f"write `{name} = …`",
+                "E0301", f"`+=` adds to a list, and `{name}` is none", item.span, help=f"write `{name} = …`"
             )
             return record
         if old is not None and isinstance(old.data, Items):

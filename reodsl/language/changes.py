@@ -24,14 +24,7 @@ from reodsl.language.modules import ParsedFile
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.suggest import suggest
 from reodsl.language.units import read_dimension, scale
-from reodsl.language.values import (
-    DeclaredExperiment,
-    DeclaredStage,
-    Override,
-    Owner,
-    Record,
-    Scope,
-)
+from reodsl.language.values import DeclaredExperiment, DeclaredStage, Override, Owner, Record, Scope
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 

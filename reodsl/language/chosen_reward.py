@@ -57,10 +57,7 @@ class ChosenReward:
 
 
 def choose_reward(
-    path: str,
-    target: str | None,
-    sets: Mapping[str, str] = {},
-    amends: Mapping[str, str] = {},
+    path: str, target: str | None, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
 ) -> ChosenReward:
     """Return the reward that `target` names in a spec.
 
@@ -91,10 +88,7 @@ def choose_reward(
         if stage is not None and rule is None:
             ctx.report(_explain_none(f"`{experiment.name}` is trained without a reward", program))
         if stage is not None and rule is not None:
-            recipe = (
-                build(Advantage, stage.part("advantage"), credit=stage.data("credit")),
-                experiment.name,
-            )
+            recipe = (build(Advantage, stage.part("advantage"), credit=stage.data("credit")), experiment.name)
             limit = stage.part("rollout").data("max_tokens")
     built: Reward | None = None
     if isinstance(rule, Definition) and program.is_sound:

@@ -329,10 +329,7 @@ def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
         ctx.fail(
-            "E0311",
-            f"{describe(value)} has no settings to change",
-            expr.base.span,
-            help="name a declaration",
+            "E0311", f"{describe(value)} has no settings to change", expr.base.span, help="name a declaration"
         )
     result = apply_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
@@ -401,11 +398,7 @@ def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[ArmSpec
 
 
 def _make_thunk(
-    ctx: Context,
-    module: ParsedFile,
-    item: tree.Decl,
-    spec: ArmSpec,
-    thunks: dict[str, Callable[[], Value]],
+    ctx: Context, module: ParsedFile, item: tree.Decl, spec: ArmSpec, thunks: dict[str, Callable[[], Value]]
 ) -> Callable[[], Value]:
     """Return a call that evaluates an arm or a frontier of a study when another declaration names it."""
     member = spec.item

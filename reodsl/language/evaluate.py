@@ -462,12 +462,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
     """
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, StageList):
-        ctx.fail(
-            "E0301",
-            f"{describe(value)} has no elements",
-            expr.span,
-            help=_suggest_for_brackets(value),
-        )
+        ctx.fail("E0301", f"{describe(value)} has no elements", expr.span, help=_suggest_for_brackets(value))
     record = value.data.of
     stages = list_stages(ctx, record)
     if not record.stages:

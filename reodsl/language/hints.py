@@ -22,9 +22,7 @@ _DECLARES = re.compile(r"^([a-z]+) ([A-Za-z_][A-Za-z0-9_]*) *[={(:]", re.MULTILI
 _TABLE = re.compile(r".*\.(jsonl?|parquet|csv)", re.IGNORECASE)
 BUDGETS = "`exp(from: 1K tokens, to: 32K tokens, n: 5)`"
 POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
-WORDS_ELSEWHERE = {
-    "grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO"),
-}
+WORDS_ELSEWHERE = {"grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO")}
 """Words of other tools, in small letters, and what to write here."""
 VALUES_ELSEWHERE = {
     **dict.fromkeys(("True", "yes", "Yes", "on"), "write `true`"),
@@ -141,12 +139,7 @@ BLOCK_NAMES = frozenset(
 )
 """The settings that are blocks."""
 SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
-    "study": {
-        "seed": "replicate",
-        "seeds": "replicate",
-        "suite": "eval",
-        "budget": "limit",
-    },
+    "study": {"seed": "replicate", "seeds": "replicate", "suite": "eval", "budget": "limit"},
     "optim": {
         "learning_rate": "lr",
         "optimizer": "algorithm",
@@ -456,11 +449,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         or _suggest_setting(kind, word)
     )
     ctx.error(
-        "E0203",
-        f"{article(kind.name)} {kind.name} has no setting `{word}`",
-        name.span,
-        "unknown",
-        help=helps,
+        "E0203", f"{article(kind.name)} {kind.name} has no setting `{word}`", name.span, "unknown", help=helps
     )
 
 

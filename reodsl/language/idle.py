@@ -91,7 +91,7 @@ class Surroundings:
         reward = self.reward
         scored = self.record.data("advantage.normalise") != "none"
         mine = any(map(self.is_set, ("advantage.batch", "advantage.own")))
-        if scored or mine or reward is None or not reward.sound or reward.parts:
+        if scored or mine or reward is None or not reward.is_sound or reward.parts:
             return True
         return any(value.low < 0 for value, _ in reward.values)
 
@@ -220,11 +220,7 @@ STAGE = (
         is_spare=True,
     ),
     Need(
-        "loss.estimator",
-        "kl",
-        _is_set("kl"),
-        "kl = 1e-3",
-        "estimates the divergence, whose weight `kl` is 0",
+        "loss.estimator", "kl", _is_set("kl"), "kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"
     ),
     Need(
         "loss.jsd_beta",

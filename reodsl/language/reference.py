@@ -89,10 +89,7 @@ REWARD_WORDS = (
         "`min(len(z) for z in history(x) if correct(z), empty: 4K tokens)`",
         f"over the question's own responses in the stage's steps before, the last {MEMORY:,} at most; at first none",
     ),
-    (
-        "`sum(correct(answer(y[:M])) for M in splits if M <= L)`",
-        "over the places of the response's splits",
-    ),
+    ("`sum(correct(answer(y[:M])) for M in splits if M <= L)`", "over the places of the response's splits"),
     (
         "`mean` `std` `min` `max` `sum` `count` `median`",
         "statistics; one with an `if` says what it is when nothing is left",

@@ -17,7 +17,7 @@ from reodsl.language.hints import list_declarations
 from reodsl.language.modules import LIBRARY, STD, Modules, ParsedFile, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
-from reodsl.language.reward.selection import CHOICES, PICK
+from reodsl.language.reward.selection import CHOICES, PICK_SETTINGS
 from reodsl.language.values import DeclaredExperiment, Record, Value, write_value
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.fixes import add_import
@@ -103,7 +103,7 @@ def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[C
     if frame.body:
         if frame.bracket == "{" and not before:
             yield from _settings(analysis, here, span)
-            for name in (*PICK, "pick", "drop") if frame.body == "selection" else ():
+            for name in (*PICK_SETTINGS, "pick", "drop") if frame.body == "selection" else ():
                 yield Completion(name, "setting", span)
             yield Completion(
                 "let", "kind", span, doc="Names a value: `let mu = mean(len(z) for z in group)`."

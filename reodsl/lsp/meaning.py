@@ -18,7 +18,7 @@ from reodsl.language.fitting import describe_type
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, ParsedFile
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
-from reodsl.language.reward.names import FUNCTIONS, HISTORIES, MEASURES, STATISTICS
+from reodsl.language.reward.names import FUNCTIONS, MEASURES, STATISTICS, TRACK_WORDS
 from reodsl.language.values import NestedBlock, Record, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import CursorSite, locate, locate_name
@@ -141,7 +141,7 @@ def _explain_in_reward(word: str) -> Explained | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
     others = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
     named = {"start", *ARGUMENTS.values(), *WORDS, *(each for words in WORDS.values() for each in words)}
-    if word not in (*FUNCTIONS, *HISTORIES, *MEASURES, *others, *named):
+    if word not in (*FUNCTIONS, *TRACK_WORDS, *MEASURES, *others, *named):
         return None
     both = (*REWARD_WORDS, *MEASURE_WORDS)
     # The name of an argument is also a word of English, and `z` a variable.

@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.language import check_file
 from reodsl.language.reward import operators
-from reodsl.language.reward.names import Room, compare_ranges
+from reodsl.language.reward.names import ValueRange, compare_ranges
 
 INF = float("inf")
 
@@ -163,13 +163,13 @@ def test_a_condition_of_many_parts_is_read_in_their_number_and_not_its_square(
     while len(parts) > 1:
         parts = [f"({one} and {two})" for one, two in zip(parts[::2], parts[1::2], strict=True)]
     asked: list[float] = []
-    room = operators._make_room
+    fact = operators._make_range
 
-    def counted(op: str, limit: float) -> Room:
+    def counted(op: str, limit: float) -> ValueRange:
         asked.append(limit)
-        return room(op, limit)
+        return fact(op, limit)
 
-    monkeypatch.setattr(operators, "_make_room", counted)
+    monkeypatch.setattr(operators, "_make_range", counted)
     path = tmp_path / "spec.reo"
     path.write_text(f"reward mine {{ 1 if {parts[0]} else 0 }}\n")
     assert [each.code for each in check_file(path).diagnostics] == ["W0302"]

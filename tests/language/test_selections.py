@@ -40,7 +40,7 @@ selection best(ratio: number in 0..1) {
 }
 """
 EVERY = "selection best { trace = each(z for z in group if correct(z)) }"
-KEEPS = """
+QUESTIONS_EXAMPLE = """
 selection best(most: number in 0..1) {
   let solved = mean(correct(z) for z in group)
   where = solved > 0 and solved <= most
@@ -110,7 +110,7 @@ def test_a_selection_of_a_pool_lowers_to_sampling_and_selecting(spec: Callable[.
 
 def test_questions_are_selected_by_a_condition_alone(spec: Callable[..., Spec]) -> None:
     text = rewarded("outcome").replace("= chain_train", f"= best({POOL}, most: 0.5)")
-    found = spec(HEAD + KEEPS + text)
+    found = spec(HEAD + QUESTIONS_EXAMPLE + text)
     chosen = stage(found).selected
     assert chosen is not None
     rule = chosen.selection
@@ -137,7 +137,7 @@ def test_a_few_questions_fill_a_batch_again_and_again(codes: Callable[..., list[
     pool = POOL.replace("chain_train", "few")
     text = rewarded("outcome").replace("= chain_train", f"= best({pool}, most: 0.5)")
     head = HEAD.replace("import overthinker", "import chain, overthinker")
-    assert codes(head + few + KEEPS + text) == []
+    assert codes(head + few + QUESTIONS_EXAMPLE + text) == []
 
 
 def test_a_selections_name_changes_nothing(spec: Callable[..., Spec]) -> None:
@@ -257,7 +257,7 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ('selection best { where = mean(python("s.py:f", z) for z in group) < 1 }', "E0301"),
         ("selection best { where = mean(count(M for M in [4 tokens, 8 tokens]) for z in group) < 4 }", "E0301"),
         ("selection best { where = mean(correct(z) for z in group) < 1, drop = 10% }", "E0304"),
-        (KEEPS + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),
+        (QUESTIONS_EXAMPLE + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),
         (SHORTEST.replace("correct(z)", "len(z) < mean(len(w) for w in ref)") + sequences("sft", f"best({POOL})"), "E0301"),
         (PAIRS + sequences("simpo", f"best({POOL[:-1]}, temperature: 0), ratio: 0.5)"), "E0513"),
         (

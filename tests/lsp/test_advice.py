@@ -13,8 +13,8 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.language.reward import typing
-from reodsl.language.reward.body import Body
-from reodsl.language.reward.names import Typed
+from reodsl.language.reward.body import FormulaScope
+from reodsl.language.reward.names import TypedExpr
 from reodsl.lsp.analysis import Analysis, analyse
 from reodsl.lsp.fixes import UNUSED, fixes
 from reodsl.syntax import tree
@@ -88,7 +88,7 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     still: Counter[str] = Counter()
     typed = typing._type
 
-    def noted(body: Body, expr: tree.Expr) -> Typed:
+    def noted(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         value = typed(body, expr)
         moves = any(isinstance(each, (tree.Name, tree.Comprehension)) for each in tree.walk(expr))
         if not value.constant and value.low == value.high and moves:

@@ -271,7 +271,7 @@ def _make_case(
             value = stage.get("reward") if stage.data("method") == "ppo" else None
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
             span = value.span if value is not None else None
-            typed = type_reward(program.context, reward, at=span) if reward is not None else None
+            typed = type_reward(program.context, reward, span=span) if reward is not None else None
             if value is None and "reward" not in stage.invalid and stage.data("method") == "ppo":
                 typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
             sound = stage.only_valid()

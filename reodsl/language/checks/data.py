@@ -29,7 +29,7 @@ _OTHER_SOURCES = {
     "python": (
         "Python's",
         'let the function give each question its solution: `Question("…", "…", trace="…")`',
-    ),
+    )
 }
 """Questions whose solutions `traces` does not write: whose they are, and what to do instead."""
 

@@ -21,7 +21,7 @@ from reodsl.language.checks.cases import (
     strip_names,
 )
 from reodsl.language.resolve import cap_importance
-from reodsl.language.reward.body import cancelled_factors, differs
+from reodsl.language.reward.body import cancelled_factors, varies
 
 WIDE_BOUND = 0.1
 """Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
@@ -212,7 +212,7 @@ def check_wide_bounds(case: CheckedExperiment, stage: CheckedStage) -> Iterator[
 def check_unreached_bound(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523: a bound of advantages that no z-score over the group's rollouts reaches.
 
-    The largest of n z-scores is sqrt(n - 1), if one rollout differs from all others, and the sample's
+    The largest of n z-scores is sqrt(n - 1), if one rollout varies from all others, and the sample's
     deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores have no limit of
     this kind.
 
@@ -244,7 +244,7 @@ def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Ite
     grouped, alone = normalise.text == "group", batch.is_true and len(typed.values) == 1
     lets, names = {let.name: let.value for let in typed.lets}, let_names(typed.lets)
     # Of a reward that is the same for all W0301 tells.
-    earned = [(value.data, span) for value, span in typed.values if differs(value.data, lets)]
+    earned = [(value.data, span) for value, span in typed.values if varies(value.data, lets)]
     products: list[tuple[Expression | float, Span, bool]]
     products = [(data, span, not grouped) for data, span in earned if grouped or alone]
     products += [(term.weight, span, True) for term in typed.parts for _, span in earned if alone]

@@ -26,7 +26,7 @@ from reodsl.language.checks.cases import (
 from reodsl.language.context import Context
 from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, ResponseLimits
-from reodsl.language.reward.selection import EXAMPLE, KEEPS, find_questions, type_selection
+from reodsl.language.reward.selection import EXAMPLE, QUESTIONS_EXAMPLE, find_questions, type_selection
 from reodsl.language.suggest import nearest
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
@@ -37,7 +37,7 @@ HOLE = re.compile("(?<![A-Za-z}]){([a-z_]+)}")
 """A word that looks as if something took its place in a text; behind a letter or a bracket it is LaTeX."""
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO"}
 TRAINS_ON = {
-    "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
+    "ppo": ("questions", f"select them by a condition alone: `{QUESTIONS_EXAMPLE}`"),
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
     **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
 }
@@ -121,9 +121,9 @@ def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Itera
     advantages.
     """
     rule = stage["advantage.normalise"]
-    differs = _take_turns(stage) or "rollout.cut_at" in stage
+    varies = _take_turns(stage) or "rollout.cut_at" in stage
     has_teacher = stage.record.data("kl") and ("teacher" in stage or "teacher_wording" in stage)
-    if rule.text in ("", "none") or "advantage.own" in stage or differs or has_teacher:
+    if rule.text in ("", "none") or "advantage.own" in stage or varies or has_teacher:
         return
     for name, same, text, helps in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),

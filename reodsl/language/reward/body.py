@@ -46,18 +46,18 @@ from reodsl.language.modules import describe_duplicate
 from reodsl.language.reward.names import (
     FUNCTIONS,
     INF,
-    Body,
+    FormulaScope,
     LocalFunction,
+    Names,
     ResponseLimits,
-    RewardNames,
-    Typed,
+    TypedExpr,
     check_unit,
     fail,
     make_constant,
     refuse_unit,
 )
 from reodsl.language.reward.operators import name_value, negate
-from reodsl.language.reward.places import find_splits
+from reodsl.language.reward.splits import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, is_start, type_expression
 from reodsl.language.suggest import nearest
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Dimension, Quantity, describe_unit, write_amount
@@ -65,7 +65,7 @@ from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
-TAKEN = {
+RESERVED = {
     "y": "the response",
     "x": "the question",
     "group": "a question's responses",
@@ -73,33 +73,40 @@ TAKEN = {
     "monitor": "the responses to the monitor set",
     "batch": "all responses of the step",
 }
-KEPT = 6
+COPY_COST = 6
 """The further cost of a name that is kept: a copy takes 100 bytes for each."""
 
 
 @dataclass(slots=True)
 class TypedReward:
-    """A reward in types: its lets in order, its value or its dense value over a split, and what it uses.
-
-    Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
-    where the parameter that this comes from was not given. `cuts` are where it cuts responses. `ends` are the places of its
-    values, of which there should be one, and `values` what may be constant. `fields` are the numbers of a question that it
-    reads, with the first place of each.
-    """
+    """A typed reward: variables are renamed, and numbers are in base units."""
 
     split: Record | None
+    """Where it splits responses; None without splits, or if they depend on a parameter without an argument."""
     uses: set[str]
-    cuts: list[tuple[Typed, Span]]
+    """What it needs of training, such as `group`, `ref`, `forced` or `teacher`."""
+    cuts: list[tuple[TypedExpr, Span]]
+    """Where it cuts responses: the number of tokens, and the span."""
     lets: list[NamedValue] = field(default_factory=list)
+    """Its `let`s, in order."""
     tracks: list[Track] = field(default_factory=list)
+    """Its tracks, in order."""
     metrics: list[Metric] = field(default_factory=list)
+    """The numbers that it logs, in order."""
     outcome: Expression | None = None
+    """The value of a complete response; None with `dense` or parts."""
     dense: Expression | None = None
+    """The value at a split `L`."""
     parts: tuple[Part, ...] = ()
+    """The parts, each normalised by itself."""
     ends: list[Span] = field(default_factory=list)
-    values: list[tuple[Typed, Span]] = field(default_factory=list)
+    """The spans of its values, of which there should be exactly one."""
+    values: list[tuple[TypedExpr, Span]] = field(default_factory=list)
+    """The values, which may be constant, with their spans."""
     fields: dict[str, Span] = field(default_factory=dict)
-    sound: bool = True
+    """The numbers of a question that it reads, each with its first span."""
+    is_sound: bool = True
+    """Whether no line has an error."""
 
 
 def type_reward(
@@ -107,17 +114,21 @@ def type_reward(
     record: Definition,
     *,
     symbolic: bool = False,
-    at: Span | None = None,
+    span: Span | None = None,
     limits: ResponseLimits | None = None,
 ) -> TypedReward | None:
-    """Return the body of a reward in types and units, or None if it is wrong, which is reported.
+    """Return a reward typed, or None if it is wrong, which is reported.
 
-    A parameter without an argument is an error at `at`, where the reward is used. With `symbolic` it may have any value
-    in its range. With `limits`, those of one place that uses it, the reward is typed anew.
+    Args:
+        ctx: The evaluation.
+        record: The reward with its arguments.
+        symbolic: Whether a parameter without an argument may have any value in its range, and is no error.
+        span: The use of the reward, at which a missing argument is an error.
+        limits: The limits of responses at one use; with limits the reward is typed anew.
     """
 
     def read() -> TypedReward:
-        env, scope = make_environment(ctx, record, RewardNames(), symbolic=symbolic, at=at)
+        env, scope = make_environment(ctx, record, Names(), symbolic=symbolic, span=span)
         return _type_body(ctx, record, env, scope, limits or ResponseLimits())
 
     if limits is not None:
@@ -127,27 +138,27 @@ def type_reward(
 
 @dataclass(frozen=True, slots=True)
 class TypedMeasure:
-    """A measure that was found sound: its lets in order, and its value."""
+    """A sound measure: its `let`s in order, and its value."""
 
     lets: tuple[NamedValue, ...]
-    value: Typed
+    value: TypedExpr
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Yield all expressions inside it."""
-        for value in (*(each.value for each in self.lets), self.value.data):
+        """Yield all expressions of the measure."""
+        for value in (*(let.value for let in self.lets), self.value.data):
             yield from walk_expression(value)
 
 
 def type_measure(
-    ctx: Context, record: Definition, *, symbolic: bool = False, at: Span | None = None
+    ctx: Context, record: Definition, *, symbolic: bool = False, span: Span | None = None
 ) -> TypedMeasure | None:
-    """Return the body of a measure in types and units, or None if it is wrong, which is reported, as `type_reward` does."""
+    """Return a measure typed, or None if it is wrong, which is reported; arguments are as for `type_reward`."""
 
     def read() -> TypedMeasure:
-        env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic, at=at)
-        body = Body(ctx, scope, env, measures=True, track="")
-        lets, values = list[NamedValue](), list[Typed]()
+        env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic, span=span)
+        body = FormulaScope(ctx, scope, env, is_measure=True, track="")
+        lets, values = list[NamedValue](), list[TypedExpr]()
         for item in record.body.items:
             match item:
                 case tree.Let():
@@ -159,7 +170,7 @@ def type_measure(
                     ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
         report_unread(ctx, record)
         if not values or not any(
-            isinstance(each, (History, Variable)) for each in walk_expression(values[0].data)
+            isinstance(node, (History, Variable)) for node in walk_expression(values[0].data)
         ):
             helps = "end it in a number of means: `mean(correct(z) for z in arm)`"
             name = record.item.name
@@ -170,22 +181,23 @@ def type_measure(
 
 
 def _type_body(
-    ctx: Context, reward: Definition, env: RewardNames, scope: Scope, limits: ResponseLimits
+    ctx: Context, reward: Definition, env: Names, scope: Scope, limits: ResponseLimits
 ) -> TypedReward:
+    """Return the body of a reward typed, after its value is checked: it varies, and asks whether answers are right."""
     item = reward.item
-    written = {
-        each.name.name: (each.kind.name if isinstance(each, tree.Decl) else "let", each.name.span)
-        for each in reward.body.items
-        if isinstance(each, (tree.Let, tree.Decl))
+    line_kinds = {
+        line.name.name: (line.kind.name if isinstance(line, tree.Decl) else "let", line.name.span)
+        for line in reward.body.items
+        if isinstance(line, (tree.Let, tree.Decl))
     }
-    body = Body(ctx, scope, env, limits=limits, written=written)
+    body = FormulaScope(ctx, scope, env, limits=limits, line_kinds=line_kinds)
     find_splits(body, reward.body)
     reading = TypedReward(body.splits.record, body.uses, body.cuts, fields=body.fields)
-    for part in reward.body.items:
+    for line in reward.body.items:
         try:
-            _read_item(body, part, reading, last=part is reward.body.items[-1])
+            _read_item(body, line, reading, last=line is reward.body.items[-1])
         except NoValue:
-            reading.sound = False
+            reading.is_sound = False
     if len(reading.ends) != 1:
         count = len(reading.ends)
         ctx.fail(
@@ -197,7 +209,7 @@ def _type_body(
             if count > 1 and any(map(_continues, reward.body.items))
             else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
-    if not reading.sound:
+    if not reading.is_sound:
         raise NoValue
     report_unread(ctx, reward)
     lets = {let.name: let.value for let in reading.lets}
@@ -207,14 +219,18 @@ def _type_body(
     return reading
 
 
-def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
-    """Require that no place of a cut depends on an answer. Raises `NoValue`."""
+def _require_known_cuts(body: FormulaScope, lets: Sequence[NamedValue]) -> None:
+    """Check that no cut depends on whether answers are right.
+
+    Raises:
+        NoValue: A cut does, which was reported.
+    """
     graded = set[str]()
     for let in lets:
         if _is_graded(let.value, graded):
             graded.add(let.name)
-    for place, span in body.cuts:
-        if _is_graded(place.data, graded):
+    for cut, span in body.cuts:
+        if _is_graded(cut.data, graded):
             body.ctx.fail(
                 "E0312",
                 "a response is cut at a place that depends on whether answers are right",
@@ -224,68 +240,72 @@ def _require_known_cuts(body: Body, lets: Sequence[NamedValue]) -> None:
             )
 
 
-def _is_graded(value: IR | Node, graded: Container[str], known: frozenset[str] = frozenset()) -> bool:
-    """Return whether a value depends on an answer of the step: on a `graded` let, or on a response that is not `known`."""
+def _is_graded(value: IR | Node, graded: Container[str], fixed: frozenset[str] = frozenset()) -> bool:
+    """Return whether a value depends on an answer of the step: a `graded` let, or a response that is not `fixed`."""
     match value:
         case ForcedAnswer() | Bare() | Own() | TokenRun():
             return True
         case Correct():
-            return value.of not in known
+            return value.of not in fixed
         case Given() if value.field in READINGS:
             return READINGS[value.field].graded
         case Variable():
             return value.name in graded
         case Aggregate():
-            known = known | {value.var} if value.over in ("ref", "history") else known - {value.var}
-    return any(_is_graded(part, graded, known) for part in parts_of(value))
+            fixed = fixed | {value.var} if value.over in ("ref", "history") else fixed - {value.var}
+    return any(_is_graded(child, graded, fixed) for child in parts_of(value))
 
 
 def _continues(item: tree.BlockItem) -> bool:
-    """Return whether a line begins with a sign, like one that continues the line above."""
+    """Return whether a line begins with a sign, as if it continued the line above."""
     first = item.expr if isinstance(item, tree.ExprStatement) else None
     while isinstance(first, tree.Binary):
         first = first.left
     return isinstance(first, tree.Unary)
 
 
-def _read_item(body: Body, item: tree.BlockItem, so_far: TypedReward, *, last: bool) -> None:
-    """Read one item into `so_far`. Raises `NoValue`."""
+def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *, last: bool) -> None:
+    """Add a line of the body to `reward`.
+
+    Raises:
+        NoValue: The line is wrong, which was reported.
+    """
     match item:
         case tree.Let():
-            define_let(body, item, so_far.lets)
+            define_let(body, item, reward.lets)
         case tree.Decl(kind=tree.Ident("track")):
-            _define_track(body, item, so_far)
+            _define_track(body, item, reward)
         case tree.Decl(kind=tree.Ident("metric")):
-            _define_metric(body, item, so_far)
+            _define_metric(body, item, reward)
         case tree.ExprStatement():
-            so_far.ends.append(item.span)
-            _read_value(body, item.expr, so_far)
+            reward.ends.append(item.span)
+            _read_value(body, item.expr, reward)
         case tree.Dense():
-            so_far.ends.append(item.span)
+            reward.ends.append(item.span)
             value = _type_dense(body, item)
-            so_far.dense = value.data
-            so_far.values.append((value, item.body.span))
+            reward.dense = value.data
+            reward.values.append((value, item.body.span))
         case tree.Assignment(name=tree.Ident(name), op="="):
             body.env.invalid.add(name)
             helps = f"write `let {name} = …`"
-            if last and not so_far.ends:
+            if last and not reward.ends:
                 # It is meant as the value, which is then not missed as well.
-                so_far.ends.append(item.span)
+                reward.ends.append(item.span)
                 helps = f"leave out `{name} =`: the value of a reward has no name"
             body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
         case _:
             helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
             if isinstance(item, tree.Decl):
                 body.env.invalid.add(item.name.name)
-                meant = nearest(item.kind.name, ("let", "track", "metric"))
-                helps = f"did you mean `{meant} {item.name.name} = …`?" if meant else helps
+                nearest_word = nearest(item.kind.name, ("let", "track", "metric"))
+                helps = f"did you mean `{nearest_word} {item.name.name} = …`?" if nearest_word else helps
             body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
-def _is_free(body: Body, name: tree.Ident, *taken: Container[str]) -> bool:
+def _is_free(body: FormulaScope, name: tree.Ident, *scopes: Container[str]) -> bool:
     """Return whether a name means nothing else in a reward, and report it if it does."""
     free = is_own_name(body.ctx, name)
-    if any(name.name in each for each in taken):
+    if any(name.name in scope for scope in scopes):
         _report_duplicate(body.ctx, name)
         free = False
     return free
@@ -295,11 +315,15 @@ def _report_duplicate(ctx: Context, name: tree.Ident) -> None:
     ctx.report(describe_duplicate(name.name, name.span, None, "give it another name"))
 
 
-def _define_function(body: Body, item: tree.Let) -> None:
-    """Take a function of the body into its names. It is typed where it is called. Raises `NoValue` for a wrong name."""
+def _define_function(body: FormulaScope, item: tree.Let) -> None:
+    """Add a function of the body to its names; calls type it.
+
+    Raises:
+        NoValue: A name means something else, which was reported.
+    """
     env, name = body.env, item.name.name
     params = item.params or ()
-    free = _is_free(body, item.name, env.values, env.others, env.functions, FUNCTIONS)
+    free = _is_free(body, item.name, env.values, env.other_params, env.functions, FUNCTIONS)
     seen: set[str] = set()
     for param in params:
         if param.name in seen or param.name in ("x", "group", "ref"):
@@ -307,12 +331,12 @@ def _define_function(body: Body, item: tree.Let) -> None:
             free = False
         seen.add(param.name)
     # What it may use is kept as it is here, until the reward is read.
-    body.ctx.charge(item.name.span, NAME_STEPS * KEPT * env.size)
+    body.ctx.charge(item.name.span, NAME_STEPS * COPY_COST * env.size)
     closure = replace(
         env,
         values=dict(env.values),
         responses=dict(env.responses),
-        others=dict(env.others),
+        other_params=dict(env.other_params),
         functions=dict(env.functions),
     )
     env.functions[name] = LocalFunction(name, params, item.value, closure)
@@ -320,14 +344,18 @@ def _define_function(body: Body, item: tree.Let) -> None:
         raise NoValue
 
 
-def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
-    """Take a let into the names of the body. Raises `NoValue`."""
+def define_let(body: FormulaScope, item: tree.Let, lets: list[NamedValue]) -> None:
+    """Add a `let` to the names of the body.
+
+    Raises:
+        NoValue: The value or the name is wrong, which was reported.
+    """
     env, name = body.env, item.name.name
     if item.params is not None:
         _define_function(body, item)
         return
     value = attempt(partial(type_expression, body, item.value))
-    free = _is_free(body, item.name, env.values, env.others)
+    free = _is_free(body, item.name, env.values, env.other_params)
     if value is None:
         env.invalid.add(name)
         raise NoValue
@@ -338,8 +366,12 @@ def define_let(body: Body, item: tree.Let, lets: list[NamedValue]) -> None:
         raise NoValue
 
 
-def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
-    """Take a track into the names of the body, before whose responses it is found. Raises `NoValue`."""
+def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
+    """Add a track to the names of the body; it is computed before the step's responses.
+
+    Raises:
+        NoValue: The track is wrong, which was reported.
+    """
     env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
         helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
@@ -347,12 +379,12 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
         body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
     inner = replace(body, env=replace(env.before_responses(), invalid={*env.invalid}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
-    free = _is_free(body, item.name, env.values, env.others, env.functions)
+    free = _is_free(body, item.name, env.values, env.other_params, env.functions)
     free = free and is_own_name(body.ctx, item.name, {STEP: "the number of steps that are done"})
     if value is None:
         env.invalid.add(name)
         raise NoValue
-    if not any(isinstance(each, (History, Variable)) for each in walk_expression(value.data)):
+    if not any(isinstance(node, (History, Variable)) for node in walk_expression(value.data)):
         env.invalid.add(name)
         body.ctx.fail(
             "E0313",
@@ -360,34 +392,37 @@ def _define_track(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
             item.span,
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
-    env.values[name] = Typed(
+    env.values[name] = TypedExpr(
         Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition
     )
-    so_far.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
+    reward.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
     if not free:
         raise NoValue
 
 
-def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
-    """Return the number that a track is, and what it is at first where it reads the step before. Raises `NoValue`.
+def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedExpr | None]:
+    """Return the number of a track, and its start if it reads the step before.
 
-    Its range is what its bounds leave of any number before: no value before lies outside.
+    Its range is what its bounds leave of any previous number, since no previous value lies outside.
+
+    Raises:
+        NoValue: The track is wrong, which was reported.
     """
     name = str(body.track)
-    starts = [arg for arg in written.args if is_start(arg)] if isinstance(written, tree.Call) else []
-    if not starts or not isinstance(written, tree.Call):
-        return type_expression(body, written), None
-    at = starts[0]
-    if len(starts) > 1 or isinstance(at.value, (tree.Binding, tree.Comprehension)):
+    starts = [arg for arg in expr.args if is_start(arg)] if isinstance(expr, tree.Call) else []
+    if not starts or not isinstance(expr, tree.Call):
+        return type_expression(body, expr), None
+    start_arg = starts[0]
+    if len(starts) > 1 or isinstance(start_arg.value, (tree.Binding, tree.Comprehension)):
         last = body.ctx.text_at(starts[-1].span)
         helps = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
         fail(body, "E0310", "a track has one start", starts[-1], helps)
-    start = type_expression(body, at.value)
-    moved = replace(written, args=tuple(arg for arg in written.args if arg is not at))
+    start = type_expression(body, start_arg.value)
+    moved = replace(expr, args=tuple(arg for arg in expr.args if arg is not start_arg))
 
-    def type_from(low: float, high: float, ctx: Context, unit: Dimension = start.unit) -> Typed:
-        before = Typed(Variable(name=f"{TRACK}{name}"), unit, low, high)
-        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, before)), moved)
+    def type_from(low: float, high: float, ctx: Context, unit: Dimension = start.unit) -> TypedExpr:
+        previous = TypedExpr(Variable(name=f"{TRACK}{name}"), unit, low, high)
+        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, previous)), moved)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
     for unit in (TOKENS, STEPS) if widest is None and start.unit == PLAIN and start.constant else ():
@@ -395,41 +430,45 @@ def _type_track(body: Body, written: tree.Expr) -> tuple[Typed, Typed | None]:
         if inner is not None and inner.unit == unit:
             message = f"the track `{name}` is {describe_unit(unit)}, and its start is a plain number"
             amount = write_amount(start.low, unit)
-            edits = (Edit(at.value.span, amount),)
-            fail(body, "E0302", message, at, f"give it its unit: `start: {amount}`", edits)
+            edits = (Edit(start_arg.value.span, amount),)
+            fail(body, "E0302", message, start_arg, f"give it its unit: `start: {amount}`", edits)
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
-    check_unit(body, start, value, at.span, moved.span, "`start`")
-    read = [each.name for each in values_of(value.data, Variable)]
-    if not any(each == TRACK + name or each.startswith(METRIC) for each in read):
+    check_unit(body, start, value, start_arg.span, moved.span, "`start`")
+    names = [variable.name for variable in values_of(value.data, Variable)]
+    if not any(variable == TRACK + name or variable.startswith(METRIC) for variable in names):
         helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
-        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", at, helps)
+        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", start_arg, helps)
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
-def _define_metric(body: Body, item: tree.Decl, so_far: TypedReward) -> None:
-    """Take a number that is logged, of any unit. Tracks below it can read its mean at the step before. Raises `NoValue`."""
+def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
+    """Add a logged number of any unit; tracks below it can read its mean at the step before.
+
+    Raises:
+        NoValue: The metric is wrong, which was reported.
+    """
     name = item.name.name
     if item.value is None or item.params is not None:
         helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
         body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
     value = attempt(partial(type_expression, body, item.value))
-    if name in body.logged:
+    if name in body.metrics:
         _report_duplicate(body.ctx, item.name)
     elif value is not None:
-        so_far.metrics.append(Metric.model_construct(name=name, value=value.data))
-        body.logged[name] = Typed(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
+        reward.metrics.append(Metric.model_construct(name=name, value=value.data))
+        body.metrics[name] = TypedExpr(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
         return
     body.env.invalid.add(name)
     raise NoValue
 
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
-    """Return the units of the values that a body's `let`s name, by the names' places, for any arguments."""
+    """Return the units of the values that a body's `let`s name, by the spans of the names, for any arguments."""
     lets, units = list[NamedValue](), dict[Span, Dimension]()
     with suppress(NoValue):
-        env, scope = make_environment(ctx, record, RewardNames(), symbolic=True)
-        body = Body(ctx, scope, env)
+        env, scope = make_environment(ctx, record, Names(), symbolic=True)
+        body = FormulaScope(ctx, scope, env)
         for item in record.body.items:
             if isinstance(item, tree.Let):
                 with suppress(NoValue):
@@ -439,77 +478,89 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     return units
 
 
-def _read_value(body: Body, expr: tree.Expr, so_far: TypedReward) -> None:
-    """Read the value of a whole response, or the parts that it is the sum of. Raises `NoValue`."""
+def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> None:
+    """Type the value of a complete response, or the parts whose sum it is.
+
+    Raises:
+        NoValue: The value is wrong, which was reported.
+    """
     if terms := split_terms(expr):
-        so_far.parts = type_parts(body, terms, so_far.values, {each.name: each.value for each in so_far.lets})
+        reward.parts = type_parts(body, terms, reward.values, {let.name: let.value for let in reward.lets})
         return
     value = type_expression(body, expr)
-    so_far.outcome = value.data
-    so_far.values.append((value, expr.span))
+    reward.outcome = value.data
+    reward.values.append((value, expr.span))
     # After an error elsewhere the unit may follow from it.
-    if so_far.sound:
+    if reward.is_sound:
         _check_plain(body, value, expr.span)
 
 
 def report_unread(ctx: Context, reward: Definition) -> None:
-    """Report W0201: lets and parameters that nothing in a reward or a selection reads."""
+    """Report W0201: `let`s, tracks and parameters that nothing in a reward or a selection reads."""
     item = reward.item
     if ctx.is_trial or item.name.span in ctx.visited_bodies:
         return
     ctx.visited_bodies.add(item.name.span)
-    named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
-    read = _count_names(reward.body)
-    for part in reward.body.items:
-        if isinstance(part, tree.Decl) and part.kind.name == "track":
-            named.append(("track", part.name))
+    named = [("let", line.name) for line in reward.body.items if isinstance(line, tree.Let)]
+    counts = _count_names(reward.body)
+    for line in reward.body.items:
+        if isinstance(line, tree.Decl) and line.kind.name == "track":
+            named.append(("track", line.name))
             # What reads itself alone is read by nothing.
-            read[part.name.name] -= _count_names(part)[part.name.name]
+            counts[line.name.name] -= _count_names(line)[line.name.name]
     named += [("parameter", param.name) for param in item.params or ()]
-    for what, name in named:
-        if read[name.name] <= 0:
+    for noun, name in named:
+        if counts[name.name] <= 0:
             helps = "use it, or take it out"
             ctx.report(
-                warning("W0201", f"the {what} `{name.name}` is never used", name.span, "unused", help=helps)
+                warning("W0201", f"the {noun} `{name.name}` is never used", name.span, "unused", help=helps)
             )
 
 
 def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
-    return Counter(each.name for each in walk(node) if isinstance(each, tree.Name))
+    return Counter(name.name for name in walk(node) if isinstance(name, tree.Name))
 
 
-def _type_dense(body: Body, part: tree.Dense) -> Typed:
-    """Return the value of a line. Raises `NoValue`."""
+def _type_dense(body: FormulaScope, line: tree.Dense) -> TypedExpr:
+    """Return the value of a `dense` line.
+
+    Raises:
+        NoValue: The splits or the value are wrong, which was reported.
+    """
     if body.splits.invalid:
         raise NoValue
-    variable = Typed(_SPLIT, TOKENS, 1.0, body.splits.high)
-    inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
-    value = type_expression(inner, part.body)
-    _check_plain(body, value, part.body.span)
+    variable = TypedExpr(_SPLIT, TOKENS, 1.0, body.splits.high)
+    inner = replace(body, env=body.env.with_value(line.var.name, variable), split_name=line.var.name)
+    value = type_expression(inner, line.body)
+    _check_plain(body, value, line.body.span)
     return value
 
 
-def _check_plain(body: Body, value: Typed, span: Span) -> None:
+def _check_plain(body: FormulaScope, value: TypedExpr, span: Span) -> None:
     if value.unit != PLAIN:
         refuse_unit(body, f"a reward is a plain number, and this is {describe_unit(value.unit)}", value, span)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of the sum: its weight as written (None is 1), whether it is subtracted, and its call of `z`."""
+    """A term of a sum of `z(…)`."""
 
     weight: tree.Expr | None
+    """The factor as written; None for 1."""
     negative: bool
+    """Whether it is subtracted."""
     call: tree.Call
+    """The call of `z`."""
 
 
 def split_terms(expr: tree.Expr) -> list[Term]:
-    """Return the terms of a sum of `z(…)`, each perhaps multiplied by a number; none for any other expression."""
+    """Return the terms of a sum of `z(…)`, each perhaps multiplied by a number; empty for any other expression."""
     terms: list[Term] = []
     return terms if _collect(expr, False, terms) else []
 
 
 def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
+    """Append the terms of a sum to `terms`, and return whether all are calls of `z`."""
     if isinstance(expr, tree.Binary) and expr.op in "+-":
         right = negative != (expr.op == "-")
         return _collect(expr.left, negative, terms) and _collect(expr.right, right, terms)
@@ -524,21 +575,26 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
 
 
 def type_parts(
-    body: Body, terms: list[Term], values: list[tuple[Typed, Span]], lets: Lets
+    body: FormulaScope, terms: list[Term], values: list[tuple[TypedExpr, Span]], lets: Lets
 ) -> tuple[Part, ...]:
-    """Type the parts; a weight is one number for a question. The measures go to `values`. Raises `NoValue`."""
+    """Type the parts of a reward, and append their measures to `values`.
+
+    Raises:
+        NoValue: A part is wrong, which was reported.
+    """
     return tuple(try_all(lambda term: _type_part(body, term, values, lets), terms))
 
 
-def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]], lets: Lets) -> Part:
+def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Span]], lets: Lets) -> Part:
+    """Return a part typed; its weight must be equal for all responses of a question."""
     weight: float | Expression = -1.0 if term.negative else 1.0
     if term.weight is not None:
         value = type_expression(body, term.weight)
         if value.unit != PLAIN:
             message = f"a part is multiplied by a plain number, and this is {describe_unit(value.unit)}"
             fail(body, "E0302", message, term.weight, "divide it by a constant of its unit")
-        if differs(value.data, lets):
-            message = "the weight of a part differs between the responses of a question"
+        if varies(value.data, lets):
+            message = "the weight of a part varies between the responses of a question"
             helps = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
             fail(body, "E0301", message, term.weight, helps)
         if term.negative:
@@ -567,13 +623,13 @@ def _type_part(body: Body, term: Term, values: list[tuple[Typed, Span]], lets: L
     return Part.model_construct(value=measured.data, weight=weight, on=on)
 
 
-def is_own_name(ctx: Context, name: tree.Ident, taken: Mapping[str, str] = TAKEN) -> bool:
-    """Return whether a let, a track or a parameter has a name that means nothing else in a reward."""
-    if name.name not in taken:
+def is_own_name(ctx: Context, name: tree.Ident, reserved: Mapping[str, str] = RESERVED) -> bool:
+    """Return whether a name of a `let`, a track or a parameter is not `reserved`, and report it if it is."""
+    if name.name not in reserved:
         return True
     ctx.error(
         "E0208",
-        f"`{name.name}` means {taken[name.name]} here",
+        f"`{name.name}` means {reserved[name.name]} here",
         name.span,
         "taken",
         help="give it another name",
@@ -582,21 +638,25 @@ def is_own_name(ctx: Context, name: tree.Ident, taken: Mapping[str, str] = TAKEN
 
 
 def make_environment(
-    ctx: Context, definition: Definition, env: RewardNames, *, symbolic: bool, at: Span | None = None
-) -> tuple[RewardNames, Scope]:
-    """Return the names that are the parameters of a reward or a selection. Raises `NoValue` if one is missing."""
+    ctx: Context, definition: Definition, env: Names, *, symbolic: bool, span: Span | None = None
+) -> tuple[Names, Scope]:
+    """Return the names of a reward's or a selection's parameters, and the scope of its arguments.
+
+    Raises:
+        NoValue: An argument is missing or wrong, which was reported.
+    """
     item = definition.item
     args = dict(definition.args)
     scope_names: dict[str, Callable[[], Value]] = {}
-    good = True
+    is_sound = True
     for param in item.params or ():
         name = param.name.name
-        good = is_own_name(ctx, param.name) and good
+        is_sound = is_own_name(ctx, param.name) and is_sound
         if name not in args and param.default is not None:
             try:
                 args[name] = bind_argument(ctx, definition, param, param.default, Scope(definition.module))
             except NoValue:
-                good = False
+                is_sound = False
                 continue
         if name in args:
             value = args[name]
@@ -604,25 +664,26 @@ def make_environment(
             if isinstance(value.data, Quantity):
                 env.values[name] = make_constant(float(value.data.number), value.data.unit)
             else:
-                env.others[name] = value
+                env.other_params[name] = value
         elif symbolic:
             _define_open(ctx, definition, param, env)
         else:
             ctx.error(
                 "E0310",
                 f"the {definition.kind} `{definition.name}` needs `{name}`",
-                at or definition.span,
+                span or definition.span,
                 f"no `{name}`",
                 others=[Label(param.span, "declared here")],
                 help=f"write `{definition.name}({name}: …)`",
             )
-            good = False
-    if not good:
+            is_sound = False
+    if not is_sound:
         raise NoValue
     return env, Scope(definition.module).inner(scope_names)
 
 
-def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: RewardNames) -> None:
+def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Names) -> None:
+    """Add a parameter without an argument to the names, with the range of its declaration."""
     type_ = attempt(partial(read_type, ctx, param.type))
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):
@@ -635,10 +696,10 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
                     low, high = numbers
         # No name of the language begins so.
         open_name = Variable(name=f"?{param.name.name}")
-        env.values[param.name.name] = Typed(open_name, read_unit(type_), low, high, open=True)
+        env.values[param.name.name] = TypedExpr(open_name, read_unit(type_), low, high, open=True)
         env.params[param.name.name] = param
     elif type_ is not None:
-        env.others[param.name.name] = None
+        env.other_params[param.name.name] = None
     else:
         env.invalid.add(param.name.name)
 
@@ -646,10 +707,10 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
 Lets: TypeAlias = Mapping[str, Expression]
 
 
-def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
-    """Report W0301: a reward, or each part of one, that is the same for every response of a question."""
+def report_constant(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span]], lets: Lets) -> None:
+    """Report W0301: a reward, or a part of a reward, is the same for every response of a question."""
     for value, span in values:
-        if value.low != value.high and differs(value.data, lets):
+        if value.low != value.high and varies(value.data, lets):
             continue
         text = f"always {value.low:g}" if value.low == value.high else "nothing here is of the response `y`"
         ctx.report(
@@ -664,17 +725,17 @@ def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]
         )
 
 
-def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
-    """Report W0302: a reward that never asks whether an answer is right."""
-    whole = [value.data for value, _ in values]
+def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span]], lets: Lets) -> None:
+    """Report W0302: a reward never asks whether an answer is right."""
+    formulas = [value.data for value, _ in values]
     if (
         not values
         or any(
-            isinstance(each, (Correct, ForcedAnswer, Bare, TokenRun))
-            for data in whole
-            for each in _all(data, lets)
+            isinstance(node, (Correct, ForcedAnswer, Bare, TokenRun))
+            for data in formulas
+            for node in _walk_lets(data, lets)
         )
-        or not any(differs(data, lets) for data in whole)
+        or not any(varies(data, lets) for data in formulas)
     ):
         return
     ctx.report(
@@ -689,79 +750,80 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], 
     )
 
 
-def differs(data: Expression, lets: Lets) -> bool:
-    """Return whether anything in an expression is measured of the response itself, through its lets."""
+def varies(data: Expression, lets: Lets) -> bool:
+    """Return whether an expression, through its `let`s, measures the response itself."""
     return any(
-        isinstance(each, (Length, Correct, ForcedAnswer, Bare, Given, Own, TokenRun))
-        and each.of == "y"
-        and not (isinstance(each, Given) and each.field not in READINGS)
-        for each in _all(data, lets)
+        isinstance(node, (Length, Correct, ForcedAnswer, Bare, Given, Own, TokenRun))
+        and node.of == "y"
+        and not (isinstance(node, Given) and node.field not in READINGS)
+        for node in _walk_lets(data, lets)
     )
 
 
 def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Expression]:
-    """Return what multiplies all that an expression earns alike, and so is lost in a z-score; a sign is not.
+    """Return the factors, except a sign, that multiply all rewards of a question alike, which z-scores cancel.
 
-    That is alike for the responses of a question, or `over_batch` for those of all questions.
+    `over_batch` asks for factors that are equal for the responses of all questions.
     """
 
     def is_alike(data: Expression) -> bool:
-        nodes = list(_all(data, lets))
-        of_split = any(isinstance(each, (Weight, WeightAt, Previous)) or each == _SPLIT for each in nodes)
-        of_question = any(isinstance(each, (Aggregate, Given)) for each in nodes)
+        nodes = list(_walk_lets(data, lets))
+        of_split = any(isinstance(node, (Weight, WeightAt, Previous)) or node == _SPLIT for node in nodes)
+        of_question = any(isinstance(node, (Aggregate, Given)) for node in nodes)
         sign = isinstance(data, Constant) and abs(data.value) == 1
-        return not (sign or of_split or differs(data, lets) or (over_batch and of_question))
+        return not (sign or of_split or varies(data, lets) or (over_batch and of_question))
 
-    return [each for each in (_find_factors(data, lets, {}) or {}).values() if is_alike(each)]
+    return [factor for factor in (_find_factors(data, lets, {}) or {}).values() if is_alike(factor)]
 
 
 Factors: TypeAlias = dict[Expression | int, Expression] | None
 """Factors that multiply a whole expression; None for 0, of which everything is a factor."""
 
 
-def _find_factors(data: Expression, lets: Lets, read: dict[int, Factors]) -> Factors:
-    """Return the factors of an expression; `read` has those of what is shared."""
-    if id(data) not in read:
-        read[id(data)] = _multiplied(data, lets, read)
-    return read[id(data)]
+def _find_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
+    """Return the factors of an expression; `memo` has the factors of shared expressions by `id`."""
+    if id(data) not in memo:
+        memo[id(data)] = _split_factors(data, lets, memo)
+    return memo[id(data)]
 
 
-def _multiplied(data: Expression, lets: Lets, read: dict[int, Factors]) -> Factors:
+def _split_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
+    """Return the factors of an expression by its operator, as `_find_factors` does."""
     match data:
         case Constant(value=0.0):
             return None
-        case Variable() if data.name in lets and differs(data, lets):
-            return _find_factors(lets[data.name], lets, read)
+        case Variable() if data.name in lets and varies(data, lets):
+            return _find_factors(lets[data.name], lets, memo)
         case Negation(fn="neg"):
-            return _find_factors(data.value, lets, read)
+            return _find_factors(data.value, lets, memo)
         case Infix(fn="/"):
-            return _find_factors(data.left, lets, read)
+            return _find_factors(data.left, lets, memo)
         case Infix(fn="*" | "+" | "-"):
-            left, right = (_find_factors(each, lets, read) for each in (data.left, data.right))
+            left, right = (_find_factors(item, lets, memo) for item in (data.left, data.right))
             if data.fn == "*":
                 return None if left is None or right is None else left | right
         case If():
-            left, right = (_find_factors(each, lets, read) for each in (data.then, data.other))
+            left, right = (_find_factors(item, lets, memo) for item in (data.then, data.other))
         case _:
             return {data if isinstance(data, (Constant, Variable)) else id(data): data}
     if left is None or right is None:
         return right if left is None else left
-    return {key: each for key, each in left.items() if key in right}
+    return {key: item for key, item in left.items() if key in right}
 
 
 _SPLIT = Variable(name="L")
 """The split at hand of a `dense` line."""
 
 
-def _all(data: Expression, lets: Lets) -> Iterator[IR | Node]:
-    """Everything in an expression and in the lets behind its names, what is shared once."""
-    waiting, met = list[IR | Node]([data]), set[int]()
-    while waiting:
-        each = waiting.pop()
-        if id(each) in met:
+def _walk_lets(data: Expression, lets: Lets) -> Iterator[IR | Node]:
+    """Yield every node of an expression and of the `let`s that it names, a shared node once."""
+    open_nodes, seen = list[IR | Node]([data]), set[int]()
+    while open_nodes:
+        node = open_nodes.pop()
+        if id(node) in seen:
             continue
-        met.add(id(each))
-        yield each
-        waiting += parts_of(each)
-        if isinstance(each, Variable) and each.name in lets:
-            waiting.append(lets[each.name])
+        seen.add(id(node))
+        yield node
+        open_nodes += parts_of(node)
+        if isinstance(node, Variable) and node.name in lets:
+            open_nodes.append(lets[node.name])

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn, get_args
+from typing import NamedTuple, NoReturn, TypeAlias, get_args
 
 from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.expression import (
@@ -36,30 +36,41 @@ from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
 
 Interval = tuple[float, float]
+Facts: TypeAlias = "Mapping[Expression, ValueRange]"
+"""The ranges that conditions around an expression leave to other expressions."""
 
 
-class Room(NamedTuple):
-    """The range that a condition leaves to a value, and whether the value may be 0."""
+class ValueRange(NamedTuple):
+    """The range that a condition leaves to a value."""
 
     low: float = -math.inf
     high: float = math.inf
     zero: bool = True
+    """Whether the value may be 0."""
 
     @property
     def empty(self) -> bool:
         """Return whether no value fits."""
         return self.low > self.high or (self.low == self.high == 0 and not self.zero)
 
-    def meet(self, other: Room) -> Room:
-        """Return the room that two conditions leave together."""
-        return Room(max(self.low, other.low), min(self.high, other.high), self.zero and other.zero)
+    def intersect(self, other: ValueRange) -> ValueRange:
+        """Return the range that two conditions leave together."""
+        return ValueRange(max(self.low, other.low), min(self.high, other.high), self.zero and other.zero)
 
-    def join(self, other: Room) -> Room:
-        """Return the room that either of two conditions leaves."""
-        return Room(min(self.low, other.low), max(self.high, other.high), self.zero or other.zero)
+    def unite(self, other: ValueRange) -> ValueRange:
+        """Return the range that either of two conditions leaves."""
+        return ValueRange(min(self.low, other.low), max(self.high, other.high), self.zero or other.zero)
 
-    def within(self, low: float, high: float) -> Interval:
-        """Return the part of a range that fits; the range itself where none does."""
+    def clip(self, low: float, high: float) -> Interval:
+        """Return the part of a range that this range leaves, or the range itself if nothing is left.
+
+        Args:
+            low: The lower end of the range.
+            high: The upper end of the range.
+
+        Returns:
+            The lower and the upper end.
+        """
         bounds = max(low, self.low), min(high, self.high)
         if not self.zero:
             bounds = (
@@ -70,18 +81,18 @@ class Room(NamedTuple):
 
 
 def contains_zero(interval: Interval) -> bool:
-    """Return whether 0 is possible."""
+    """Return whether an interval contains 0."""
     return interval[0] <= 0 <= interval[1]
 
 
 def multiply(left: Interval, right: Interval) -> Interval:
-    """Return the range of x y."""
+    """Return the range of x y, for x in `left` and y in `right`."""
     ends = [_times(a, b) for a in left for b in right]
     return min(ends), max(ends)
 
 
 def divide(left: Interval, right: Interval) -> Interval:
-    """Return the range of x / y for y of one sign; everything if y may be 0."""
+    """Return the range of x / y, for x in `left` and y in `right`; unbounded if y may be 0."""
     if contains_zero(right):
         return -math.inf, math.inf
     inverse = (0.0 if math.isinf(right[1]) else 1 / right[1], 0.0 if math.isinf(right[0]) else 1 / right[0])
@@ -113,18 +124,21 @@ INF = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """An expression, its unit, and the range of its values.
-
-    Conditions are 1 or 0. `open` marks a parameter without an argument, which may have any value in its range.
-    """
+class TypedExpr:
+    """An expression with its unit and the range of its values."""
 
     data: Expression
+    """The expression."""
     unit: Dimension
+    """Its unit."""
     low: float
+    """The smallest value."""
     high: float
+    """The largest value."""
     condition: bool = False
+    """Whether it is a condition, 1 or 0."""
     open: bool = False
+    """Whether it is a parameter without an argument, which may have any value in its range."""
 
     @property
     def interval(self) -> Interval:
@@ -133,85 +147,98 @@ class Typed:
 
     @property
     def constant(self) -> bool:
-        """Return whether this is a known number."""
+        """Return whether it is a known number."""
         return isinstance(self.data, Constant)
 
 
-def make_constant(number: float, unit: Dimension) -> Typed:
-    """Return a number that is known."""
-    return Typed(Constant(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
+def make_constant(number: float, unit: Dimension) -> TypedExpr:
+    """Return a known number.
+
+    Args:
+        number: The number in base units.
+        unit: Its unit.
+    """
+    return TypedExpr(Constant(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFunction:
-    """A function of a reward, and the names that its body may use besides its parameters: those before it."""
+    """A function that a reward defines."""
 
     name: str
     params: tuple[tree.Ident, ...]
     value: tree.Expr
-    env: RewardNames
+    env: Names
+    """The names that its body may use besides its parameters: those defined above it."""
 
 
 @dataclass(slots=True)
-class RewardNames:
-    """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
+class Names:
+    """The names in a reward.
 
-    `sampled` are the variables that run over the reference model's responses, or over earlier ones, with `ref` or `history`.
-    `inside` are the functions whose bodies are being written out. Names that begin with `?` stand for responses of the place
-    that calls one. `places` says how many variables over `splits` there are, and `token` is the variable over tokens.
-    `params` are the parameters that have no argument.
+    A name that begins with `?` stands for a response of the caller of a function.
     """
 
-    values: dict[str, Typed] = field(default_factory=dict)
+    values: dict[str, TypedExpr] = field(default_factory=dict)
+    """Numbers: parameters, `let`s, tracks, variables over splits."""
     responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
-    others: dict[str, Value | None] = field(default_factory=dict)
+    """`y` and variables over responses, by the name in the spec."""
+    other_params: dict[str, Value | None] = field(default_factory=dict)
+    """Parameters that are no numbers; None without an argument."""
     invalid: set[str] = field(default_factory=set)
+    """Names whose line has an error."""
     sampled: Mapping[str, str] = field(default_factory=dict)
+    """Variables over responses of the starting model (`ref`) or of earlier steps (`history`)."""
     functions: dict[str, LocalFunction] = field(default_factory=dict)
-    inside: tuple[str, ...] = ()
-    places: int = 0
+    """Functions of the reward."""
+    call_stack: tuple[str, ...] = ()
+    """The functions whose bodies are being typed."""
+    split_count: int = 0
+    """How many variables over splits there are."""
     token: str = ""
+    """The variable over tokens; empty outside of a statistic over tokens."""
     params: dict[str, tree.ParamDecl] = field(default_factory=dict)
+    """Declarations of the parameters that have no argument."""
 
     @property
     def size(self) -> int:
         """Return the number of names; a copy copies all of them."""
-        return len(self.values) + len(self.responses) + len(self.others) + len(self.functions)
+        return len(self.values) + len(self.responses) + len(self.other_params) + len(self.functions)
 
-    def with_value(self, name: str, value: Typed) -> RewardNames:
-        """Return this environment with one more number in it."""
+    def with_value(self, name: str, value: TypedExpr) -> Names:
+        """Return these names with another number."""
         return replace(self, values={**self.values, name: value})
 
-    def with_place(self, name: str, value: Typed) -> RewardNames:
-        """Return this environment with one more variable over `splits` in it."""
-        return replace(self, values={**self.values, name: value}, places=self.places + 1)
+    def with_split_variable(self, name: str, value: TypedExpr) -> Names:
+        """Return these names with another variable over splits."""
+        return replace(self, values={**self.values, name: value}, split_count=self.split_count + 1)
 
-    def with_response(self, name: str, canonical: str, over: str = "group") -> RewardNames:
-        """Return this environment with one more response in it, of `group` or of `ref`."""
+    def with_response(self, name: str, canonical: str, over: str = "group") -> Names:
+        """Return these names with another response, `canonical` in the result, of `group`, `ref` or `history`."""
         sampled = self.sampled
         if over in ("ref", "history"):
             sampled = {**sampled, canonical: over}
         elif canonical in sampled:
-            sampled = {name: each for name, each in sampled.items() if name != canonical}
+            sampled = {name: source for name, source in sampled.items() if name != canonical}
         # `replace` takes ten times as long, and rewards have statistics by the thousand.
-        return RewardNames(
+        return Names(
             self.values,
             {**self.responses, name: canonical},
-            self.others,
+            self.other_params,
             self.invalid,
             sampled,
             self.functions,
-            self.inside,
-            self.places,
+            self.call_stack,
+            self.split_count,
             params=self.params,
         )
 
-    def before_responses(self) -> RewardNames:
-        """Return the names of numbers that do not depend on a response, and the functions, which know no others."""
-        functions = {key: replace(each, env=each.env._numbers()) for key, each in self.functions.items()}
+    def before_responses(self) -> Names:
+        """Return the names that do not depend on a response: numbers, and functions limited to these numbers."""
+        functions = {key: replace(f, env=f.env._numbers()) for key, f in self.functions.items()}
         return replace(self._numbers(), functions=functions)
 
-    def _numbers(self) -> RewardNames:
+    def _numbers(self) -> Names:
         numbers = {
             key: value
             for key, value in self.values.items()
@@ -222,154 +249,183 @@ class RewardNames:
         return replace(self, values=numbers, responses={})
 
     def names(self) -> list[str]:
-        """Everything that has a name."""
-        known = (*self.values, *self.responses, *self.others, *self.functions)
-        return [*(name for name in known if name[0] != "?"), "group", "batch", "ref", "x"]
+        """Return everything that has a name."""
+        all_names = (*self.values, *self.responses, *self.other_params, *self.functions)
+        return [*(name for name in all_names if name[0] != "?"), "group", "batch", "ref", "x"]
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseLimits:
-    """The bounds of responses at the use of a reward or a selection: tokens, wordings, and the size of the group."""
+    """The limits of responses at the use of a reward or a selection."""
 
     longest: float = INF
+    """The longest response, in tokens."""
     wordings: float = INF
+    """How many wordings there may be."""
     group: float = INF
+    """Responses to a question."""
 
 
 @dataclass(slots=True)
 class Splits:
-    """The splits of a reward: those of its `dense` line, else those of its first statistic over splits.
-
-    `over` is None while nothing names them. `variable` is the name in the `dense` line; `record` is what they are, or None
-    where that depends on an argument. `high` is their last place at most, and `broken` marks those that are wrong.
-    """
+    """The splits of a reward: of its `dense` line, else of its first statistic over splits."""
 
     over: tree.Expr | None = None
+    """The expression that names them; None while nothing does."""
     variable: str | None = None
+    """The name in the `dense` line."""
     record: Record | None = None
+    """The budgets or other splits; None if they depend on a missing argument."""
     high: float = INF
+    """The largest split, in tokens."""
     invalid: bool = False
+    """Whether they are wrong, which was reported."""
 
 
 @dataclass(slots=True)
-class Body:
-    """The state of typing one reward.
-
-    `variable` is the name of the split at hand in a `dense` line. `facts` holds the range that conditions around an
-    expression leave a value, and `tests` the facts of each let if it holds, and if it does not. `wholes` are the lets that
-    are whole numbers. `selects` is true for the
-    body of a selection, and `measures` for that of a measure. `track` is the name of the track at hand, empty in a measure
-    and `BATCH` in a statistic over the batch, and `tracked` the response of its statistic. `cuts` are
-    the places at which responses are cut. `terms` are the first of the user's functions, `logged` the metrics above, and
-    `written` says of all lines' names what they are of, and where.
-    """
+class FormulaScope:
+    """The state of typing a formula: the names it may use, and what it needs."""
 
     ctx: Context
+    """The evaluation."""
     scope: Scope
-    env: RewardNames
-    variable: str | None = None
+    """The names of the file and the arguments."""
+    env: Names
+    """The names of the reward."""
+    split_name: str | None = None
+    """The name of the current split in a `dense` line."""
     uses: set[str] = field(default_factory=set)
-    cuts: list[tuple[Typed, Span]] = field(default_factory=list)
+    """What the formula needs of training, as in `TypedReward`."""
+    cuts: list[tuple[TypedExpr, Span]] = field(default_factory=list)
+    """Where it cuts responses: the number of tokens, and the span."""
     fields: dict[str, Span] = field(default_factory=dict)
-    facts: Mapping[Expression, Room] = field(default_factory=dict)
-    tests: dict[Expression, tuple[Mapping[Expression, Room], Mapping[Expression, Room]]] = field(
-        default_factory=dict
-    )
-    wholes: set[str] = field(default_factory=set)
+    """The numbers of a question that it reads, each with its first span."""
+    facts: Facts = field(default_factory=dict)
+    """The ranges that conditions around the expression leave."""
+    tests: dict[Expression, tuple[Facts, Facts]] = field(default_factory=dict)
+    """The facts of each `let` that is a condition, if it holds and if it does not."""
+    integers: set[str] = field(default_factory=set)
+    """The `let`s that are whole numbers."""
     limits: ResponseLimits = ResponseLimits()
+    """The limits of responses."""
     depth: int = 0
-    selects: bool = False
-    measures: bool = False
+    """How deep the expression at hand is nested."""
+    is_selection: bool = False
+    """Whether the body is a selection's."""
+    is_measure: bool = False
+    """Whether the body is a measure's."""
     track: str | None = None
-    tracked: str | None = None
+    """The name of the track at hand; empty in a measure, `BATCH` in a statistic over the batch, else None."""
+    track_response: str | None = None
+    """The response of the track's statistic."""
     splits: Splits = field(default_factory=Splits)
-    terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
-    logged: dict[str, Typed] = field(default_factory=dict)
-    written: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
+    """The splits of the reward."""
+    code_terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
+    """The first term of each of the user's functions, with its span."""
+    metrics: dict[str, TypedExpr] = field(default_factory=dict)
+    """The metrics above the line."""
+    line_kinds: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
+    """The kind and the span of each line, by its name."""
 
-    def within(self, env: RewardNames, facts: Mapping[Expression, Room] | None = None) -> Body:
-        """Return the same reward with other names, and perhaps other facts; its uses and cuts are shared."""
-        return Body(
+    def within(self, env: Names, facts: Facts | None = None) -> FormulaScope:
+        """Return the same formula with other names, and perhaps other facts; its uses and cuts are shared."""
+        return FormulaScope(
             self.ctx,
             self.scope,
             env,
-            self.variable,
+            self.split_name,
             self.uses,
             self.cuts,
             self.fields,
             self.facts if facts is None else facts,
             self.tests,
-            self.wholes,
+            self.integers,
             self.limits,
             self.depth,
-            selects=self.selects,
-            measures=self.measures,
+            is_selection=self.is_selection,
+            is_measure=self.is_measure,
             track=self.track,
-            tracked=self.tracked,
+            track_response=self.track_response,
             splits=self.splits,
-            terms=self.terms,
-            logged=self.logged,
-            written=self.written,
+            code_terms=self.code_terms,
+            metrics=self.metrics,
+            line_kinds=self.line_kinds,
         )
 
 
 def fail(
-    body: Body,
+    body: FormulaScope,
     code: str,
     message: str,
-    at: tree.Expr | tree.Comprehension | tree.Arg,
+    node: tree.Expr | tree.Comprehension | tree.Arg,
     help: str | None = None,
     edits: Sequence[Edit] = (),
 ) -> NoReturn:
-    """Report an error of a reward. Raises `NoValue`."""
-    body.ctx.fail(code, message, at.span, help=help, edits=edits)
+    """Report an error of a formula.
+
+    Raises:
+        NoValue: Always.
+    """
+    body.ctx.fail(code, message, node.span, help=help, edits=edits)
 
 
 def bracket(text: str) -> str:
-    """Return a part of a formula as it is written inside another one: in brackets, if it is no name, number or call."""
+    """Return a part of a formula in brackets, unless it is a name, a number or a call."""
     head = re.match(r"[\w.]*", text)
     rest = text[head.end() :] if head is not None else text
     depth = 0
-    for at, sign in enumerate(rest):
+    for i, sign in enumerate(rest):
         depth += (sign == "(") - (sign == ")")
         if depth == 0:
-            return text if at == len(rest) - 1 and sign == ")" else f"({text})"
+            return text if i == len(rest) - 1 and sign == ")" else f"({text})"
     return f"({text})" if rest else text
 
 
-def refuse_unit(body: Body, message: str, value: Typed, at: Span, *, operand: bool = False) -> NoReturn:
-    """Report E0302: a value with a unit where a plain number is wanted, perhaps an operand of `^`. Raises `NoValue`."""
+def refuse_unit(
+    body: FormulaScope, message: str, value: TypedExpr, span: Span, *, operand: bool = False
+) -> NoReturn:
+    """Report E0302: a value with a unit instead of a plain number, perhaps an `operand` of `^`.
+
+    Raises:
+        NoValue: Always.
+    """
     divisor = write_divisor(value.unit)
     helps = f"make it a plain number: `…{divisor}`"
     if value.unit == TOKENS:
         helps += ", or divide it by a length, such as `mean(len(z) for z in group)`"
-    plain = bracket(body.ctx.text_at(at)) + divisor
-    edits = (Edit(at, f"({plain})" if operand else plain),)
-    body.ctx.fail("E0302", message, at, describe_unit(value.unit), help=helps, edits=edits)
+    plain = bracket(body.ctx.text_at(span)) + divisor
+    edits = (Edit(span, f"({plain})" if operand else plain),)
+    body.ctx.fail("E0302", message, span, describe_unit(value.unit), help=helps, edits=edits)
 
 
-def check_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> None:
-    """Check that two expressions have one unit. Raises `NoValue`."""
-    if one.unit != two.unit:
-        helps, edits = _suggest_units(body, (one, left), (two, right))
+def check_unit(
+    body: FormulaScope, a: TypedExpr, b: TypedExpr, a_span: Span, b_span: Span, subject: str
+) -> None:
+    """Check that two expressions have the same unit.
+
+    Raises:
+        NoValue: The units differ, which was reported.
+    """
+    if a.unit != b.unit:
+        helps, edits = _suggest_units(body, (a, a_span), (b, b_span))
         body.ctx.fail(
             "E0302",
-            f"{what} wants equal units",
-            left,
-            describe_unit(one.unit),
-            others=[Label(right, describe_unit(two.unit))],
+            f"{subject} wants equal units",
+            a_span,
+            describe_unit(a.unit),
+            others=[Label(b_span, describe_unit(b.unit))],
             help=helps,
             edits=edits,
         )
 
 
 def _suggest_units(
-    body: Body, one: tuple[Typed, Span], two: tuple[Typed, Span]
+    body: FormulaScope, a: tuple[TypedExpr, Span], b: tuple[TypedExpr, Span]
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to give two expressions one unit: a written number gets it, or what has a unit is divided by it."""
-    for (side, at), (other, there) in ((one, two), (two, one)):
+    """Return how to give two expressions the same unit: the number gets it, or the other value is divided by it."""
+    for (side, span), (other, other_span) in ((a, b), (b, a)):
         divisor = write_divisor(other.unit)
-        bare = Edit(there, bracket(body.ctx.text_at(there)) + divisor)
+        bare = Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor)
         if side.unit == PLAIN and isinstance(side.data, Constant):
             if other.unit == TOKENS and not side.data.value.is_integer():
                 # No response has a part of a token: the number is a share, or a weight.
@@ -379,9 +435,9 @@ def _suggest_units(
             amount = write_amount(side.data.value, other.unit)
             if len(other.unit) == 1 and other.unit[0][1] == 1:
                 amount = format_quantity(Quantity(side.data.value, other.unit))
-            number = _NUMBER.fullmatch(body.ctx.text_at(at))
-            return f"give the number its unit: `{amount}`", (Edit(at, amount),) if number else ()
-    for (side, _), (other, there) in ((one, two), (two, one)):
+            number = _NUMBER.fullmatch(body.ctx.text_at(span))
+            return f"give the number its unit: `{amount}`", (Edit(span, amount),) if number else ()
+    for (side, _), (other, other_span) in ((a, b), (b, a)):
         if side.unit == PLAIN:
             divisor = write_divisor(other.unit)
             helps = f"make it a plain number: `…{divisor}`"
@@ -390,21 +446,21 @@ def _suggest_units(
                     "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, or "
                     f"by a number: `…{divisor}`"
                 )
-            return helps, (Edit(there, bracket(body.ctx.text_at(there)) + divisor),)
-    divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (one, two))
-    left, right = one[1], two[1]
-    whole, between = (
+            return helps, (Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor),)
+    divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (a, b))
+    a_span, b_span = a[1], b[1]
+    both, between = (
         start._replace(end_line=end.line, end_column=end.column)
         for start, end in (
-            (left, right._replace(line=right.end_line, column=right.end_column)),
-            (left._replace(line=left.end_line, column=left.end_column), right),
+            (a_span, b_span._replace(line=b_span.end_line, column=b_span.end_column)),
+            (a_span._replace(line=a_span.end_line, column=a_span.end_column), b_span),
         )
     )
-    plain = [bracket(body.ctx.text_at(at)) + write_divisor(side.unit) for side, at in (one, two)]
-    edit = Edit(whole, body.ctx.text_at(between).join(plain))
-    return f"bring both to one unit, or make each a plain number: {divisors}", (edit,) if left[1:3] < right[
+    plain = [bracket(body.ctx.text_at(span)) + write_divisor(side.unit) for side, span in (a, b)]
+    edit = Edit(both, body.ctx.text_at(between).join(plain))
+    return f"bring both to one unit, or make each a plain number: {divisors}", (edit,) if a_span[
         1:3
-    ] else ()
+    ] < b_span[1:3] else ()
 
 
 _NUMBER = re.compile(r"-?[0-9.]+([eE][+-]?[0-9]+)?")
@@ -430,7 +486,7 @@ MEASURES = ("arm", "base", "grid")
 BATCH = "batch"
 """All responses of the step, which a reward's statistic may run over."""
 
-HISTORIES = ("quantile", "steps", "monitor", "step")
+TRACK_WORDS = ("quantile", "steps", "monitor", "step")
 """Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""
 
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})

@@ -32,9 +32,10 @@ from reodsl.ir.expression import (
 )
 from reodsl.language.reward.names import (
     INF,
-    Body,
-    Room,
-    Typed,
+    Facts,
+    FormulaScope,
+    TypedExpr,
+    ValueRange,
     bracket,
     check_unit,
     compare_ranges,
@@ -60,19 +61,19 @@ from reodsl.syntax import tree
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
-def negate(value: Typed) -> Typed:
+def negate(value: TypedExpr) -> TypedExpr:
     """Return `-x`."""
     if value.constant:
         return make_constant(-value.low, value.unit)
-    return Typed(Negation(fn="neg", value=value.data), value.unit, -value.high, -value.low)
+    return TypedExpr(Negation(fn="neg", value=value.data), value.unit, -value.high, -value.low)
 
 
-def invert(test: Typed) -> Typed:
+def invert(test: TypedExpr) -> TypedExpr:
     """Return `not x`."""
-    return Typed(Negation(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
+    return TypedExpr(Negation(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
-def connect(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
+def connect(body: FormulaScope, op: tree.LogicOp, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return `left and right` or `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
@@ -80,81 +81,85 @@ def connect(body: Body, op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
         ends = 0.0, 0.0
     if op == "or" and _exclude(list_facts(body, left.data, False), list_facts(body, right.data, False)):
         ends = 1.0, 1.0
-    return Typed(Infix(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
+    return TypedExpr(Infix(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
-def list_facts(body: Body, test: Expression, holds: bool = True) -> dict[Expression, Room]:
-    """Return the room of each value that a condition is about, where it holds or where it does not."""
+def list_facts(body: FormulaScope, test: Expression, holds: bool = True) -> dict[Expression, ValueRange]:
+    """Return the range of each value that a condition is about, if it `holds` or if it does not."""
     if isinstance(test, Negation) and test.fn == "not":
         return list_facts(body, test.value, not holds)
     if isinstance(test, Infix) and test.fn in ("and", "or"):
         left, right = list_facts(body, test.left, holds), list_facts(body, test.right, holds)
         if (test.fn == "and") == holds:
             return combine_facts(left, right)
-        return {each: room.join(right[each]) for each, room in left.items() if each in right}
-    rooms: dict[Expression, Room] = {test: Room(1, 1) if holds else Room(0, 0)}
+        return {expr: fact.unite(right[expr]) for expr, fact in left.items() if expr in right}
+    ranges: dict[Expression, ValueRange] = {test: ValueRange(1, 1) if holds else ValueRange(0, 0)}
     if isinstance(test, Variable):
-        rooms |= body.tests.get(test, ({}, {}))[not holds]
-    if isinstance(test, Infix) and test.fn in _TURNED:
+        ranges |= body.tests.get(test, ({}, {}))[not holds]
+    if isinstance(test, Infix) and test.fn in _MIRRORED:
         fn = test.fn if holds else _OPPOSITE[test.fn]
-        for op, one, two in ((fn, test.left, test.right), (_TURNED[fn], test.right, test.left)):
-            rooms[Infix(fn="-", left=one, right=two)] = _make_room(op, 0.0)
-            if isinstance(two, Constant):
-                rooms[one] = _make_room(op, two.value)
-    return rooms
+        for op, a, b in ((fn, test.left, test.right), (_MIRRORED[fn], test.right, test.left)):
+            ranges[Infix(fn="-", left=a, right=b)] = _make_range(op, 0.0)
+            if isinstance(b, Constant):
+                ranges[a] = _make_range(op, b.value)
+    return ranges
 
 
-def combine_facts(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> dict[Expression, Room]:
+def combine_facts(a: Facts, b: Facts) -> dict[Expression, ValueRange]:
     """Return the facts of two conditions that both hold."""
-    return {**one, **{each: room.meet(one.get(each, Room())) for each, room in two.items()}}
+    return {**a, **{expr: fact.intersect(a.get(expr, ValueRange())) for expr, fact in b.items()}}
 
 
-def _exclude(one: Mapping[Expression, Room], two: Mapping[Expression, Room]) -> bool:
-    """Return whether two conditions never hold at once: together they leave a value no room."""
-    return any(room.empty for room in combine_facts(one, two).values())
+def _exclude(a: Facts, b: Facts) -> bool:
+    """Return whether two conditions never hold together, since they leave no value to an expression."""
+    return any(fact.empty for fact in combine_facts(a, b).values())
 
 
-def _make_room(op: str, limit: float) -> Room:
-    """Return the room of a value that is compared with a constant."""
+def _make_range(op: str, limit: float) -> ValueRange:
+    """Return the range of a value that is compared with a constant."""
     match op:
         case "!=":
-            return Room(zero=limit != 0)
+            return ValueRange(zero=limit != 0)
         case ">":
-            return Room(low=math.nextafter(limit, INF))
+            return ValueRange(low=math.nextafter(limit, INF))
         case ">=":
-            return Room(low=limit)
+            return ValueRange(low=limit)
         case "<":
-            return Room(high=math.nextafter(limit, -INF))
+            return ValueRange(high=math.nextafter(limit, -INF))
         case "<=":
-            return Room(high=limit)
-    return Room(limit, limit)
+            return ValueRange(high=limit)
+    return ValueRange(limit, limit)
 
 
-_TURNED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_MIRRORED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
-def name_value(body: Body, name: str, value: Typed) -> Typed:
-    """Return a value by the name that a let gives it. A condition means by its name what it means in place."""
+def name_value(body: FormulaScope, name: str, value: TypedExpr) -> TypedExpr:
+    """Return a value under the name of a `let`; as a condition it has the facts of the value."""
     it = Variable(name=name)
-    if _is_whole(body, value.data):
-        body.wholes.add(name)
+    if _is_integer(body, value.data):
+        body.integers.add(name)
     if value.condition:
         body.tests[it] = list_facts(body, value.data), list_facts(body, value.data, False)
-    return Typed(it, value.unit, value.low, value.high, value.condition)
+    return TypedExpr(it, value.unit, value.low, value.high, value.condition)
 
 
-def narrow(body: Body, value: Typed) -> Typed:
-    """Return a value with the range that it has where the conditions around it hold."""
-    room = body.facts.get(value.data) if body.facts and not value.constant else None
-    if room is None:
+def narrow(body: FormulaScope, value: TypedExpr) -> TypedExpr:
+    """Return a value with the range that the conditions around it leave."""
+    fact = body.facts.get(value.data) if body.facts and not value.constant else None
+    if fact is None:
         return value
-    low, high = room.within(value.low, value.high)
+    low, high = fact.clip(value.low, value.high)
     return replace(value, low=low, high=high)
 
 
-def calculate(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
-    """Return `left op right` for + - * / ^. E0302 if the units do not go together, E0307 if it may be no number."""
+def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
+    """Return `left op right` for + - * / ^.
+
+    Raises:
+        NoValue: E0302 if the units do not fit, E0307 if the result may be no number.
+    """
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if expr.op in "+-":
         check_unit(body, left, right, expr.left.span, expr.right.span, f"`{expr.op}`")
@@ -165,30 +170,35 @@ def calculate(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed
         )
         if expr.op == "-" and left.data == right.data:
             low, high = 0.0, 0.0
-        return _fold(Typed(data, left.unit, low, high), left, right)
+        return _fold(TypedExpr(data, left.unit, low, high), left, right)
     if expr.op == "*":
         low, high = multiply(left.interval, right.interval)
         if low == high and math.isinf(low):
-            _refuse_endless(body, expr)
-        return _fold(Typed(data, multiply_units(left.unit, right.unit), low, high), left, right)
+            _refuse_infinite(body, expr)
+        return _fold(TypedExpr(data, multiply_units(left.unit, right.unit), low, high), left, right)
     if expr.op == "/":
         if contains_zero(right.interval):
             right = narrow(body, right)
-            if contains_zero(right.interval) and body.facts.get(right.data, Room()).zero:
+            if contains_zero(right.interval) and body.facts.get(right.data, ValueRange()).zero:
                 _refuse_zero(body, expr, left, right)
         low, high = divide(left.interval, right.interval)
         if left.data == right.data:
             low, high = 1.0, 1.0
         elif _is_share(left.data, right.data):
             low, high = 0.0, 1.0
-        return _fold(Typed(data, multiply_units(left.unit, right.unit, -1), low, high), left, right)
+        return _fold(TypedExpr(data, multiply_units(left.unit, right.unit, -1), low, high), left, right)
     return _calculate_power(body, expr, left, right)
 
 
-def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed:
+def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
+    """Return `left ^ right`.
+
+    Raises:
+        NoValue: E0302 if an operand has a unit, E0307 if the power may be no number.
+    """
     if left.unit or right.unit:
-        side, at = (left, expr.left.span) if left.unit else (right, expr.right.span)
-        refuse_unit(body, "a power is of plain numbers", side, at, operand=True)
+        side, span = (left, expr.left.span) if left.unit else (right, expr.right.span)
+        refuse_unit(body, "a power is of plain numbers", side, span, operand=True)
     base, ways = body.ctx.text_at(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
         fail(
@@ -201,26 +211,26 @@ def _calculate_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -
         )
     if contains_zero(left.interval) and right.low < 0:
         nonzero = narrow(body, left)
-        if contains_zero(nonzero.interval) and body.facts.get(left.data, Room()).zero:
-            helps, edits = _say_at_zero(body, expr, left, left, expr.left)
+        if contains_zero(nonzero.interval) and body.facts.get(left.data, ValueRange()).zero:
+            helps, edits = _guard_zero(body, expr, left, left, expr.left)
             fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, helps, edits)
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raise_power(left.low, right.low)
         if math.isinf(value):
-            _refuse_endless(body, expr)
-        return Typed(data, PLAIN, value, value)
+            _refuse_infinite(body, expr)
+        return TypedExpr(data, PLAIN, value, value)
     if _may_overflow(left, right):
         helps, edits = _bound_power(body, expr, left, right)
         fail(body, "E0307", "this power may be past every number", expr, helps, edits)
     if left.low == left.high > 0:
         ends = _raise_power(left.low, right.low), _raise_power(left.low, right.high)
-        return Typed(data, PLAIN, min(ends), max(ends))
+        return TypedExpr(data, PLAIN, min(ends), max(ends))
     low = 0.0 if left.low >= 0 else -INF
-    return Typed(data, PLAIN, low, INF)
+    return TypedExpr(data, PLAIN, low, INF)
 
 
-def _may_overflow(base: Typed, exponent: Typed) -> bool:
+def _may_overflow(base: TypedExpr, exponent: TypedExpr) -> bool:
     """Return whether known bounds make a power that no number can hold; False for unknown bounds."""
     if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
         return False
@@ -234,11 +244,13 @@ SMALLEST = 1e-300
 """A base of at least this is bounded away from 0, and not only known to be none."""
 
 
-def _bound_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a power a number: by a bound past which it would be none, of the side that moves."""
-    at, text = expr.left.span, body.ctx.text_at(expr.left.span)
+def _bound_power(
+    body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to keep a power finite: by a bound on the operand that varies."""
+    span, text = expr.left.span, body.ctx.text_at(expr.left.span)
     if left.constant:
-        at, text = expr.right.span, body.ctx.text_at(expr.right.span)
+        span, text = expr.right.span, body.ctx.text_at(expr.right.span)
         most = math.floor(MOST_DIGITS / abs(math.log10(abs(left.low))))
         form = f"min({{}}, {most})" if abs(left.low) > 1 else f"max({{}}, -{most})"
     elif max(abs(left.low), abs(left.high)) > 1 and right.high > 0:
@@ -250,7 +262,7 @@ def _bound_power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tu
         form = f"max({{}}, 1e-{math.floor(MOST_DIGITS / abs(right.low))})"
         if abs(right.low) > MOST_DIGITS:
             return "take a smaller power", ()
-    return f"bound it: `{form.format('…')}`", (Edit(at, form.format(text)),)
+    return f"bound it: `{form.format('…')}`", (Edit(span, form.format(text)),)
 
 
 MOST_DIGITS = 307
@@ -265,43 +277,49 @@ def _raise_power(base: float, exponent: float) -> float:
         return INF
 
 
-def _refuse_endless(body: Body, expr: tree.Binary) -> NoReturn:
+def _refuse_infinite(body: FormulaScope, expr: tree.Binary) -> NoReturn:
+    """Report E0307: a constant is larger than any number."""
     fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
 
 
-def _fold(result: Typed, left: Typed, right: Typed) -> Typed:
+def _fold(result: TypedExpr, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return a constant if both sides are constants, so that the spelling of a number leaves no trace."""
     if left.constant and right.constant and result.low == result.high and math.isfinite(result.low):
         return make_constant(result.low, result.unit)
     return result
 
 
-def _is_share(part: Expression, whole: Expression) -> bool:
-    """Return whether one count is at most another: of the same splits, under the other's conditions and more."""
-    wholes = whole.args if isinstance(whole, FunctionCall) and whole.fn == "max" else (whole,)
+def _is_share(count: Expression, total: Expression) -> bool:
+    """Return whether a count is at most another count: over the same splits, under its conditions and more."""
+    totals = total.args if isinstance(total, FunctionCall) and total.fn == "max" else (total,)
     return (
-        isinstance(part, Aggregate)
-        and part.fn == "count"
-        and part.empty is None
+        isinstance(count, Aggregate)
+        and count.fn == "count"
+        and count.empty is None
         and any(
-            isinstance(each, Aggregate)
-            and (each.fn, each.over, each.var) == ("count", part.over, part.var)
-            and _split_conjuncts(each.where) <= _split_conjuncts(part.where)
-            for each in wholes
+            isinstance(item, Aggregate)
+            and (item.fn, item.over, item.var) == ("count", count.over, count.var)
+            and _split_conjuncts(item.where) <= _split_conjuncts(count.where)
+            for item in totals
         )
     )
 
 
 def _split_conjuncts(test: Expression | None) -> set[Expression]:
-    """Return the conditions that all hold where this one does."""
+    """Return the conditions that a condition joins by `and`."""
     if isinstance(test, Infix) and test.fn == "and":
         return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}
 
 
-def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> NoReturn:
+def _refuse_zero(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> NoReturn:
+    """Report E0307: a division by 0, certain or possible.
+
+    Raises:
+        NoValue: Always.
+    """
     never = right.low == right.high == 0
-    helps, edits = ("divide by something else", ()) if never else _keep_from_zero(body, expr, left, right)
+    helps, edits = ("divide by something else", ()) if never else _suggest_nonzero(body, expr, left, right)
     body.ctx.fail(
         "E0307",
         "this divides by zero" if never else "this may divide by zero",
@@ -312,8 +330,10 @@ def _refuse_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> No
     )
 
 
-def _keep_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a divisor from 0, in words and as edits, of which none changes another value of the quotient."""
+def _suggest_nonzero(
+    body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return how to keep a divisor from 0, in words and as edits; no edit changes another value of the quotient."""
     param = body.env.params.get(expr.right.name) if isinstance(expr.right, tree.Name) and right.open else None
     if param is not None and right.high > 0:
         kind = body.ctx.text_at(param.type.span)
@@ -323,39 +343,39 @@ def _keep_from_zero(body: Body, expr: tree.Binary, left: Typed, right: Typed) ->
         declared = f"{param.name.name}: {kind} in {ends}"
         return f"give the parameter a range above 0: `{declared}`", (Edit(param.span, declared),)
     quotient = replace(left, unit=multiply_units(left.unit, right.unit, -1))
-    return _say_at_zero(body, expr, right, quotient, expr.right)
+    return _guard_zero(body, expr, right, quotient, expr.right)
 
 
-def _say_at_zero(
-    body: Body, expr: tree.Binary, value: Typed, result: Typed, part: tree.Expr
+def _guard_zero(
+    body: FormulaScope, expr: tree.Binary, value: TypedExpr, result: TypedExpr, operand: tree.Expr
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a part of an operation from 0: by a condition, or a whole number by a bound that is its next.
+    """Return how to keep an operand from 0: by a condition, or by a bound at 1 for an integer.
 
     `result` has the unit of the operation.
     """
     advice = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
-    whole, text = body.ctx.text_at(expr.span), body.ctx.text_at(part.span)
+    source, text = body.ctx.text_at(expr.span), body.ctx.text_at(operand.span)
     nothing = write_amount(0.0, result.unit)
-    test = text if isinstance(part, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
+    test = text if isinstance(operand, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
     test = test if value.condition else f"{test} != {write_amount(0.0, value.unit)}"
-    condition = Edit(expr.span, f"({whole} if {test} else {nothing})")
+    condition = Edit(expr.span, f"({source} if {test} else {nothing})")
     tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
-    bounded = max(abs(value.low), abs(value.high)) > 1 and _is_whole(body, value.data)
+    bounded = max(abs(value.low), abs(value.high)) > 1 and _is_integer(body, value.data)
     if value.condition or value.low < 0 < value.high or not bounded:
         return f"{advice}: {tested}", (condition,)
     function, side = ("max", "above") if value.high > 0 else ("min", "below")
     bound = write_amount(1.0 if value.high > 0 else -1.0, value.unit)
     return (
         f"keep it {side} 0: `{function}(…, {bound})`, or {advice}: {tested}",
-        (Edit(part.span, f"{function}({text}, {bound})"), condition),
+        (Edit(operand.span, f"{function}({text}, {bound})"), condition),
     )
 
 
-def _is_whole(body: Body, data: Expression) -> bool:
-    """Return whether an expression is a whole number, or a whole number of tokens: a bound at 1 changes nothing but 0."""
+def _is_integer(body: FormulaScope, data: Expression) -> bool:
+    """Return whether an expression is an integer, so that a bound at 1 changes no value but 0."""
 
-    def are_whole(*parts: Expression | None) -> bool:
-        return all(part is None or _is_whole(body, part) for part in parts)
+    def are_ints(*operands: Expression | None) -> bool:
+        return all(operand is None or _is_integer(body, operand) for operand in operands)
 
     match data:
         case Length() | Correct() | ForcedAnswer() | Bare():
@@ -366,65 +386,77 @@ def _is_whole(body: Body, data: Expression) -> bool:
             reading = READINGS.get(data.field)
             return reading is not None and (reading.tokens or reading.condition)
         case Variable():
-            return data.name in body.wholes
+            return data.name in body.integers
         case Aggregate(fn="count"):
             return True
         case Aggregate(fn="sum" | "min" | "max"):
-            return are_whole(data.value, data.empty)
+            return are_ints(data.value, data.empty)
         case Infix(fn="+" | "-" | "*"):
-            return are_whole(data.left, data.right)
+            return are_ints(data.left, data.right)
         case Infix():
             return data.fn not in ("/", "^")
         case Negation():
-            return data.fn != "neg" or are_whole(data.value)
+            return data.fn != "neg" or are_ints(data.value)
         case FunctionCall():
-            return data.fn == "floor" or (data.fn in ("abs", "min", "max", "clip") and are_whole(*data.args))
+            return data.fn == "floor" or (data.fn in ("abs", "min", "max", "clip") and are_ints(*data.args))
         case If():
-            return are_whole(data.then, data.other)
+            return are_ints(data.then, data.other)
     return False
 
 
-def compare(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed:
-    """Return `left op right` for == != < <= > >=: a condition. E0302 if the units differ."""
+def compare(
+    body: FormulaScope, expr: tree.Compare, op: Comparison, left: TypedExpr, right: TypedExpr
+) -> TypedExpr:
+    """Return `left op right` for == != < <= > >=, a condition.
+
+    Raises:
+        NoValue: E0302 if the units differ.
+    """
     check_unit(body, left, right, expr.left.span, expr.right.span, f"`{op}`")
     low, high = compare_ranges(op, left.interval, right.interval)
-    return Typed(Infix(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
+    return TypedExpr(Infix(fn=op, left=left.data, right=right.data), PLAIN, low, high, True)
 
 
-def choose(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed) -> Typed:
-    """Return `then if test else other`. E0302 if the units differ."""
+def choose(
+    body: FormulaScope, expr: tree.IfElse, test: TypedExpr, then: TypedExpr, other: TypedExpr
+) -> TypedExpr:
+    """Return `then if test else other`.
+
+    Raises:
+        NoValue: E0302 if the units differ.
+    """
     check_unit(body, then, other, expr.then.span, expr.otherwise.span, "`if … else`")
     data = If(test=test.data, then=then.data, other=other.data)
-    taken = [then] if test.low == 1 else [other] if test.high == 0 else [then, other]
-    low, high = min(each.low for each in taken), max(each.high for each in taken)
-    return Typed(data, then.unit, low, high, then.condition and other.condition)
+    branches = [then] if test.low == 1 else [other] if test.high == 0 else [then, other]
+    low, high = min(branch.low for branch in branches), max(branch.high for branch in branches)
+    return TypedExpr(data, then.unit, low, high, then.condition and other.condition)
 
 
-def _report_still(
-    body: Body, name: Function, values: list[tuple[tree.Expr, Typed]], low: float, high: float
+def _report_idle_bound(
+    body: FormulaScope, name: Function, values: list[tuple[tree.Expr, TypedExpr]], low: float, high: float
 ) -> None:
     """Report W0303: a bound, written as a number, outside the range of the other values."""
-    moving = [value for _, value in values if value.low < value.high]
+    varying = [value for _, value in values if value.low < value.high]
     # A number that is written out: that of a parameter is another one elsewhere.
     literals = [
-        each
-        for each, value in values
-        if value not in moving
-        and isinstance(each.operand if isinstance(each, tree.Unary) else each, tree.Number)
+        item
+        for item, value in values
+        if value not in varying
+        and isinstance(item.operand if isinstance(item, tree.Unary) else item, tree.Number)
     ]
-    if low != high or not moving or len(literals) + len(moving) != len(values):
+    if low != high or not varying or len(literals) + len(varying) != len(values):
         return
-    (first, one), (last, _) = values[0], values[-1]
+    (first, typed), (last, _) = values[0], values[-1]
     helps, edits = "bound it inside its range, or write the number", list[Edit]()
-    if name == "max" and len(moving) == len(literals) == 1 and 0 < moving[0].high <= 1:
-        bound = format_quantity(Quantity(moving[0].high / 100, one.unit))
+    if name == "max" and len(varying) == len(literals) == 1 and 0 < varying[0].high <= 1:
+        bound = format_quantity(Quantity(varying[0].high / 100, typed.unit))
         helps = f"bound it inside its range: `max(…, {bound})`"
         edits.append(Edit(literals[0].span, bound))
-    ends = [format_quantity(Quantity(end, one.unit)) for end in moving[0].interval]
+    ends = [format_quantity(Quantity(end, typed.unit)) for end in varying[0].interval]
     body.ctx.report(
         warning(
             "W0303",
-            f"this `{name}` is always {format_quantity(Quantity(low, one.unit))}",
+            f"this `{name}` is always {format_quantity(Quantity(low, typed.unit))}",
             Span(
                 first.span.path, first.span.line, first.span.column, last.span.end_line, last.span.end_column
             ),
@@ -436,9 +468,13 @@ def _report_still(
 
 
 def apply_function(
-    body: Body, call: tree.Call, name: Function, values: list[tuple[tree.Expr, Typed]]
-) -> Typed:
-    """Type a call of a function of numbers at as many as it takes. E0302 or E0307 if it has no value."""
+    body: FormulaScope, call: tree.Call, name: Function, values: list[tuple[tree.Expr, TypedExpr]]
+) -> TypedExpr:
+    """Return a call of a function of numbers; `values` are its arguments, as written and typed.
+
+    Raises:
+        NoValue: E0302 if units differ, E0307 if the function may have no value.
+    """
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
         return exponentiate(body, first_expr, first)
@@ -448,12 +484,10 @@ def apply_function(
     for other_expr, other in values[1:]:
         check_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`")
     if name == "clip" and values[1][1].low > values[2][1].high:
-        ends = [write_amount(values[at][1].low, first.unit) for at in (2, 1)]
-        turned = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
-        whole = Edit(call.span, f"clip({body.ctx.text_at(first_expr.span)}, {', '.join(ends)})")
-        fail(
-            body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned, [whole]
-        )
+        ends = [write_amount(values[i][1].low, first.unit) for i in (2, 1)]
+        helps = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
+        swap = Edit(call.span, f"clip({body.ctx.text_at(first_expr.span)}, {', '.join(ends)})")
+        fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], helps, [swap])
     domain = function.domain
     if domain is not None and first.low <= 0:
         first = narrow(body, first)
@@ -462,14 +496,14 @@ def apply_function(
             helps, edit = _enter_domain(body, call, domain, first_expr, first)
             fail(body, "E0307", domain.why, first_expr, helps, [edit])
     low, high = function.range(*(value.interval for _, value in values))
-    _report_still(body, name, values, low, high)
-    return Typed(data, PLAIN if function.plain else first.unit, low, high)
+    _report_idle_bound(body, name, values, low, high)
+    return TypedExpr(data, PLAIN if function.plain else first.unit, low, high)
 
 
 def _enter_domain(
-    body: Body, call: tree.Call, domain: Domain, argument: tree.Expr, value: Typed
+    body: FormulaScope, call: tree.Call, domain: Domain, argument: tree.Expr, value: TypedExpr
 ) -> tuple[str, Edit]:
-    """Return how a function gets a value where its argument leaves it, in words and as an edit; others are not changed."""
+    """Return how to keep an argument in a function's domain, in words and as an edit that changes no other value."""
     text = body.ctx.text_at(argument.span)
     if value.high <= 0:
         return (
@@ -478,7 +512,7 @@ def _enter_domain(
         )
     if not domain.open:
         return "keep it at 0 or above: `max(…, 0)`", Edit(argument.span, f"max({text}, 0)")
-    if value.high > 1 and _is_whole(body, value.data):
+    if value.high > 1 and _is_integer(body, value.data):
         return "keep it above 0: `max(…, 1)`", Edit(argument.span, f"max({text}, 1)")
     name = body.ctx.text_at(call.function.span)
     return (
@@ -487,11 +521,17 @@ def _enter_domain(
     )
 
 
-def exponentiate(body: Body, argument: tree.Expr, value: Typed) -> Typed:
-    """Return `e^x` of an `argument` whose type is `value`."""
+def exponentiate(body: FormulaScope, argument: tree.Expr, value: TypedExpr) -> TypedExpr:
+    """Return `e^x` of an `argument` whose type is `value`.
+
+    Raises:
+        NoValue: E0302 if it has a unit, E0307 if the power may be no number.
+    """
     if value.unit:
         refuse_unit(body, "`e^` wants a plain number", value, argument.span, operand=True)
     if value.high > 700:
         edit = Edit(argument.span, f"min({body.ctx.text_at(argument.span)}, 700)")
         fail(body, "E0307", "e to this may be past every number", argument, "bound it: `min(…, 700)`", [edit])
-    return Typed(FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval))
+    return TypedExpr(
+        FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval)
+    )

@@ -13,7 +13,7 @@ from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, NoValue, attempt
 from reodsl.language.reward.body import define_let, make_environment, report_unread
-from reodsl.language.reward.names import Body, ResponseLimits, RewardNames, fail, make_constant
+from reodsl.language.reward.names import FormulaScope, Names, ResponseLimits, fail, make_constant
 from reodsl.language.reward.typing import type_condition, type_expression
 from reodsl.language.suggest import suggest
 from reodsl.language.units import PLAIN
@@ -22,21 +22,21 @@ from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
 ROLES = ("trace", "preferred", "rejected")
-PICK = (*ROLES, "where", "margin")
+PICK_SETTINGS = (*ROLES, "where", "margin")
 CHOICES: tuple[Literal["argmin", "argmax", "each"], ...] = ("argmin", "argmax", "each")
 EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
-KEEPS = "where = mean(correct(z) for z in group) < 1"
+QUESTIONS_EXAMPLE = "where = mean(correct(z) for z in group) < 1"
 
 
 def find_questions(data: Record | None) -> Record | None:
-    """Return the questions behind data to train on: its own, or those of the pool that it is selected from."""
+    """Return the questions of data to train on: the data itself, or the data of the pool of a selection."""
     return data.sub("pool.data") if data is not None and data.kind == "selected" else data
 
 
 def type_selection(
     ctx: Context, record: Definition, *, symbolic: bool = False, limits: ResponseLimits | None = None
 ) -> Selection | None:
-    """Return the body of a selection in types, or None if it is wrong, which is reported; `limits` are those of the pool."""
+    """Return a selection typed, or None if it is wrong, which is reported; `limits` are of the pool's responses."""
 
     def read() -> Selection | None:
         return attempt(lambda: _type_selection(ctx, record, symbolic, limits or ResponseLimits()))
@@ -45,8 +45,9 @@ def type_selection(
 
 
 def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
-    env, scope = make_environment(ctx, record, RewardNames(responses={}), symbolic=symbolic)
-    body = Body(ctx, scope, env, limits=limits, selects=True)
+    """Return the body of a selection typed."""
+    env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic)
+    body = FormulaScope(ctx, scope, env, limits=limits, is_selection=True)
     lets: list[NamedValue] = []
     own_settings: list[tree.Assignment] = []
     picks: list[Pick | None] = []
@@ -60,14 +61,14 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
             case tree.Assignment():
                 own_settings.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
-                settings = [each for each in item.block.items if isinstance(each, tree.Assignment)]
-                for each in item.block.items:
-                    if not isinstance(each, tree.Assignment):
-                        _refuse_item(ctx, each)
+                settings = [child for child in item.block.items if isinstance(child, tree.Assignment)]
+                for child in item.block.items:
+                    if not isinstance(child, tree.Assignment):
+                        _refuse_item(ctx, child)
                 picks.append(attempt(partial(_type_pick, body, item.name, settings)))
             case _:
                 _refuse_item(ctx, item)
-    if not picks and drop is None and [each.name.name for each in own_settings] == ["where"]:
+    if not picks and drop is None and [setting.name.name for setting in own_settings] == ["where"]:
         keep = _type_condition(body, own_settings[0].value)
         return Selection.model_construct(name=record.name, lets=tuple(lets), picks=(), keep=keep)
     if own_settings:
@@ -77,7 +78,7 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
             "E0313",
             f"the selection `{record.name}` picks nothing",
             record.item.name.span,
-            help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
+            help=f"write `{EXAMPLE}`, or `{QUESTIONS_EXAMPLE}` to select questions",
         )
     typed = [pick for pick in picks if pick is not None]
     if len(typed) < len(picks):
@@ -88,10 +89,10 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
 
 
 def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
-    """Check that picks are all traces or all pairs, and have margins if some are dropped, and only then.
+    """Check that picks are all traces or all pairs, and have margins exactly if some are dropped.
 
     Raises:
-        NoValue: They differ, which was reported.
+        NoValue: They are not, which was reported.
     """
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
@@ -108,7 +109,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
             help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
         )
     margins = [
-        each for each in walk(record.body) if isinstance(each, tree.Assignment) and each.name.name == "margin"
+        node for node in walk(record.body) if isinstance(node, tree.Assignment) and node.name.name == "margin"
     ]
     if margins and not dropping:
         ctx.error(
@@ -116,13 +117,17 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
             "`margin` says what `drop` leaves out, and nothing is dropped",
             margins[0].span,
             "has no effect",
-            others=[Label(each.span, "this one") for each in margins[1:]],
+            others=[Label(item.span, "this one") for item in margins[1:]],
             help="take it out, or write `drop = 15%` beside the picks",
         )
 
 
-def _type_share(body: Body, item: tree.Assignment) -> float:
-    """Return the share of all picks that is dropped. Raises `NoValue`."""
+def _type_share(body: FormulaScope, item: tree.Assignment) -> float:
+    """Return the share of all picks that is dropped.
+
+    Raises:
+        NoValue: It is no share below 1, which was reported.
+    """
     value = type_expression(body, item.value)
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
         fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
@@ -130,17 +135,19 @@ def _type_share(body: Body, item: tree.Assignment) -> float:
 
 
 def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
+    """Report E0313: an item that a selection does not hold."""
     helps = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
     ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
-def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) -> Pick:
-    given = {item.name.name: item for item in settings}
+def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignment]) -> Pick:
+    """Return a pick typed: a trace, or a preferred and a rejected response."""
+    items = {item.name.name: item for item in settings}
     for item in settings:
-        if item.name.name not in PICK or given[item.name.name] is not item:
-            helps = suggest(item.name.name, PICK, "it may have")
+        if item.name.name not in PICK_SETTINGS or items[item.name.name] is not item:
+            helps = suggest(item.name.name, PICK_SETTINGS, "it may have")
             body.ctx.fail("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
-    roles = [role for role in ROLES if role in given]
+    roles = [role for role in ROLES if role in items]
     if roles not in (["trace"], ["preferred", "rejected"]):
         body.ctx.fail(
             "E0304",
@@ -153,10 +160,10 @@ def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) ->
     chosen: dict[str, Choice | None] = {}
     inner = body
     for role in roles:
-        chosen[role] = attempt(partial(_type_choice, inner, given[role].value, role))
+        chosen[role] = attempt(partial(_type_choice, inner, items[role].value, role))
         inner = replace(inner, env=inner.env.with_response(role, role))
-    where = attempt(partial(_type_condition, inner, given["where"].value)) if "where" in given else None
-    margin = attempt(partial(type_expression, inner, given["margin"].value)) if "margin" in given else None
+    where = attempt(partial(_type_condition, inner, items["where"].value)) if "where" in items else None
+    margin = attempt(partial(type_expression, inner, items["margin"].value)) if "margin" in items else None
     trace, preferred, rejected = map(chosen.get, ROLES)
     pick = Pick.model_construct(
         trace=trace,
@@ -165,25 +172,33 @@ def _type_pick(body: Body, name: tree.Ident, settings: list[tree.Assignment]) ->
         where=where,
         margin=None if margin is None else margin.data,
     )
-    if any(getattr(pick, name) is None for name in given):
+    if any(getattr(pick, name) is None for name in items):
         raise NoValue
     if roles != ["trace"] and pick.preferred == pick.rejected:
         _refuse_pick(
             body,
-            given["rejected"].value,
+            items["rejected"].value,
             "`preferred` and `rejected` are always one and the same response",
             "choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
         )
     return pick
 
 
-def _refuse_pick(body: Body, expr: tree.Expr, why: str, help: str) -> NoReturn:
-    """Report E0316: a pick that no question can have. Raises `NoValue`."""
+def _refuse_pick(body: FormulaScope, expr: tree.Expr, why: str, help: str) -> NoReturn:
+    """Report E0316: a pick that no question can have.
+
+    Raises:
+        NoValue: Always.
+    """
     fail(body, "E0316", f"this picks nothing: {why}", expr, help)
 
 
-def _type_condition(body: Body, expr: tree.Expr) -> Expression:
-    """Return a condition that can hold, and warn of one that always does (W0520). Raises `NoValue`."""
+def _type_condition(body: FormulaScope, expr: tree.Expr) -> Expression:
+    """Return a condition that can hold, and report W0520 for a condition that always holds.
+
+    Raises:
+        NoValue: It never holds, which was reported.
+    """
     test = type_condition(body, expr)
     if test.low == 1:
         helps = "take it out, or tighten it"
@@ -195,12 +210,13 @@ def _type_condition(body: Body, expr: tree.Expr) -> Expression:
     return test.data
 
 
-def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
+def _type_choice(body: FormulaScope, expr: tree.Expr, role: str) -> Choice:
+    """Return the choice of a response by `argmin`, `argmax` or `each`; `role` is `trace`, `preferred` or `rejected`."""
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
     over = expr.args[0].value if isinstance(expr, tree.Call) and len(expr.args) == 1 else None
-    fn = next((each for each in CHOICES if each == name), None)
+    fn = next((choice for choice in CHOICES if choice == name), None)
     example = f"write `{EXAMPLE.replace('trace', role)}`"
     if fn is None or not isinstance(over, tree.Comprehension):
         fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, example)
@@ -229,16 +245,20 @@ def _type_choice(body: Body, expr: tree.Expr, role: str) -> Choice:
 
 
 def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Value:
-    """Return a condition on a question that nobody has answered yet, as the value of a setting. Raises `NoValue`."""
-    body = Body(ctx, scope, RewardNames())
+    """Return a condition on a question that has no answer yet, as the value of a setting.
+
+    Raises:
+        NoValue: It reads what the question does not have, which was reported.
+    """
+    body = FormulaScope(ctx, scope, Names())
     test = type_condition(body, expr)
     nodes = [*walk_expression(test.data)]
-    of_group = any(isinstance(each, Aggregate) and each.over != "ref" for each in nodes)
+    of_group = any(isinstance(node, Aggregate) and node.over != "ref" for node in nodes)
     of_response = any(
-        isinstance(each, (Length, Correct, Given))
-        and each.of == "y"
-        and not (isinstance(each, Given) and each.field not in READINGS)
-        for each in nodes
+        isinstance(node, (Length, Correct, Given))
+        and node.of == "y"
+        and not (isinstance(node, Given) and node.field not in READINGS)
+        for node in nodes
     )
     if body.uses - {"ref", "given", "thinking"} or of_group or of_response:
         helps = "run over the reference model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"

@@ -50,15 +50,15 @@ from reodsl.language.hints import FUNCTIONS_ELSEWHERE
 from reodsl.language.reward.names import (
     BATCH,
     FUNCTIONS,
-    HISTORIES,
     INF,
     NUMERIC,
     RESPONSE,
     STATISTICS,
+    TRACK_WORDS,
     WEIGHTS,
-    Body,
+    FormulaScope,
     LocalFunction,
-    Typed,
+    TypedExpr,
     check_unit,
     fail,
     make_constant,
@@ -76,14 +76,14 @@ from reodsl.language.reward.operators import (
     narrow,
     negate,
 )
-from reodsl.language.reward.places import (
+from reodsl.language.reward.splits import (
     are_splits,
     check_splits,
-    find_before,
-    is_at_hand,
-    is_place,
-    make_name,
-    make_place,
+    find_previous,
+    is_current_split,
+    is_split_variable,
+    make_split_variable,
+    name_split_variable,
 )
 from reodsl.language.suggest import nearest, suggest
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity, write_amount
@@ -91,13 +91,17 @@ from reodsl.language.values import plain
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
 
-DEEPEST = 120
+DEEPEST_FORMULA = 120
 Source: TypeAlias = Literal["group", "ref", "history", "splits"]
 HISTORY = "history(x)"
 
 
-def type_condition(body: Body, expr: tree.Expr) -> Typed:
-    """Return an expression that is true or false. Raises `NoValue`."""
+def type_condition(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
+    """Return an expression that is true or false.
+
+    Raises:
+        NoValue: It is a number or wrong, which was reported.
+    """
     value = type_expression(body, expr)
     if value.condition:
         return value
@@ -105,9 +109,13 @@ def type_condition(body: Body, expr: tree.Expr) -> Typed:
     fail(body, "E0301", message, expr, "compare it: `… > 0`")
 
 
-def type_expression(body: Body, expr: tree.Expr) -> Typed:
-    """Return an expression in types and units. Raises `NoValue`."""
-    if body.depth > DEEPEST:
+def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
+    """Return an expression typed.
+
+    Raises:
+        NoValue: It is wrong, which was reported.
+    """
+    if body.depth > DEEPEST_FORMULA:
         body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
     body.ctx.charge(expr.span, EXPRESSION_STEPS)
     body.depth += 1
@@ -120,7 +128,8 @@ def type_expression(body: Body, expr: tree.Expr) -> Typed:
         body.depth -= 1
 
 
-def _type(body: Body, expr: tree.Expr) -> Typed:
+def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
+    """Return an expression typed, by its class in the syntax tree."""
     match expr:
         case tree.Number():
             quantity = read_number(body.ctx, expr)
@@ -149,9 +158,9 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             return _type_choice(body, expr)
         case tree.Call():
             return _type_call(body, expr)
-        case tree.Attribute() if _name_field(expr) and (body.selects or body.track):
+        case tree.Attribute() if _name_field(expr) and (body.is_selection or body.track):
             helps = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
-            fail(body, "E0301", f"{_place(body)} knows no number of a question", expr, helps)
+            fail(body, "E0301", f"{_name_body(body)} knows no number of a question", expr, helps)
         case tree.Attribute() if (field := _name_field(expr)) and body.track is None:
             if field in READINGS:
                 message = f"`{field}` is a number of a response, and of no question"
@@ -160,7 +169,7 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
             unit = TOKENS if field.endswith("budget") else PLAIN
             body.uses.add(field if unit == TOKENS else "given")
             body.fields.setdefault(field, expr.span)
-            return Typed(Given(of="y", field=field), unit, -INF, INF)
+            return TypedExpr(Given(of="y", field=field), unit, -INF, INF)
         case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
             measure = {"correct": "correct", "reward": "correct", "accuracy": "correct"}
             named = expr.name.name if expr.name.name in READINGS else measure.get(expr.name.name, "len")
@@ -178,7 +187,7 @@ def _type(body: Body, expr: tree.Expr) -> Typed:
 
 
 def _name_field(expr: tree.Expr) -> str:
-    """Return the number of a question that an expression names: `info.level` for `x.info.level`; empty for others."""
+    """Return the number of a question that an expression names: `info.level` for `x.info.level`; else an empty text."""
     names: list[str] = []
     while isinstance(expr, tree.Attribute):
         names.insert(0, expr.name.name)
@@ -186,7 +195,8 @@ def _name_field(expr: tree.Expr) -> str:
     return ".".join(names) if isinstance(expr, tree.Name) and expr.name == "x" else ""
 
 
-def _type_name(body: Body, expr: tree.Name) -> Typed:
+def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
+    """Return a name typed, or report why it is no number."""
     name = expr.name
     env = body.env
     if name in env.values:
@@ -202,11 +212,11 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             f"ask a model about it: `prob({name})`",
         )
     if body.track is not None and (
-        name == body.track or (name in body.logged and name != STEP and not env.inside)
+        name == body.track or (name in body.metrics and name != STEP and not env.call_stack)
     ):
         if body.track in env.values:
-            return body.logged[name]
-        env.invalid.update((body.track, *body.logged))  # One mistake, however many a track reads.
+            return body.metrics[name]
+        env.invalid.update((body.track, *body.metrics))  # One mistake, however many a track reads.
         fail(
             body,
             "E0320",
@@ -214,10 +224,10 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             expr,
             f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
         )
-    if body.track not in (None, BATCH) and name == STEP and not body.measures:
-        return Typed(Variable(name=STEP), STEPS, 0.0, INF)
+    if body.track not in (None, BATCH) and name == STEP and not body.is_measure:
+        return TypedExpr(Variable(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
-        hint = {each: f"mean(len(z) for z in {each})" for each in ("group", BATCH, "ref")} | {"x": "x.budget"}
+        hint = {item: f"mean(len(z) for z in {item})" for item in ("group", BATCH, "ref")} | {"x": "x.budget"}
         fail(
             body,
             "E0301",
@@ -225,7 +235,7 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
             expr,
             f"measure it: `{hint.get(name, f'len({name})')}`",
         )
-    if name in env.others:
+    if name in env.other_params:
         fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
     declared = lookup(body.ctx, body.scope.module, name)
     if declared is not None and isinstance(declared[1], tree.Param):
@@ -235,9 +245,9 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     if declared is None and name == "pi" and name not in body.scope.module.imports:
         return make_constant(math.pi, PLAIN)
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
-        near = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
+        helps = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
         body.ctx.fail(
-            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
+            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=helps
         )
     if declared is None and name == body.splits.variable:
         body.ctx.fail(
@@ -249,24 +259,24 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
         )
     if declared is None and name not in body.scope.module.imports:
         _refuse_order(body, expr)
-        place, near = (
+        noun, helps = (
             ("statistic over tokens", "it knows its tokens, tracks and numbers that are written out")
             if env.token
             else ("reward", suggest(name, [*env.names(), *FUNCTIONS], "there is"))
         )
-        if name == STEP and place == "reward" and not body.selects:
-            near = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
+        if name == STEP and noun == "reward" and not body.is_selection:
+            helps = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
         if body.track is not None:
-            place = "statistic over `batch`" if body.track == BATCH else _place(body).removeprefix("a ")
+            noun = "statistic over `batch`" if body.track == BATCH else _name_body(body).removeprefix("a ")
             steps = (
                 ""
-                if body.measures
+                if body.is_measure
                 else "tracks, "
                 if body.track == BATCH
                 else "`step`, tracks above it, metrics above it if it has a `start`, "
             )
-            near = f"it knows constants, {steps}and what its statistic runs over"
-        body.ctx.fail("E0201", f"there is no `{name}` in this {place}", expr.span, "unknown", help=near)
+            helps = f"it knows constants, {steps}and what its statistic runs over"
+        body.ctx.fail("E0201", f"there is no `{name}` in this {noun}", expr.span, "unknown", help=helps)
     if declared is None:
         raise NoValue
     fail(
@@ -278,16 +288,20 @@ def _type_name(body: Body, expr: tree.Name) -> Typed:
     )
 
 
-def _refuse_order(body: Body, expr: tree.Name) -> None:
-    """Report E0201: a metric in a formula, or a name of this line or of one further down. Raises `NoValue` then."""
-    kind, at = body.written.get(expr.name, ("", expr.span))
+def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
+    """Report E0201 if a name is a metric, or is defined in this line or further down.
+
+    Raises:
+        NoValue: It was reported.
+    """
+    kind, span = body.line_kinds.get(expr.name, ("", expr.span))
     if kind == "metric" and body.track is None:
         message = f"`{expr.name}` is a metric, which is logged and not read here"
         helps = (
             f"write `let {expr.name} = …`; a track with a `start` reads a metric's mean at the step before"
         )
         fail(body, "E0201", message, expr, helps)
-    if (at.line, at.column) > (expr.span.line, expr.span.column) and (kind != "let" or body.track is None):
+    if span[1:3] > expr.span[1:3] and (kind != "let" or body.track is None):
         helps = "put its line above this one; two lines cannot read each other"
         fail(body, "E0201", f"`{expr.name}` is named further down", expr, helps)
     if kind == "let" and body.track is None and not body.env.token and expr.name not in body.env.functions:
@@ -295,18 +309,18 @@ def _refuse_order(body: Body, expr: tree.Name) -> None:
         fail(body, "E0201", f"`{expr.name}` needs itself", expr, helps)
 
 
-def _type_choice(body: Body, expr: tree.IfElse) -> Typed:
+def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
     test = type_condition(body, expr.condition)
 
-    def type_branch(holds: bool) -> Typed:
+    def type_branch(holds: bool) -> TypedExpr:
         inner = body.within(body.env, combine_facts(body.facts, list_facts(body, test.data, holds)))
         return type_expression(inner, expr.then if holds else expr.otherwise)
 
     return choose(body, expr, test, *try_all(type_branch, (True, False)))
 
 
-def _type_call(body: Body, expr: tree.Call) -> Typed:
-    """Return a call inside a reward in types."""
+def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
+    """Return a call in a formula typed."""
     if not isinstance(expr.function, tree.Name):
         fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
@@ -314,21 +328,25 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     if isinstance(first, tree.Comprehension) and name in STATISTICS and _are_tokens(body, first.over):
         return _type_tokens(body, expr, first, name)
     if (
-        body.tracked is None
+        body.track_response is None
         and isinstance(first, tree.Comprehension)
         and (
             body.track is not None
-            or (first.over == tree.Name(BATCH, first.over.span) and not body.selects and not body.measures)
+            or (
+                first.over == tree.Name(BATCH, first.over.span)
+                and not body.is_selection
+                and not body.is_measure
+            )
         )
         and name in (*STATISTICS, "quantile")
     ):
         return _type_history(body, expr, first, name)
-    statistic = next((each for each in STATISTICS if each == name), None)
+    statistic = next((item for item in STATISTICS if item == name), None)
     if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
         return _type_statistic(body, expr, expr.args[0].value, statistic)
     if name in body.env.functions:
         return _type_local(body, expr, body.env.functions[name])
-    if name in body.env.inside:
+    if name in body.env.call_stack:
         fail(
             body,
             "E0313",
@@ -344,7 +362,7 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
         return _type_token(body, expr, name)
     if name == "before":
         argument = _take_splits(body, expr, "before")
-        return find_before(body, type_expression(body, argument), argument)
+        return find_previous(body, type_expression(body, argument), argument)
     for rule in WEIGHTS:
         if rule == name:
             return _type_weight(body, expr, rule)
@@ -374,46 +392,42 @@ def _type_call(body: Body, expr: tree.Call) -> Typed:
     )
 
 
-def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
-    """Return a call of the reward's own function: its body in types, with the arguments for its parameters."""
-    written = f"{function.name}({', '.join(each.name for each in function.params)})"
+def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) -> TypedExpr:
+    """Return a call of the reward's own function: its body typed, with the arguments for its parameters."""
+    example = f"{function.name}({', '.join(param.name for param in function.params)})"
     if len(expr.args) != len(function.params):
         count = len(function.params)
         fail(
-            body,
-            "E0310",
-            f"`{function.name}` takes {plural(count, 'argument')}",
-            expr,
-            f"write `{written}`",
+            body, "E0310", f"`{function.name}` takes {plural(count, 'argument')}", expr, f"write `{example}`"
         )
     outer, closure = body.env, function.env
     body.ctx.charge(expr.span, NAME_STEPS * (outer.size + closure.size))
     values = dict(closure.values)
-    responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
-    others = dict(closure.others)
+    responses = closure.responses | {f"?{response}": response for response in outer.responses.values()}
+    other_args = dict(closure.other_params)
     variable = None
     for param, arg in zip(function.params, expr.args, strict=True):
         name = param.name
-        for names in (values, responses, others):
+        for names in (values, responses, other_args):
             names.pop(name, None)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            fail(body, "E0310", f"`{function.name}` takes plain arguments", arg, f"write `{written}`")
+            fail(body, "E0310", f"`{function.name}` takes plain arguments", arg, f"write `{example}`")
         if isinstance(arg.value, tree.Name) and arg.value.name in outer.responses:
             responses[name] = outer.responses[arg.value.name]
             continue
         values[name] = type_expression(body, arg.value)
-        if isinstance(arg.value, tree.Name) and arg.value.name == body.variable:
+        if isinstance(arg.value, tree.Name) and arg.value.name == body.split_name:
             variable = name
     env = replace(
         closure,
         values=values,
         responses=responses,
-        others=others,
+        other_params=other_args,
         sampled=outer.sampled,
-        inside=(*outer.inside, function.name),
-        places=outer.places,
+        call_stack=(*outer.call_stack, function.name),
+        split_count=outer.split_count,
     )
-    inner = replace(body, env=env, variable=variable)
+    inner = replace(body, env=env, split_name=variable)
     try:
         return type_expression(inner, function.value)
     except NoValue:
@@ -424,8 +438,12 @@ def _type_local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed:
         raise
 
 
-def _take_only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr:
-    """Return the one argument of a function. Raises `NoValue` where there is another number of them."""
+def _take_only(body: FormulaScope, expr: tree.Call, name: str, example: str) -> tree.Expr:
+    """Return the argument of a function that takes a single argument.
+
+    Raises:
+        NoValue: The call has another number of arguments, which was reported.
+    """
     if len(expr.args) == 1 and expr.args[0].name is None:
         value = expr.args[0].value
         if not isinstance(value, (tree.Binding, tree.Comprehension)):
@@ -434,21 +452,27 @@ def _take_only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Exp
     raise NoValue
 
 
-def _name_response(body: Body) -> str:
-    """Return the name of the response at hand, for an example: of the innermost."""
-    return next((each for each in reversed(body.env.responses) if not each.startswith("?")), "z")
+def _name_response(body: FormulaScope) -> str:
+    """Return the name of the innermost response, for an example."""
+    return next((response for response in reversed(body.env.responses) if not response.startswith("?")), "z")
 
 
-def _find_response(body: Body, expr: tree.Expr) -> str:
-    """Return the response that a name is of. Raises `NoValue` where it is of none."""
+def _find_response(body: FormulaScope, expr: tree.Expr) -> str:
+    """Return the response that an expression names.
+
+    Raises:
+        NoValue: It names no response, which was reported.
+    """
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
-    over = "arm" if body.measures else BATCH if body.track == BATCH else OVER_STEPS if body.track else "group"
-    one = "`y`, or " * ("y" in body.env.responses) + f"the variable of `… for z in {over}`"
-    fail(body, "E0301", "this is not a response", expr, f"name one: {one}")
+    over = (
+        "arm" if body.is_measure else BATCH if body.track == BATCH else OVER_STEPS if body.track else "group"
+    )
+    names = "`y`, or " * ("y" in body.env.responses) + f"the variable of `… for z in {over}`"
+    fail(body, "E0301", "this is not a response", expr, f"name one: {names}")
 
 
-def _type_own_code(body: Body, expr: tree.Call) -> Typed:
+def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     """Return the number that a function of the user's gives a response."""
     example = f'python("style.py:score", {_name_response(body)})'
     nameless = [arg for arg in expr.args if not arg.name]
@@ -470,68 +494,70 @@ def _type_own_code(body: Body, expr: tree.Call) -> Typed:
             f"write {OWN_CODE.words}: `{example}`, for example",
         )
     of = _find_response(body, second.value)
-    if body.selects or of in body.env.sampled or body.track is not None:
-        what = "a selection's responses" if body.selects else "responses of `ref` and of `history(x)`"
-        what = f"the responses of {_place(body)}" if body.track is not None else what
+    if body.is_selection or of in body.env.sampled or body.track is not None:
+        noun = "a selection's responses" if body.is_selection else "responses of `ref` and of `history(x)`"
+        noun = f"the responses of {_name_body(body)}" if body.track is not None else noun
         fail(
             body,
             "E0301",
-            f"{what} are given to no Python",
+            f"{noun} are given to no Python",
             expr,
             'call it on those of a reward: `python("style.py:score", y)`',
         )
     term = _limit(body, expr, second, Own(function=function, of=of))
-    known, place = body.terms.setdefault(function, (term, expr.span))
-    if known.limits != term.limits:
+    first_term, first_span = body.code_terms.setdefault(function, (term, expr.span))
+    if first_term.limits != term.limits:
         body.ctx.fail(
             "E0310",
             f"`{clip_text(function)}` is given other limits than in another term of this reward",
             expr.span,
-            others=(Label(place, "the other term"),),
+            others=(Label(first_span, "the other term"),),
             help="give all terms of a function the same limits: its values are computed once",
         )
-    return Typed(term, PLAIN, -INF, INF)
+    return TypedExpr(term, PLAIN, -INF, INF)
 
 
-def _limit(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
-    """Return the term with the limits that the call names, in their units and ranges; as it is where it names none."""
+def _limit(body: FormulaScope, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
+    """Return the term with the limits that the call names; unchanged if it names none."""
     if len(expr.args) == 2:
         return plain_term
-    others = tuple(arg for arg in expr.args if arg is not response)
-    bound = bind(body.ctx, replace(expr, args=others), CONSTRUCTORS["python"], body.scope)
+    args = tuple(arg for arg in expr.args if arg is not response)
+    bound = bind(body.ctx, replace(expr, args=args), CONSTRUCTORS["python"], body.scope)
     limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
     term = LimitedOwn(function=plain_term.function, of=plain_term.of, **limits)
     return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
 
 
-def _place(body: Body) -> str:
-    """Return what a body is of that is no reward."""
+def _name_body(body: FormulaScope) -> str:
+    """Return the kind of the body, for a message."""
     if body.track == BATCH:
         return "`batch`"
-    return "a measure" if body.measures else "a selection" if body.selects else "a track"
+    if body.is_measure or body.is_selection:
+        return "a measure" if body.is_measure else "a selection"
+    return "a reward" if body.track is None else "a track"
 
 
-def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
+def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Return a number of a response that a word of `READINGS` reads."""
-    reading, place = READINGS[name], "a reward" if body.track is None and not body.selects else _place(body)
+    reading, body_name = READINGS[name], _name_body(body)
     example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
-    if place not in reading.known:
-        knows = listed(sorted(each for each in reading.known if each != "`batch`"), 4)
+    if body_name not in reading.known:
+        knows = listed(sorted(item for item in reading.known if item != "`batch`"), 4)
         helps = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
-        fail(body, "E0301", f"{place} does not know `{name}` of a response", expr, helps)
+        fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, helps)
     args = [arg.value for arg in expr.args if arg.name is None]
-    values = [each for each in args if not isinstance(each, (tree.Binding, tree.Comprehension))]
+    values = [arg for arg in args if not isinstance(arg, (tree.Binding, tree.Comprehension))]
     if not len(expr.args) == len(values) == 1 + reading.votes:
         takes = "a response and a number of votes" if reading.votes else "one argument"
         fail(body, "E0310", f"`{name}` takes {takes}", expr, f"write `{example}`")
     first, *more = values
     of, field = _find_response(body, first), name
-    for each in more:
-        votes = type_expression(body, each)
+    for vote in more:
+        votes = type_expression(body, vote)
         if votes.unit != PLAIN or not (
             votes.open or (votes.constant and votes.low >= 1 and votes.low % 1 == 0)
         ):
-            fail(body, "E0301", "a vote is of a whole number of responses", each, f"write `{example}`")
+            fail(body, "E0301", "a vote is of a whole number of responses", vote, f"write `{example}`")
         field = f"{name}@{int(votes.low) if votes.constant else 1}"
     body.uses.add(name)
     if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
@@ -540,10 +566,11 @@ def _type_reading(body: Body, expr: tree.Call, name: str) -> Typed:
         fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, helps)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
-    return Typed(Given(of=of, field=field), unit, reading.low, high, reading.condition)
+    return TypedExpr(Given(of=of, field=field), unit, reading.low, high, reading.condition)
 
 
-def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
+def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
+    """Return a number that is measured of a response: `len`, `correct`, `python` or a word of `READINGS`."""
     if name == "python":
         return _type_own_code(body, expr)
     if name in READINGS:
@@ -553,7 +580,7 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
         helps = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
         fail(body, "E0301", "an answer is not a number", expr, helps)
     if name == "len":
-        return Typed(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
+        return TypedExpr(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
         isinstance(argument, tree.Call)
         and isinstance(argument.function, tree.Name)
@@ -564,10 +591,10 @@ def _type_measure(body: Body, expr: tree.Call, name: str) -> Typed:
             return _type_cut(body, argument, "forced")
     if isinstance(argument, tree.Slice):
         return _type_cut(body, argument, "bare")
-    return Typed(Correct(of=_find_response(body, argument)), PLAIN, 0.0, 1.0, True)
+    return TypedExpr(Correct(of=_find_response(body, argument)), PLAIN, 0.0, 1.0, True)
 
 
-def _are_tokens(body: Body, over: tree.Expr) -> bool:
+def _are_tokens(body: FormulaScope, over: tree.Expr) -> bool:
     """Return whether a statistic runs over the tokens of a response, of its beginning, or of an answer."""
     if isinstance(over, tree.Call):
         return isinstance(over.function, tree.Name) and over.function.name in ("truth", "answer")
@@ -575,8 +602,8 @@ def _are_tokens(body: Body, over: tree.Expr) -> bool:
     return isinstance(whose, tree.Name) and whose.name in body.env.responses
 
 
-def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
-    """Return a statistic of what a model thinks of tokens. Nothing else of a response has a place in it."""
+def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> TypedExpr:
+    """Return a statistic of a model's probabilities of tokens, which may read nothing else of a response."""
     source, answers, cut = over.over, "", None
     if isinstance(source, tree.Call) and isinstance(source.function, tree.Name):
         answers = source.function.name
@@ -590,24 +617,24 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
         body.cuts.append((cut, upper.span))
     else:
         of = _find_response(body, source)
-    place = "a reward" if body.track is None and not body.selects else _place(body)
-    if place not in ("a reward", "`batch`") or of in body.env.sampled:
+    body_name = _name_body(body)
+    if body_name not in ("a reward", "`batch`") or of in body.env.sampled:
         whose = (
             f"responses of `ref` and of `{HISTORY}`"
             if of in body.env.sampled
-            else f"the responses of {place}"
+            else f"the responses of {body_name}"
         )
         helps = "let a reward run over those of `y`, or of `group`: `mean(logprob(t) for t in y)`"
         fail(body, "E0301", f"no model is asked about the tokens of {whose}", over.over, helps)
     inner = replace(body, env=replace(body.env.before_responses(), token=over.var.name), facts={}, tests={})
-    value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
-    for part, at in ((value, over.expr), (where, over.condition)):
-        for each in walk(part.data) if part is not None else ():
-            if not isinstance(each, (Constant, Variable, Negation, Infix, FunctionCall, If)):
+    value, where, empty = _type_inside(body, inner, name, over, expr.args[1:])
+    for typed, item in ((value, over.expr), (where, over.condition or over)):
+        for node in walk(typed.data) if typed is not None else ():
+            if not isinstance(node, (Constant, Variable, Negation, Infix, FunctionCall, If)):
                 helps = (
                     "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
                 )
-                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", at or over, helps)
+                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", item, helps)
     data = (AnswerRun if answers == "answer" else TokenRun)(
         fn=name,
         of=of,
@@ -615,25 +642,25 @@ def _type_tokens(body: Body, expr: tree.Call, over: tree.Comprehension, name: St
         cut=cut.data if cut is not None else None,
         value=value.data,
         where=where.data if where is not None else None,
-        empty=given[-1][1].data if given else None,
+        empty=empty[-1][1].data if empty else None,
     )
     filtered = where is not None or answers == "answer" or (cut is not None and cut.low < 1 and not truth)
-    if filtered and not given and name not in ("sum", "count"):
+    if filtered and not empty and name not in ("sum", "count"):
         edits = (_append_argument(expr, ", empty: 0"),)
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
         helps = f"say what it is then: `{name}(…, empty: 0)`"
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
-    under = {each for each in data.read if each.endswith(UNDER)}
+    under = {name for name in data.read if name.endswith(UNDER)}
     body.uses |= {*data.asked, *["truth"] * truth, *under}
     low, high = _bound_statistic(name, value, filtered, INF)
-    if given:
-        check_unit(body, given[-1][1], value, given[-1][0], over.expr.span, "`empty`")
-        low, high = min(low, given[-1][1].low), max(high, given[-1][1].high)
-    return Typed(data, value.unit, low, high)
+    if empty:
+        check_unit(body, empty[-1][1], value, empty[-1][0], over.expr.span, "`empty`")
+        low, high = min(low, empty[-1][1].low), max(high, empty[-1][1].high)
+    return TypedExpr(data, value.unit, low, high)
 
 
-def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
-    """Return what a model thinks of the token at hand: the one that sampled, or the frozen one."""
+def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
+    """Return a number that a model gives the current token: the policy, or with `under: teacher` the teacher."""
     if name == "truth":
         helps = f"run over its tokens: `mean(prob(t) for t in {body.ctx.text_at(expr.span)})`"
         fail(body, "E0301", "the reference answer is no number", expr, helps)
@@ -654,11 +681,12 @@ def _type_token(body: Body, expr: tree.Call, name: str) -> Typed:
             helps = "write `under: teacher`: the recipe's `teacher`, or without one the reference model"
             fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, helps)
     low, high = TOKEN_NUMBERS[name][1]
-    return Typed(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
+    return TypedExpr(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
 
 
-def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed:
-    of, at, upper = _read_cut(body, expr)
+def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"]) -> TypedExpr:
+    """Type the verdict on a cut response, with a forced answer or as it stands (`bare`)."""
+    of, cut, upper = _read_cut(body, expr)
     if of in body.env.sampled:
         fail(
             body,
@@ -667,77 +695,85 @@ def _type_cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Ty
             expr,
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
-    if body.measures and op == "forced":
-        if not (at.constant or at.open or is_place(at)):
+    if body.is_measure and op == "forced":
+        if not (cut.constant or cut.open or is_split_variable(cut)):
             helps = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
             fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, helps)
-    elif body.track is not None or body.selects:
-        whose = _place(body)
+    elif body.track is not None or body.is_selection:
+        whose = _name_body(body)
         fail(
             body,
             "E0301",
             f"{whose}'s responses are graded whole, and not cut",
             expr,
             "measure `correct(z)` or `len(z)`"
-            if body.measures
+            if body.is_measure
             else "measure `correct(z)`, `len(z)` or `mode(z)`",
         )
     body.uses.add(op)
-    body.cuts.append((at, upper.span))
-    answer = ForcedAnswer(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
-    return Typed(answer, PLAIN, 0.0, 1.0, True)
+    body.cuts.append((cut, upper.span))
+    answer = ForcedAnswer(of=of, cut=cut.data) if op == "forced" else Bare(of=of, cut=cut.data)
+    return TypedExpr(answer, PLAIN, 0.0, 1.0, True)
 
 
-def _read_cut(body: Body, expr: tree.Slice) -> tuple[str, Typed, tree.Expr]:
-    """Return the response that is cut, and where, as it is written too. Raises `NoValue`."""
+def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tree.Expr]:
+    """Return the response that is cut, the number of tokens, and the number as written.
+
+    Raises:
+        NoValue: The cut is wrong, which was reported.
+    """
     if expr.lower is not None or expr.upper is None:
         end = expr.upper or expr.lower
-        place = body.ctx.text_at(end.span) if end is not None else "1K tokens"
-        helps = f"write `{body.ctx.text_at(expr.value.span)}[:{place}]`"
+        budget = body.ctx.text_at(end.span) if end is not None else "1K tokens"
+        helps = f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`"
         fail(body, "E0301", "a response is cut at its end only", expr, helps)
     of = _find_response(body, expr.value)
-    at = type_expression(body, expr.upper)
-    if at.unit != TOKENS:
+    cut = type_expression(body, expr.upper)
+    if cut.unit != TOKENS:
         fail(
             body,
             "E0302",
             "a response is cut at a number of tokens",
             expr.upper,
-            f"give the number its unit: `{at.low:g} tokens`"
-            if not at.unit and at.low == at.high
+            f"give the number its unit: `{cut.low:g} tokens`"
+            if not cut.unit and cut.low == cut.high
             else "write `y[:1K tokens]`, or `y[:L]`",
-            (Edit(expr.upper.span, f"{at.low:g} tokens"),)
-            if isinstance(expr.upper, tree.Number) and not at.unit
+            (Edit(expr.upper.span, f"{cut.low:g} tokens"),)
+            if isinstance(expr.upper, tree.Number) and not cut.unit
             else (),
         )
-    return of, at, expr.upper
+    return of, cut, expr.upper
 
 
-def _type_weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed:
-    """Return the coefficient of a split: of the one at hand, or of the one that a statistic is at."""
+def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> TypedExpr:
+    """Return the coefficient of the current split, or of a statistic's variable over splits."""
     argument = _take_splits(body, expr, rule)
     value = type_expression(body, argument)
-    if is_at_hand(value):
+    if is_current_split(value):
         body.uses.add("weight")
-        return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
-    if is_place(value) and isinstance(value.data, Variable):
+        return TypedExpr(Weight(rule=rule), PLAIN, 0.0, INF)
+    if is_split_variable(value) and isinstance(value.data, Variable):
         body.uses.add("weight")
-        return Typed(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
-    here = f"{rule}({body.variable})" if body.variable is not None else f"sum({rule}(M) * … for M in splits)"
-    fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
+        return TypedExpr(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
+    example = f"{rule}({body.split_name})" if body.split_name else f"sum({rule}(M) * … for M in splits)"
+    fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{example}`")
 
 
-def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
-    """Return the one argument of a call that needs splits. Raises `NoValue` where there are none."""
+def _take_splits(body: FormulaScope, expr: tree.Call, name: str) -> tree.Expr:
+    """Return the argument of a call that needs splits.
+
+    Raises:
+        NoValue: The body has no splits, which was reported.
+    """
     argument = _take_only(body, expr, name, f"{name}(L)")
     if body.splits.invalid:
         raise NoValue
     if body.splits.over is None or body.track is not None:
-        what = f"{_place(body)} has none" if body.track is not None else "there is none here"
+        reason = f"{_name_body(body)} has none" if body.track is not None else "there is none here"
         fail(
             body,
             "E0301",
-            f"`{name}` belongs to a split, and {what}",
+            f"`{name}` belongs to a split, and {reason}",
             expr,
             f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`",
         )
@@ -745,40 +781,47 @@ def _take_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr:
 
 
 def is_start(arg: tree.Arg) -> bool:
-    """Return whether an argument is what a track that reads itself is at first."""
+    """Return whether an argument is the start of a track that reads itself."""
     return arg.name is not None and arg.name.name == "start"
 
 
-def _type_numeric(body: Body, expr: tree.Call, name: Function) -> Typed:
-    values: list[tuple[tree.Expr, Typed | None]] = []
+def _type_numeric(body: FormulaScope, expr: tree.Call, name: Function) -> TypedExpr:
+    """Return a call of a function of numbers typed."""
+    values: list[tuple[tree.Expr, TypedExpr | None]] = []
     # What is wrong with a name is told before what it is missed for.
-    for arg in sorted(expr.args, key=lambda each: each.name is None):
+    for arg in sorted(expr.args, key=lambda item: item.name is None):
         if is_start(arg):
             if body.track in body.env.invalid:
                 raise NoValue
             helps = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
             fail(body, "E0310", "only a track has a start, in its outermost call", arg, helps)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            meant = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
-            helps = "did you mean `start`?" if meant else f"write `{name}(…)` with values alone"
+            is_near = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
+            helps = "did you mean `start`?" if is_near else f"write `{name}(…)` with values alone"
             fail(body, "E0310", f"`{name}` takes numbers", arg, helps)
         values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
-    wanted = NUMBERS[name].arity
-    if len(expr.args) != wanted and not (NUMBERS[name].more and len(expr.args) > wanted):
+    arity = NUMBERS[name].arity
+    if len(expr.args) != arity and not (NUMBERS[name].more and len(expr.args) > arity):
         counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
         counts[2] += " or more" * NUMBERS[name].more
-        helps = f"give it {counts[wanted]}"
+        helps = f"give it {counts[arity]}"
         if NUMBERS[name].more:
             helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
-        fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, helps)
-    typed = [(each, value) for each, value in values if value is not None]
+        fail(body, "E0310", f"`{name}` takes {counts[arity]}", expr, helps)
+    typed = [(operand, value) for operand, value in values if value is not None]
     if len(typed) < len(values):
         raise NoValue
     return apply_function(body, expr, name, typed)
 
 
-def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed:
-    """Return a statistic over responses or splits. Raises `NoValue`."""
+def _type_statistic(
+    body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: Statistic
+) -> TypedExpr:
+    """Return a statistic over responses or splits.
+
+    Raises:
+        NoValue: It is wrong, which was reported.
+    """
     source = _find_source(body, over.over)
     if source is None:
         _refuse_source(body, name, over.over)
@@ -790,7 +833,7 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
             over.over,
             "run over `group`, the pool's responses",
         )
-    if source == "splits" and over.var.name == body.variable:
+    if source == "splits" and over.var.name == body.split_name:
         fail(
             body,
             "E0208",
@@ -798,12 +841,12 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
             over,
             "run over others by another name: `for M in splits`",
         )
-    if source == "splits" and not body.measures:
+    if source == "splits" and not body.is_measure:
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
-    value, where, given = _type_inside(body, inner, name, over, expr.args[1:])
+    value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
     earlier = source == "history"
-    if (earlier or over.condition is not None) and not given and name not in ("sum", "count"):
+    if (earlier or over.condition is not None) and not empties and name not in ("sum", "count"):
         otherwise = f"empty: {write_amount(1, value.unit)}"
         body.ctx.fail(
             "E0306",
@@ -814,7 +857,7 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
             help=f"say what it is then: `{name}(… if …, {otherwise})`",
             edits=(_append_argument(expr, f", {otherwise}"),),
         )
-    span, empty = given[-1] if given else (over.span, None)
+    span, empty = empties[-1] if empties else (over.span, None)
     compared = empty if name != "count" else None
     if compared is not None:
         check_unit(body, compared, value, span, over.expr.span, "`empty`")
@@ -831,25 +874,29 @@ def _type_statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name:
     )
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
-    return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _type_inside(
-    body: Body, inner: Body, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
-) -> tuple[Typed, Typed | None, list[tuple[Span, Typed]]]:
-    """Return the value that a statistic is over, its condition, and what it is over nothing. Raises `NoValue`."""
+    body: FormulaScope, inner: FormulaScope, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
+) -> tuple[TypedExpr, TypedExpr | None, list[tuple[Span, TypedExpr]]]:
+    """Return the value that a statistic is over, its condition, and its values of `empty` with their spans.
+
+    Raises:
+        NoValue: The value or the condition is wrong, which was reported.
+    """
     # What is counted does not matter: `count(z for z in group if correct(z))`.
-    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
-    value = make_constant(1.0, PLAIN) if counted else attempt(partial(type_expression, inner, over.expr))
+    is_count = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
+    value = make_constant(1.0, PLAIN) if is_count else attempt(partial(type_expression, inner, over.expr))
     where = attempt(partial(type_condition, inner, over.condition)) if over.condition is not None else None
-    given = _type_empty(body, args, name)
+    empties = _type_empty(body, args, name)
     if value is None or (over.condition is not None and where is None):
         raise NoValue
-    return value, where, given
+    return value, where, empties
 
 
 def _append_argument(call: tree.Call, text: str) -> Edit:
-    """Return what writes one more argument into a call."""
+    """Return the edit that appends an argument to a call."""
     span = call.span
     return Edit(
         span._replace(line=span.end_line, column=span.end_column - 1, end_column=span.end_column - 1), text
@@ -859,8 +906,8 @@ def _append_argument(call: tree.Call, text: str) -> Edit:
 OVER_STEPS = "steps(20 steps)"
 
 
-def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed:
-    """Return a statistic that is the same for all responses: over those of the step, of other times or of whole arms."""
+def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: str) -> TypedExpr:
+    """Return a statistic that is equal for all responses: over the batch, other steps, the monitor set or an arm."""
     _refuse_history(body, over.over)
     whose, window = _read_arm(body, over.over, name), 0
     if body.track is None:
@@ -871,15 +918,15 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
         window = _read_window(body, over.over)
         whose = "steps" if window else "monitor"
     env = replace(body.env, responses={over.var.name: "z"})
-    inner = replace(body, env=env, tracked="z")
+    inner = replace(body, env=env, track_response="z")
     shares = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
     rest = [arg for arg in expr.args[1:] if arg not in shares]
-    at = attempt(partial(_type_share, body, expr, name, shares))
-    value, where, given = _type_inside(body, inner, name, over, rest)
-    if name == "quantile" and at is None:
+    share = attempt(partial(_type_share, body, expr, name, shares))
+    value, where, empties = _type_inside(body, inner, name, over, rest)
+    if name == "quantile" and share is None:
         raise NoValue
     otherwise = f"empty: {write_amount(1, value.unit)}"
-    if not given and name not in ("sum", "count") and (window or over.condition is not None):
+    if not empties and name not in ("sum", "count") and (window or over.condition is not None):
         body.ctx.fail(
             "E0306",
             f"`{name}` may have nothing to run over: "
@@ -893,13 +940,13 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
             help=f"say what it is then: `{name}(…, {otherwise})`",
             edits=(_append_argument(expr, f", {otherwise}"),),
         )
-    span, empty = given[-1] if given else (over.span, None)
+    span, empty = empties[-1] if empties else (over.span, None)
     if empty is not None and name != "count":
         check_unit(body, empty, value, span, over.expr.span, "`empty`")
-    if body.measures and any(
-        isinstance(each, Variable) and each.name.startswith("let")
-        for part in (value, where)
-        for each in (walk(part.data) if part is not None else ())
+    if body.is_measure and any(
+        isinstance(node, Variable) and node.name.startswith("let")
+        for typed in (value, where)
+        for node in (walk(typed.data) if typed is not None else ())
     ):
         helps = "let each mean be of responses alone, and combine the means outside of them"
         fail(body, "E0301", "a mean of a measure rests on another mean", over, helps)
@@ -909,21 +956,25 @@ def _type_history(body: Body, expr: tree.Call, over: tree.Comprehension, name: s
         over=whose,
         window=window or 1,
         value=value.data,
-        at=at.data if at is not None else None,
+        at=share.data if share is not None else None,
         where=where.data if where is not None else None,
         empty=empty.data if empty is not None else None,
     )
     low, high = _bound_statistic(name, value, True, INF)
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
-    return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _read_arm(
-    body: Body, over: tree.Expr, name: str
+    body: FormulaScope, over: tree.Expr, name: str
 ) -> Literal["arm", "base", "steps", "monitor", "batch"] | None:
-    """Return whose responses a statistic of a measure runs over; None in a track. Raises `NoValue` otherwise."""
-    if not body.measures:
+    """Return whose responses a statistic of a measure runs over; None in a track.
+
+    Raises:
+        NoValue: It runs over something else, which was reported.
+    """
+    if not body.is_measure:
         return None
     if name != "mean":
         helps = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
@@ -937,8 +988,12 @@ def _read_arm(
     fail(body, "E0301", "a measure runs over an arm's responses, or over the baseline's", over, helps)
 
 
-def _read_window(body: Body, over: tree.Expr) -> int:
-    """Return how many steps a statistic of a track runs over, and 0 for the monitor set. Raises `NoValue` otherwise."""
+def _read_window(body: FormulaScope, over: tree.Expr) -> int:
+    """Return over how many steps a statistic of a track runs, and 0 for the monitor set.
+
+    Raises:
+        NoValue: It runs over something else, which was reported.
+    """
     match over:
         case tree.Name("monitor"):
             body.uses.add("monitor")
@@ -963,22 +1018,26 @@ def _read_window(body: Body, over: tree.Expr) -> int:
     raise NoValue
 
 
-def _type_share(body: Body, expr: tree.Call, name: str, given: list[tree.Arg]) -> Typed | None:
-    """Return the share of a quantile, or None for another statistic. Raises `NoValue`."""
+def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tree.Arg]) -> TypedExpr | None:
+    """Return the share of a quantile, or None for another statistic.
+
+    Raises:
+        NoValue: The share is missing or wrong, which was reported.
+    """
     if name != "quantile":
-        for arg in given:
+        for arg in shares:
             fail(body, "E0310", f"`{name}` takes no share", arg, "take `at` out, or write `quantile(…)`")
         return None
     example = f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)"
-    if len(given) != 1 or isinstance(given[0].value, (tree.Binding, tree.Comprehension)):
+    if len(shares) != 1 or isinstance(shares[0].value, (tree.Binding, tree.Comprehension)):
         fail(body, "E0310", "`quantile` takes the share that it is at", expr, f"write `{example}`")
-    value = type_expression(body, given[0].value)
+    value = type_expression(body, shares[0].value)
     if value.unit != PLAIN or value.high <= 0 or value.low > 1:
-        fail(body, "E0301", "a quantile is at a share above 0 and up to 1", given[0], f"write `{example}`")
+        fail(body, "E0301", "a quantile is at a share above 0 and up to 1", shares[0], f"write `{example}`")
     return value
 
 
-def _find_source(body: Body, over: tree.Expr) -> Source | None:
+def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
     """Return the source that a statistic runs over."""
     match over:
         case tree.Name("group"):
@@ -986,64 +1045,74 @@ def _find_source(body: Body, over: tree.Expr) -> Source | None:
         case tree.Name("ref") if body.track is None:
             return "ref"
         case tree.Call(function=tree.Name("history"), args=(tree.Arg(name=None, value=tree.Name("x")),)) if (
-            body.track is None and not body.selects
+            body.track is None and not body.is_selection
         ):
             return "history"
-        case tree.Name("grid" | "splits") if body.measures:
+        case tree.Name("grid" | "splits") if body.is_measure:
             return "splits"
-    if body.track is not None or body.selects:
+    if body.track is not None or body.is_selection:
         return None
     return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
 
 
-def _refuse_history(body: Body, at: tree.Expr) -> None:
-    """Report E0301: earlier responses to a question where there are none, or wrongly named. Raises `NoValue` then."""
-    called = at.function if isinstance(at, tree.Call) else at
-    if called != tree.Name("history", called.span):
+def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
+    """Report E0301 for earlier responses to a question in a body that has none, or under a wrong name.
+
+    Raises:
+        NoValue: It was reported.
+    """
+    function = expr.function if isinstance(expr, tree.Call) else expr
+    if function != tree.Name("history", function.span):
         return
     message, helps = (
         f"`{HISTORY}` is all responses to the question in steps before",
         f"write `for z in {HISTORY}`",
     )
-    if body.measures or body.selects:
+    if body.is_measure or body.is_selection:
         message, helps = (
-            f"{_place(body)} has no steps before",
+            f"{_name_body(body)} has no steps before",
             "use it in a reward, where a training remembers",
         )
     elif body.track is not None:
-        helps = f"let a reward run over it; {_place(body)} is the same for all questions"
-    fail(body, "E0301", message, at, helps)
+        helps = f"let a reward run over it; {_name_body(body)} is the same for all questions"
+    fail(body, "E0301", message, expr, helps)
 
 
-def _refuse_source(body: Body, name: str, at: tree.Expr) -> NoReturn:
-    """Report E0301: a statistic over something that is neither responses nor splits. Raises `NoValue`."""
-    _refuse_history(body, at)
-    helps = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
+def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
+    """Report E0301: a statistic over neither responses nor splits.
+
+    Raises:
+        NoValue: Always.
+    """
+    _refuse_history(body, expr)
+    helps = "`group` is the question's responses, `batch` the step's, `ref` the starting model's"
     if body.track is not None:
-        grid = ", or over `grid`, the budgets" if body.measures else ""
+        grid = ", or over `grid`, the budgets" if body.is_measure else ""
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
-        fail(body, "E0301", message, at, f"{_place(body)}'s own statistic is the outermost one")
-    called = at.function if isinstance(at, tree.Call) else at
-    if isinstance(called, tree.Name) and called.name in HISTORIES:
+        fail(body, "E0301", message, expr, f"{_name_body(body)}'s own statistic is the outermost one")
+    function = expr.function if isinstance(expr, tree.Call) else expr
+    if isinstance(function, tree.Name) and function.name in TRACK_WORDS:
         fail(
             body,
             "E0301",
             "only a track knows the responses of other steps, or of the monitor set",
-            at,
+            expr,
             f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
         )
-    if body.selects:
+    if body.is_selection:
         helps = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
         helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
     forms = {"group": "group", BATCH: BATCH, "history": HISTORY, "truth": "truth(y)", "answer": "answer(y)"}
-    if isinstance(called, tree.Name) and (meant := nearest(called.name, forms)) is not None:
-        helps = f"write `… in {forms[meant]}`"
-    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
+    if isinstance(function, tree.Name) and (nearest_name := nearest(function.name, forms)) is not None:
+        helps = f"write `… in {forms[nearest_name]}`"
+    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", expr, helps)
 
 
-def _enter_statistic(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
-    """Return the inside of a statistic, where its variable is a response or a split, and its name in the result."""
+def _enter_statistic(
+    body: FormulaScope, over: tree.Comprehension, source: Source
+) -> tuple[FormulaScope, str]:
+    """Return the inside of a statistic, whose variable is a response or a split, and the variable's new name."""
     name = over.var.name
     if source != "splits":
         body.uses.add(source)
@@ -1051,12 +1120,16 @@ def _enter_statistic(body: Body, over: tree.Comprehension, source: Source) -> tu
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
     body.ctx.charge(over.span, NAME_STEPS * body.env.size)
-    variable = make_name(body)
-    return body.within(body.env.with_place(name, make_place(body, variable))), variable
+    variable = name_split_variable(body)
+    return body.within(body.env.with_split_variable(name, make_split_variable(body, variable))), variable
 
 
-def _type_empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]]:
-    """Return the values of `empty`, with their places. Raises `NoValue`."""
+def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, TypedExpr]]:
+    """Return the values of `empty`, with their spans.
+
+    Raises:
+        NoValue: An argument is wrong, which was reported.
+    """
     typed = []
     for arg in args:
         if arg.name is not None and arg.name.name == "under":
@@ -1078,7 +1151,8 @@ def _type_empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[S
     return typed
 
 
-def _bound_statistic(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
+def _bound_statistic(name: str, value: TypedExpr, filtered: bool, members: float) -> tuple[float, float]:
+    """Return the range of a statistic; `members` bounds the responses of `count`."""
     if name == "count":
         return (0.0 if filtered else 1.0), members
     if name == "std":

@@ -8,20 +8,20 @@ from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import NoValue
 from reodsl.language.evaluate import evaluate_splits, lookup
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.reward.names import Body, Typed, fail
+from reodsl.language.reward.names import FormulaScope, TypedExpr, fail
 from reodsl.language.units import TOKENS, describe_unit
 from reodsl.language.values import Record, WrittenBudgets
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
-NAMED = (
+SPLITS_EXAMPLE = (
     "`for M in at`, with `at: budgets` among the reward's parameters, or `for M in [1K tokens, 4K tokens]`"
 )
 
 
-def find_splits(body: Body, block: tree.BraceBlock) -> None:
-    """Take what the reward's `dense` line runs over as its splits, else what its first statistic over splits does."""
-    line = next((each for each in block.items if isinstance(each, tree.Dense)), None)
+def find_splits(body: FormulaScope, block: tree.BraceBlock) -> None:
+    """Find the splits of a reward: of its `dense` line, or else of its first statistic over splits."""
+    line = next((item for item in block.items if isinstance(item, tree.Dense)), None)
     if line is not None:
         body.splits.variable = line.var.name
         _name_splits(body, line.over, "the splits of `dense`")
@@ -30,29 +30,30 @@ def find_splits(body: Body, block: tree.BraceBlock) -> None:
     statistics = body.ctx.memoize(
         "statistics", block, lambda: [node for node in walk(block) if isinstance(node, tree.Comprehension)]
     )
-    named = next((each.over for each in statistics if are_splits(body, each.over)), None)
+    named = next((statistic.over for statistic in statistics if are_splits(body, statistic.over)), None)
     if named is not None:
         _name_splits(body, named, "the splits of a statistic")
 
 
-def _name_splits(body: Body, over: tree.Expr, what: str) -> None:
-    """Take splits as those of the reward; wrong ones are reported, and `broken`."""
+def _name_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
+    """Set the body's splits to the value of `over`; wrong splits are reported and marked as invalid."""
     body.splits.over = over
     try:
-        _read_splits(body, over, what)
+        _read_splits(body, over, noun)
     except NoValue:
         body.splits.invalid = True
 
 
-def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
+def _read_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
+    """Evaluate the budgets of the body's splits, unless they depend on a parameter without an argument."""
     splits = body.splits
     name = over.name if isinstance(over, tree.Name) else ""
     if name in body.env.values:
         helps = f"declare it as `{name}: budgets`"
-        body.ctx.fail("E0301", f"`{name}` is a number, and {what} are budgets", over.span, help=helps)
+        body.ctx.fail("E0301", f"`{name}` is a number, and {noun} are budgets", over.span, help=helps)
     if _is_open(body, over):
         return
-    value = evaluate_splits(body.ctx, over, body.scope, what)
+    value = evaluate_splits(body.ctx, over, body.scope, noun)
     if not isinstance(value.data, Record):
         raise NoValue
     splits.record = value.data
@@ -60,22 +61,22 @@ def _read_splits(body: Body, over: tree.Expr, what: str) -> None:
         splits.high = float(value.data.schedule.l_max)
 
 
-def _is_open(body: Body, over: tree.Expr) -> bool:
+def _is_open(body: FormulaScope, over: tree.Expr) -> bool:
     """Return whether splits depend on a parameter without an argument."""
     match over:
         case tree.Name(name):
-            return name in body.env.others and body.env.others[name] is None
+            return name in body.env.other_params and body.env.other_params[name] is None
         case tree.Call(function=tree.Name("reached"), args=(tree.Arg(value=inner),)):
             return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _is_open(body, inner)
     return False
 
 
-def are_splits(body: Body, over: tree.Expr) -> bool:
-    """Return whether a statistic runs over splits, by their names: a parameter, budgets of the file, a list, or a call."""
+def are_splits(body: FormulaScope, over: tree.Expr) -> bool:
+    """Return whether a statistic runs over splits: a parameter, budgets of the file, a list, or a call."""
     match over:
         case tree.Name(name) if name in body.env.values or name in body.env.responses:
             return False
-        case tree.Name(name) if name in body.env.others:
+        case tree.Name(name) if name in body.env.other_params:
             return True
         case tree.Name(name):
             declared = lookup(body.ctx, body.scope.module, name)
@@ -93,13 +94,17 @@ def are_splits(body: Body, over: tree.Expr) -> bool:
     return False
 
 
-def check_splits(body: Body, over: tree.Expr) -> None:
-    """Check that a statistic runs over the splits of its reward. Raises `NoValue`."""
+def check_splits(body: FormulaScope, over: tree.Expr) -> None:
+    """Check that a statistic runs over the splits of its reward.
+
+    Raises:
+        NoValue: It runs over other splits, which was reported.
+    """
     splits, first = body.splits, body.splits.over
     if splits.invalid:
         raise NoValue
     if first is None:
-        fail(body, "E0301", "this reward has no splits", over, f"name them: {NAMED}")
+        fail(body, "E0301", "this reward has no splits", over, f"name them: {SPLITS_EXAMPLE}")
     if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
         return None
     if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
@@ -121,43 +126,47 @@ def check_splits(body: Body, over: tree.Expr) -> None:
     return False
 
 
-def _are_alike(one: Record, two: Record) -> bool:
-    if isinstance(one, WrittenBudgets) and isinstance(two, WrittenBudgets):
-        return one.schedule == two.schedule and one.data("reached") == two.data("reached")
-    return one is two or (one.kind == two.kind and one.span == two.span)
+def _are_alike(a: Record, b: Record) -> bool:
+    if isinstance(a, WrittenBudgets) and isinstance(b, WrittenBudgets):
+        return a.schedule == b.schedule and a.data("reached") == b.data("reached")
+    return a is b or (a.kind == b.kind and a.span == b.span)
 
 
-def make_place(body: Body, name: str) -> Typed:
-    """Return a variable over the splits: a number of tokens."""
-    return Typed(Variable(name=name), TOKENS, 0.0 if body.measures else 1.0, body.splits.high)
+def make_split_variable(body: FormulaScope, name: str) -> TypedExpr:
+    """Return a variable over the splits, a number of tokens."""
+    return TypedExpr(Variable(name=name), TOKENS, 0.0 if body.is_measure else 1.0, body.splits.high)
 
 
-def make_name(body: Body) -> str:
+def name_split_variable(body: FormulaScope) -> str:
     """Return a new name for a variable over the splits."""
-    return f"M{body.env.places or ''}"
+    return f"M{body.env.split_count or ''}"
 
 
-def is_place(value: Typed) -> bool:
-    """Return whether a value is the variable over splits of a statistic."""
+def is_split_variable(value: TypedExpr) -> bool:
+    """Return whether a value is a statistic's variable over splits."""
     return isinstance(value.data, Variable) and value.data.name[0] == "M"
 
 
-def is_at_hand(value: Typed) -> bool:
-    """Return whether a value is the split at hand of a `dense` line."""
+def is_current_split(value: TypedExpr) -> bool:
+    """Return whether a value is the current split of a `dense` line."""
     return isinstance(value.data, Variable) and value.data.name == "L"
 
 
-def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
-    """Return the last split before a number of tokens, or 0 before the first. Raises `NoValue`."""
+def find_previous(body: FormulaScope, value: TypedExpr, expr: tree.Expr) -> TypedExpr:
+    """Return the last split before a number of tokens, or 0 before the first split.
+
+    Raises:
+        NoValue: The value is no number of tokens, which was reported.
+    """
     if value.unit != TOKENS:
         helps = "write `before(L)`, `before(M)` or `before(len(y))`"
         body.ctx.fail(
-            "E0302", "`before` is of a number of tokens", at.span, describe_unit(value.unit), help=helps
+            "E0302", "`before` is of a number of tokens", expr.span, describe_unit(value.unit), help=helps
         )
-    if is_at_hand(value):
-        return Typed(Previous(), TOKENS, 0.0, body.splits.high)
-    body.ctx.charge(at.span, EXPRESSION_STEPS)
-    variable = make_name(body)
+    if is_current_split(value):
+        return TypedExpr(Previous(), TOKENS, 0.0, body.splits.high)
+    body.ctx.charge(expr.span, EXPRESSION_STEPS)
+    variable = name_split_variable(body)
     data = Aggregate(
         fn="max",
         var=variable,
@@ -166,4 +175,4 @@ def find_before(body: Body, value: Typed, at: tree.Expr) -> Typed:
         where=Infix(fn="<", left=Variable(name=variable), right=value.data),
         empty=Constant(value=0.0, unit=1),
     )
-    return Typed(data, TOKENS, 0.0, min(body.splits.high, max(0.0, value.high)))
+    return TypedExpr(data, TOKENS, 0.0, min(body.splits.high, max(0.0, value.high)))
