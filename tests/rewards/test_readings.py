@@ -15,7 +15,7 @@ from reodsl.language import compile_file
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.language.reference import REWARD_WORDS, list_readings
 from reodsl.language.reward import typing
-from reodsl.language.reward.body import differs
+from reodsl.language.reward.body import varies
 from runners.rewards.vectorise import vectorise
 from runners.train.rollouts import GRADED, READ
 from tests.called import call
@@ -54,7 +54,7 @@ def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> N
     assert "a measure does not know `waits`" in elsewhere.message
     assert expression_text(value) == "waits(y)"
     assert ("`waits(y)`", "how often it waits") in list_readings("a reward", "y")
-    assert differs(value, {})
+    assert varies(value, {})
     engine = ScriptedEngine(RESPONSES, {})
     made = sampler(engine, Reward(name="r", outcome=value), (20,))
     inputs = made.reward_inputs([QUESTION] * 2, engine.generate([], None))
