@@ -62,11 +62,11 @@ def apply_block(
             case tree.Assignment():
                 if _first(ctx, item.name, seen):
                     result = _apply_item(ctx, result, item, scope, doc, kind)
-            case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
+            case tree.NamedBlock(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
-            case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
+            case tree.NamedBlock(name=tree.Ident("arms")) if "arm" in kind.children:
                 pass  # `list_members` spells its arms out
-            case tree.Nested():
+            case tree.NamedBlock():
                 if _first(ctx, item.name, seen):
                     result = _apply_item(ctx, result, item, scope, doc, kind)
             case tree.Decl():
@@ -94,7 +94,7 @@ def apply_block(
 
 
 def _apply_item(
-    ctx: Context, record: R, item: tree.Assignment | tree.Nested, scope: Scope, doc: str, kind: Kind
+    ctx: Context, record: R, item: tree.Assignment | tree.NamedBlock, scope: Scope, doc: str, kind: Kind
 ) -> R:
     """Return a record with a setting or block applied, or with its name in `invalid` if the value is wrong."""
     try:
@@ -201,7 +201,7 @@ def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignm
     return ", ".join(lines) or "…"
 
 
-def _apply_nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str, kind: Kind) -> R:
+def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, doc: str, kind: Kind) -> R:
     """Return a record with a nested block applied to the block of the same name that the record has."""
     name = item.name.name
     field = kind.fields.get(name)
@@ -249,7 +249,7 @@ def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockI
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
 
 
-def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StageSweep]:
+def read_stages_over(ctx: Context, item: tree.NamedBlock, scope: Scope) -> list[StageSweep]:
     """Return the sweep of `stages(NAME in LIST) { … }`, or an empty list if it is reported as wrong."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
@@ -316,7 +316,7 @@ def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Arm
         match item:
             case tree.Decl(kind=tree.Ident("arm" | "frontier")):
                 return [ArmSpec(item, item.name.name)]
-            case tree.Nested(name=tree.Ident("arms")):
+            case tree.NamedBlock(name=tree.Ident("arms")):
                 return _sweep(ctx, module, item)
         return []
 
@@ -324,7 +324,7 @@ def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Arm
     return [member for members in try_all(spell_out, items) for member in members]
 
 
-def _sweep(ctx: Context, module: ParsedFile, sweep: tree.Nested) -> list[ArmSpec]:
+def _sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> list[ArmSpec]:
     """Return an arm for each declaration of a sweep and each combination of its values, the last name's varying fastest."""
     if not sweep.args:
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")

@@ -47,8 +47,8 @@ class ParsedFile:
                 continue
             members: list[tree.Decl] = []
             for child in item.block.items if item.block is not None else ():
-                swept = isinstance(child, tree.Nested) and child.name.name == "arms"
-                inside = child.block.items if isinstance(child, tree.Nested) and swept else (child,)
+                swept = isinstance(child, tree.NamedBlock) and child.name.name == "arms"
+                inside = child.block.items if isinstance(child, tree.NamedBlock) and swept else (child,)
                 members += (nested for nested in inside if isinstance(nested, tree.Decl))
             yield item, members
 

@@ -340,7 +340,7 @@ class Override:
         span = self.value.span
         item: tree.BlockItem = tree.Assignment(tree.Ident(last, span), "=", self.value, "", span)
         for name in reversed(outer):
-            item = tree.Nested(tree.Ident(name, span), (), tree.BraceBlock("", (item,), span), span)
+            item = tree.NamedBlock(tree.Ident(name, span), (), tree.BraceBlock("", (item,), span), span)
         return tree.BraceBlock(None, (item,), span)
 
 

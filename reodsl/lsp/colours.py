@@ -82,7 +82,7 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Outlin
         elif isinstance(item, tree.Decl):
             inside = symbols(item.block.items) if item.block is not None else ()
             outline.append(OutlineSymbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
-        elif isinstance(item, tree.Nested) and (inside := symbols(item.block.items)):
+        elif isinstance(item, tree.NamedBlock) and (inside := symbols(item.block.items)):
             outline.append(OutlineSymbol("", item.name.name, item.span, item.name.span, inside))
     return tuple(outline)
 

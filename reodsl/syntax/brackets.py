@@ -43,7 +43,7 @@ def _is_balanced(tokens: list[Token]) -> bool:
 
 
 class _Mender:
-    """Balance brackets that do not match, guided by the indentation; report each place once."""
+    """The repair of brackets that do not match, guided by the indentation; each line is reported once."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -80,7 +80,7 @@ class _Mender:
         return self.indents.get(opener.span.line, 1)
 
     def _end_what_this_line_cannot_be_in(self, index: int) -> None:
-        """Close brackets that a new item cannot be in: one that begins no deeper than their own line."""
+        """Close brackets whose own line is indented at least as deep as a new item."""
         token = self.tokens[index]
         following = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
         starts_item = token.type in _ITEM_WORDS or (
@@ -99,12 +99,12 @@ class _Mender:
         self._end(count, token)
 
     def _close(self, closer: Token, first: bool) -> None:
+        """Match a closing bracket with the innermost opening bracket of its kind, or report it."""
         if first and closer.type == "RBRACE":
             count = self._opened_deeper(closer)
             self._end(count, closer)
         matching = next(
-            (at for at, opener in enumerate(reversed(self.stack)) if _CLOSER[opener.type] == closer.type),
-            None,
+            (i for i, opener in enumerate(reversed(self.stack)) if _CLOSER[opener.type] == closer.type), None
         )
         if matching is not None and (
             closer.type == "RBRACE"
@@ -115,7 +115,7 @@ class _Mender:
             self.out.append(closer)
         elif self.stack and closer.type != "RBRACE" and self.stack[-1].type != "LBRACE":
             opener = self.stack.pop()
-            wanted = _TEXT[_CLOSER[opener.type]]
+            text = _TEXT[_CLOSER[opener.type]]
             self._report(
                 closer.span.line,
                 error(
@@ -123,11 +123,11 @@ class _Mender:
                     f"`{opener.text}` is closed by `{closer.text}`",
                     opener.span,
                     "opened here",
-                    others=[Label(closer.span, f"a `{wanted}` is wanted here")],
-                    help=f"write `{wanted}` for `{closer.text}`",
+                    others=[Label(closer.span, f"a `{text}` is wanted here")],
+                    help=f"write `{text}` for `{closer.text}`",
                 ),
             )
-            self.out.append(Token(_CLOSER[opener.type], wanted, closer.span, mended=True))
+            self.out.append(Token(_CLOSER[opener.type], text, closer.span, mended=True))
         else:
             self._report(
                 closer.span.line,
@@ -136,7 +136,7 @@ class _Mender:
             self._taint()
 
     def _opened_deeper(self, closer: Token) -> int:
-        """Count the brackets that a `}` at the start of its line leaves open: those opened on deeper lines."""
+        """Count the brackets, opened on deeper lines, that a `}` at the start of its line leaves open."""
         for count, opener in enumerate(reversed(self.stack)):
             if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
                 return count
@@ -147,14 +147,14 @@ class _Mender:
         for _ in range(count):
             opener = self.stack.pop()
             closer = _CLOSER[opener.type]
-            others = []
+            labels = []
             if before is not None:
-                what = (
+                reason = (
                     f"`{before.text}` closes an outer one"
                     if before.type in CLOSERS
                     else "a new item begins here"
                 )
-                others.append(Label(before.span, what))
+                labels.append(Label(before.span, reason))
             self._report(
                 -1 if silent else opener.span.line,
                 error(
@@ -162,16 +162,16 @@ class _Mender:
                     f"this `{opener.text}` is never closed",
                     opener.span,
                     "opened here",
-                    others=others,
+                    others=labels,
                     help=f"write the `{_TEXT[closer]}` that belongs to it",
                 ),
             )
-            at = len(self.out)
-            while before is not None and at > 0 and self.out[at - 1].type == "NEWLINE":
-                at -= 1
-            place = self.out[at - 1].span if at else opener.span
-            end = Span(place.path, place.end_line, place.end_column, place.end_line, place.end_column)
-            self.out.insert(at, Token(closer, _TEXT[closer], end, mended=True))
+            index = len(self.out)
+            while before is not None and index > 0 and self.out[index - 1].type == "NEWLINE":
+                index -= 1
+            last = self.out[index - 1].span if index else opener.span
+            end = Span(last.path, last.end_line, last.end_column, last.end_line, last.end_column)
+            self.out.insert(index, Token(closer, _TEXT[closer], end, mended=True))
 
     def _report(self, line: int, diagnostic: Diagnostic) -> None:
         if line not in self.reported:
@@ -179,12 +179,13 @@ class _Mender:
             self.diagnostics.append(diagnostic)
 
     def _taint(self) -> None:
+        """Mark the last token as mended, so that no error follows from it."""
         if self.out:
             self.out[-1].mended = True
 
 
 def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
-    """Drop what lies deeper than `MAX_NESTING` brackets, with one report for all of it.
+    """Drop tokens deeper than `MAX_NESTING` brackets, with a single report.
 
     Brackets piled up are one mistake: everything in the outermost of them counts as mended.
     """
@@ -222,9 +223,9 @@ def too_deep(span: Span) -> Diagnostic:
 
 
 def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> BalancedTokens:
-    """Turn newlines, `;` and commas between items into one SEP each.
+    """Turn newlines, `;` and commas between items into a single SEP.
 
-    There is none beside a brace, behind the `:` of a `dense`, at the start or at the end.
+    No SEP stands beside a brace, behind the `:` of a `dense`, at the start or at the end.
     """
     out: list[Token] = []
     depths: list[int] = []

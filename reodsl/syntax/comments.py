@@ -12,21 +12,25 @@ from reodsl.diagnostics.model import Span
 from reodsl.syntax import tree
 from reodsl.syntax.tree import children
 
-Container: TypeAlias = tree.Module | tree.BraceBlock | tree.Call | tree.ListExpr | tree.Nested | tree.Decl
+Container: TypeAlias = tree.Module | tree.BraceBlock | tree.Call | tree.ListExpr | tree.NamedBlock | tree.Decl
 Entry: TypeAlias = tree.Node | Span
 
 
 @dataclass(slots=True)
-class Attached:
-    """Comments by the `id` of their node. A declaration as a container stands for its parameters."""
+class CommentMap:
+    """Comments by the `id` of their node; a declaration as a container stands for its parameters."""
 
     leading: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
+    """Comments on lines above a node."""
     trailing: dict[int, tree.Comment] = field(default_factory=dict)
+    """The comment behind a node on its last line."""
     opening: dict[int, tree.Comment] = field(default_factory=dict)
+    """The comment behind an opening bracket."""
     closing: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
+    """Comments above a closing bracket."""
 
     def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
-        """Return whether comments stand directly in a container, so that it takes more than one line."""
+        """Return whether comments stand directly in a container, which then takes several lines."""
         key = id(container)
         return (
             key in self.opening
@@ -41,9 +45,9 @@ def list_entries(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
     return sorted(items, key=lambda item: _start(item.span))
 
 
-def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> Attached:
-    """Attach every comment to exactly one place. The docstring of a block or a file is known by its span."""
-    attached = Attached()
+def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> CommentMap:
+    """Attach every comment to a node; the docstring of a block or a file is known by its span."""
+    attached = CommentMap()
     _distribute(module, [*_doc(module), *list_entries(module)], comments, attached)
     return attached
 
@@ -65,23 +69,23 @@ def _end(span: Span) -> tuple[int, int]:
 
 
 def _distribute(
-    container: Container, entries: Sequence[Entry], comments: Sequence[tree.Comment], attached: Attached
+    container: Container, entries: Sequence[Entry], comments: Sequence[tree.Comment], attached: CommentMap
 ) -> None:
-    """Attach all comments inside a container, to its entries or to what is in them."""
-    at = 0
+    """Attach all comments inside a container to its entries or to nodes inside them."""
+    i = 0
     previous: Entry | None = None
     for entry in entries:
         span = _span(entry)
-        while at < len(comments) and _start(comments[at].span) < _start(span):
-            _between(container, previous, entry, comments[at], attached)
-            at += 1
-        first = at
-        while at < len(comments) and _start(comments[at].span) < _end(span):
-            at += 1
-        if at > first and not isinstance(entry, Span):
-            _attach_inside(entry, comments[first:at], attached)
+        while i < len(comments) and _start(comments[i].span) < _start(span):
+            _between(container, previous, entry, comments[i], attached)
+            i += 1
+        first = i
+        while i < len(comments) and _start(comments[i].span) < _end(span):
+            i += 1
+        if i > first and not isinstance(entry, Span):
+            _attach_inside(entry, comments[first:i], attached)
         previous = entry
-    for comment in comments[at:]:
+    for comment in comments[i:]:
         _between(container, previous, None, comment, attached)
 
 
@@ -90,8 +94,9 @@ def _between(
     previous: Entry | None,
     following: Entry | None,
     comment: tree.Comment,
-    attached: Attached,
+    attached: CommentMap,
 ) -> None:
+    """Attach a comment between two entries to an entry or to the container's brackets."""
     line = comment.span.line
     if previous is not None and line == _span(previous).end_line and id(previous) not in attached.trailing:
         attached.trailing[id(previous)] = comment
@@ -103,28 +108,28 @@ def _between(
         attached.closing[id(container)].append(comment)
 
 
-def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attached) -> None:
-    """Attach comments inside an entry: to brackets around them that can have some, else before the entry."""
+def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached: CommentMap) -> None:
+    """Attach comments inside an entry: to brackets around them that can have comments, else before the entry."""
     stack: list[tree.Node] = [entry]
-    left = list(comments)
-    starts = [_start(comment.span) for comment in left]
-    while stack and left:
+    pending = list(comments)
+    starts = [_start(comment.span) for comment in pending]
+    while stack and pending:
         node = stack.pop()
         opened = _find_brackets(node)
         if opened is not None:
             container, entries, region = opened
-            first, behind = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
-            if first < behind:
-                inside = left[first:behind]
-                del left[first:behind], starts[first:behind]
+            first, stop = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
+            if first < stop:
+                inside = pending[first:stop]
+                del pending[first:stop], starts[first:stop]
                 _distribute(container, entries, inside, attached)
         stack.extend(children(node))
-    if left:
-        attached.leading[id(entry)] += left
+    if pending:
+        attached.leading[id(entry)] += pending
 
 
 def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
-    """Find a node's own brackets that may hold comments: what is in them, and where they are."""
+    """Find a node's own brackets that may hold comments: the container, its entries, and the span."""
     match node:
         case tree.BraceBlock():
             return node, [*_doc(node), *node.items], node.span
@@ -132,7 +137,7 @@ def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] |
             return node, node.args, _behind(node.function.span, node.span)
         case tree.ListExpr():
             return node, node.items, node.span
-        case tree.Nested(args=args) if args:
+        case tree.NamedBlock(args=args) if args:
             return node, args, _behind(node.name.span, _before(node.span, node.block.span))
         case tree.Decl(params=params) if params:
             rest = node.block or node.value
@@ -140,9 +145,9 @@ def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] |
     return None
 
 
-def _behind(first: Span, whole: Span) -> Span:
-    return Span(whole.path, first.end_line, first.end_column, whole.end_line, whole.end_column)
+def _behind(first: Span, outer: Span) -> Span:
+    return Span(outer.path, first.end_line, first.end_column, outer.end_line, outer.end_column)
 
 
-def _before(whole: Span, last: Span) -> Span:
-    return Span(whole.path, whole.line, whole.column, last.line, last.column)
+def _before(outer: Span, last: Span) -> Span:
+    return Span(outer.path, outer.line, outer.column, last.line, last.column)

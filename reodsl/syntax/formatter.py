@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Span
 from reodsl.syntax import tree
-from reodsl.syntax.comments import Attached, Container, Entry, attach, list_entries
+from reodsl.syntax.comments import CommentMap, Container, Entry, attach, list_entries
 from reodsl.syntax.literals import canonical_number, quote
 from reodsl.syntax.parser import parse
 from reodsl.syntax.source import Source
@@ -33,7 +33,7 @@ def format_module(module: tree.Module, comments: Sequence[tree.Comment] = (), wi
 
 
 def format_source(source: Source) -> FormatResult:
-    """Format a file; one with syntax errors gives their diagnostics and no text."""
+    """Format a file; a file with syntax errors gives their diagnostics and no text."""
     result = parse(source)
     if not result.ok:
         return FormatResult(None, result.diagnostics)
@@ -71,7 +71,7 @@ def binding(expr: tree.Expr) -> int:
 
 
 def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
-    """Split an operation into words and operands, each operand with the binding that its place needs."""
+    """Split an operation into words and operands, each operand with the binding that it needs."""
     match expr:
         case tree.IfElse(then=then, condition=condition, otherwise=otherwise):
             return [(then, OR), " if ", (condition, OR), " else ", (otherwise, CHOICE)]
@@ -108,14 +108,14 @@ def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
 
 
 def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
-    """Split a chain of equally binding operators: for each operand the word before it and the binding it needs."""
+    """Split a chain of equally binding operators into its operands.
+
+    Returns:
+        For each operand the word before it, the operand, and the binding that it needs.
+    """
     level = binding(value)
     if isinstance(value, tree.IfElse):
-        return [
-            ("", value.then, OR),
-            ("if ", value.condition, OR),
-            ("else ", value.otherwise, CHOICE),
-        ]
+        return [("", value.then, OR), ("if ", value.condition, OR), ("else ", value.otherwise, CHOICE)]
     if isinstance(value, tree.Compare):
         return [("", value.left, RANGE), (f"{value.op} ", value.right, RANGE)]
     links: list[tuple[str, tree.Expr, int]] = []
@@ -140,7 +140,7 @@ def atom_text(expr: tree.Expr) -> str:
 
 
 def long_text(value: str) -> str:
-    """Write a text in triple quotes, or in double quotes where triple ones cannot hold it."""
+    """Write a text in triple quotes, or in double quotes if triple quotes cannot hold it."""
     if '"""' in value or value.endswith('"') or "\r" in value:
         return quote(value)
     return f'"""{value}"""'
@@ -183,7 +183,7 @@ def _let_head(item: tree.Let) -> str:
     """Return the name of a `let`, with the parameters of a function."""
     if item.params is None:
         return item.name.name
-    return f"{item.name.name}({', '.join(each.name for each in item.params)})"
+    return f"{item.name.name}({', '.join(param.name for param in item.params)})"
 
 
 # Lines of a file
@@ -191,26 +191,32 @@ def _let_head(item: tree.Let) -> str:
 
 @dataclass(slots=True)
 class TextLine:
-    """One line of the file. A `text` with newlines has a triple-quoted text, whose further lines stay as they are.
+    """A line of the file.
 
-    Lines with one `key`, in direct succession, get what begins at `split` (a `=` or a `{`) into one column.
+    Lines with the same `key` in direct succession are aligned at `split`.
     """
 
     indent: int
+    """Levels of two columns."""
     text: str
+    """The text; a triple-quoted text has newlines, whose further lines stay as they are."""
     comment: str = ""
+    """The comment behind the text."""
     blank: bool = False
+    """Whether a blank line stands before it."""
     key: str = ""
+    """The kind of line that is aligned; empty for none."""
     split: int = 0
+    """The offset in `text` of the `=` or `{` that is aligned."""
 
     def width(self) -> int:
-        """Return the width of its last line, in columns."""
+        """Return the width of the last line, in columns."""
         last = self.text.rpartition("\n")
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
 
 
 def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> list[TextLine]:
-    """Return `second` begun on the last line of `first`."""
+    """Return `second` begun on the last line of `first`, with `between` before it."""
     if not first:
         return second
     last, head = first[-1], second[0]
@@ -220,7 +226,7 @@ def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> l
 
 
 def append_text(lines: list[TextLine], text: str) -> list[TextLine]:
-    """Return `text` at the end of the last line."""
+    """Return the lines with `text` at the end of the last line."""
     lines[-1].text += text
     return lines
 
@@ -233,7 +239,7 @@ def wrap_in_brackets(lines: list[TextLine]) -> list[TextLine]:
 
 
 def print_lines(lines: list[TextLine]) -> str:
-    """Join the lines to the file's text, with columns aligned. It ends in one newline."""
+    """Join the lines to the file's text, with columns aligned and a newline at the end."""
     for run in _runs(lines, lambda line: bool(line.key), lambda line: line.split, 8):
         column = max(line.split for line in run)
         for line in run:
@@ -257,7 +263,7 @@ def _runs(
     extent: Callable[[TextLine], int],
     spread: int,
 ) -> Iterator[list[TextLine]]:
-    """Yield runs of lines to align: neighbours of one indent and key, one line high, of similar extents.
+    """Yield runs of lines to align: neighbours with the same indent and key, of similar extents, in columns.
 
     A line much longer than its neighbours starts a new run, so that it does not widen the gaps of all.
     """
@@ -289,7 +295,7 @@ def _runs(
 class Layout:
     """Lay out items, blocks and expressions over as many lines as they need."""
 
-    def __init__(self, comments: Attached, width: int) -> None:
+    def __init__(self, comments: CommentMap, width: int) -> None:
         self.comments = comments
         self.width = width
 
@@ -304,8 +310,8 @@ class Layout:
         for item in list_entries(module):
             item_lines = self._item(item, 0)
             is_import = isinstance(item, tree.Import)
-            apart = bool(lines) and (wide or len(item_lines) > 1 or (imports and not is_import))
-            lines += self._with_comments(item, item_lines, last, 0, apart)
+            spaced = bool(lines) and (wide or len(item_lines) > 1 or (imports and not is_import))
+            lines += self._with_comments(item, item_lines, last, 0, spaced)
             last, wide, imports = item.span, len(item_lines) > 1, is_import
         return lines + self._comments(self.comments.closing.get(id(module), []), last, 0)
 
@@ -327,19 +333,19 @@ class Layout:
         return [line] if span is None else self._with_comments(span, [line], None, indent, False)
 
     def _with_comments(
-        self, entry: Entry, item_lines: list[TextLine], last: Span | None, indent: int, apart: bool
+        self, entry: Entry, item_lines: list[TextLine], last: Span | None, indent: int, spaced: bool
     ) -> list[TextLine]:
-        """Add the comments before and behind an entry to its lines; `apart` asks for a blank line first."""
-        before = self.comments.leading.get(id(entry), [])
-        lines = self._comments(before, last, indent)
+        """Add the comments before and behind an entry to its lines; `spaced` asks for a blank line first."""
+        leading = self.comments.leading.get(id(entry), [])
+        lines = self._comments(leading, last, indent)
         span = entry if isinstance(entry, Span) else entry.span
-        above = before[-1].span if before else last
+        above = leading[-1].span if leading else last
         item_lines[0].blank = above is not None and span.line - above.end_line > 1
         trailing = self.comments.trailing.get(id(entry))
         if trailing is not None:
             item_lines[-1].comment = trailing.text
         lines += item_lines
-        lines[0].blank = lines[0].blank or apart
+        lines[0].blank = lines[0].blank or spaced
         return lines
 
     def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[TextLine]:
@@ -351,6 +357,7 @@ class Layout:
         return lines
 
     def _item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[TextLine]:
+        """Lay out an item of a file or a block."""
         match item:
             case tree.Import(module=module, names=names):
                 text = f"from {module} import {', '.join(map(import_name_text, names))}"
@@ -373,7 +380,7 @@ class Layout:
                 head = self.expr(over, CHOICE, indent, self.width)
                 head[0].text = f"dense {var.name} in {head[0].text}"
                 return join_lines(head, ": ", self._value(body, indent, head[-1].width() + 2))
-            case tree.Nested(name=name, args=args, block=block):
+            case tree.NamedBlock(name=name, args=args, block=block):
                 lines = [TextLine(indent, name.name)]
                 if args:
                     lines = self._bracketed(lines, item, args, self._arg)
@@ -382,6 +389,7 @@ class Layout:
                 return self._statement(expr, indent)
 
     def _decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
+        """Lay out a declaration with its parameters, value or block."""
         lines = [TextLine(indent, f"{decl.kind.name} {decl.name.name}")]
         if decl.params is not None:
             lines = self._bracketed(lines, decl, decl.params, self._parameter)
@@ -430,15 +438,15 @@ class Layout:
         return lines
 
     def block(self, block: tree.BraceBlock, indent: int, room: int) -> list[TextLine]:
-        """Format `{ a = 1, b = 2 }` if it was written on one line and fits, else one item to a line."""
+        """Format `{ a = 1, b = 2 }` if it was written on a single line and fits, else each item on its line."""
         lines = self._items(block, indent + 1)
         documented = block.doc is not None or any(
             getattr(item, "doc", None) is not None for item in block.items
         )
         if block.span.line == block.span.end_line and not documented:
             text = f"{{ {', '.join(line.text for line in lines)} }}" if lines else "{}"
-            whole = len(lines) == len(block.items) and "\n" not in text
-            if whole and not self.comments.inside(block, block.items) and len(text) <= room:
+            is_complete = len(lines) == len(block.items) and "\n" not in text
+            if is_complete and not self.comments.inside(block, block.items) and len(text) <= room:
                 return [TextLine(indent, text)]
         lines = [TextLine(indent, "{"), *lines, TextLine(indent, "}")]
         opening = self.comments.opening.get(id(block))
@@ -456,16 +464,16 @@ class Layout:
         # Each operand is laid out once, whatever it holds: else nested ones would take twice as long a level.
         broken: list[TextLine] = []
         for word, operand, level in links:
-            part = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))
-            part[0].text = word + part[0].text
-            broken += part
+            operand_lines = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))
+            operand_lines[0].text = word + operand_lines[0].text
+            broken += operand_lines
         text = " ".join(line.text for line in broken)
         if len(broken) == len(links) and _fits(text, room):
             return [TextLine(indent, text)]
         return [TextLine(indent, "("), *broken, TextLine(indent, ")")]
 
     def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[TextLine]:
-        """Format an expression that binds at least as `level`; calls and lists are broken if `room` is short."""
+        """Format an expression that binds at least as `level`; calls and lists are broken beyond `room` columns."""
         match expr:
             case tree.Call(function=function, args=args):
                 lines = self.expr(function, POSTFIX, indent, room)
@@ -477,12 +485,12 @@ class Layout:
                 lines = join_lines(lines, " ", self.block(block, indent, room - len(lines[-1].text) - 1))
             case _:
                 lines = [TextLine(indent, "")]
-                for part in operation_parts(expr):
-                    if isinstance(part, str):
-                        lines[-1].text += part
+                for piece in operation_parts(expr):
+                    if isinstance(piece, str):
+                        lines[-1].text += piece
                     else:
-                        left = room - len(lines[-1].text)
-                        lines = join_lines(lines, "", self.expr(part[0], part[1], indent, left))
+                        rest = room - len(lines[-1].text)
+                        lines = join_lines(lines, "", self.expr(piece[0], piece[1], indent, rest))
         return lines if binding(expr) >= level else wrap_in_brackets(lines)
 
     def _bracketed(
@@ -492,7 +500,7 @@ class Layout:
         parts: Sequence[_Part],
         lay: Callable[[_Part, int], list[TextLine]],
     ) -> list[TextLine]:
-        """Return `(a, b)` behind a head, if that fits with a ` {` behind it, else one part to a line."""
+        """Return `(a, b)` behind a head, if it fits with a ` {` behind it, else each part on a line."""
         return self._listed(lines, "()", container, parts, lay, self.width - 2 * lines[-1].indent - 2)
 
     def _listed(
@@ -504,11 +512,11 @@ class Layout:
         lay: Callable[[_Part, int], list[TextLine]],
         room: int,
     ) -> list[TextLine]:
-        """Lay out parts in brackets: behind each other if these lines fit, else one to a line, each with its comments."""
+        """Lay out parts in brackets: on a single line if they fit, else each on its line, with its comments."""
         indent = lines[0].indent
-        laid = [lay(part, indent + 1) for part in parts]
-        text = brackets[0] + ", ".join(each[0].text for each in laid) + brackets[1]
-        single = all(len(each) == 1 for each in laid) and not self.comments.inside(container, parts)
+        layouts = [lay(item, indent + 1) for item in parts]
+        text = brackets[0] + ", ".join(item[0].text for item in layouts) + brackets[1]
+        single = all(len(item) == 1 for item in layouts) and not self.comments.inside(container, parts)
         if single and _fits(text, room - len(lines[-1].text)):
             return append_text(lines, text)
         lines[-1].text += brackets[0]
@@ -517,10 +525,10 @@ class Layout:
             lines[-1].comment = opening.text
         inner: list[TextLine] = []
         last = None
-        for part, item_lines in zip(parts, laid, strict=True):
+        for item, item_lines in zip(parts, layouts, strict=True):
             item_lines[-1].text += ","
-            inner += self._with_comments(part, item_lines, last, indent + 1, False)
-            last = part.span
+            inner += self._with_comments(item, item_lines, last, indent + 1, False)
+            last = item.span
         inner += self._comments(self.comments.closing.get(id(container), []), last, indent + 1)
         if not inner and opening is None:
             return append_text(lines, brackets[1])
@@ -532,6 +540,7 @@ class Layout:
         return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
 
     def _arg(self, arg: tree.Arg, indent: int) -> list[TextLine]:
+        """Lay out an argument of a call."""
         room = self.width - 2 * indent - 1
         match arg.value:
             case tree.Binding(var=var, over=over):
@@ -555,5 +564,5 @@ class Layout:
 
 
 def _fits(text: str, room: int) -> bool:
-    """Return whether a text fits; breaking would not help one that has a text over several lines in it."""
+    """Return whether a text fits; a text over several lines counts as fitting, since breaking would not help."""
     return "\n" in text or len(text) <= room

@@ -21,8 +21,8 @@ Children = list[
 ]  # of tokens (`scanner.Token`) and of what the methods below return; all of them have a `span`
 
 
-class Rejected(Exception):
-    """Raised for an item that fits the grammar and is still wrong; the parser recovers from it."""
+class Rejection(Exception):
+    """The signal of an item that fits the grammar and is still wrong; the parser recovers from it."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -30,17 +30,17 @@ class Rejected(Exception):
 
 
 def join(first: Span, last: Span) -> Span:
-    """Span from the start of one span to the end of another."""
+    """Return the span from the start of a span to the end of another."""
     return Span(first.path, first.line, first.column, last.end_line, last.end_column)
 
 
 def over(children: Children) -> Span:
-    """Return the span of a rule's children, which are never none."""
+    """Return the span of a rule's children, which are never empty."""
     return join(children[0].span, children[-1].span)
 
 
 def unlink(chain: Any) -> tuple[Any, ...]:
-    """List the items of a `one`/`more` chain, in order."""
+    """Return the items of a chain of `one` and `more`, in order."""
     items = []
     while chain is not None:
         chain, item = chain
@@ -61,7 +61,7 @@ def _starts_together(outer: Span, inner: Span) -> bool:
 
 
 class Builder:
-    """The parser calls the method named by a rule, or by its alias, with the rule's tokens and nodes. No state."""
+    """The builder of the tree: the parser calls the method of a rule or its alias with the rule's tokens and nodes."""
 
     # Chains of items are linked and never changed, so that the parser can go back to an earlier state.
 
@@ -116,12 +116,12 @@ class Builder:
     # Declarations
 
     def decl_value(self, c: Children) -> tree.Decl:
-        at = 2
+        i = 2
         params = None
         if isinstance(c[2], _Params):
-            params, at = c[2].items, 3
-        value = c[at + 1]
-        doc = _trailing_doc(value, c[at + 2] if len(c) > at + 2 else None)
+            params, i = c[2].items, 3
+        value = c[i + 1]
+        doc = _trailing_doc(value, c[i + 2] if len(c) > i + 2 else None)
         if isinstance(value, tree.Amend):
             doc = value.block.doc
         return tree.Decl(_ident(c[0]), c[1], params, value, None, doc, over(c))
@@ -163,13 +163,13 @@ class Builder:
     def dense(self, c: Children) -> tree.Dense:
         return tree.Dense(c[1], c[3], c[5], over(c))
 
-    def statement(self, c: Children) -> tree.Nested | tree.ExprStatement:
+    def statement(self, c: Children) -> tree.NamedBlock | tree.ExprStatement:
         expr = c[0]
         if isinstance(expr, tree.Amend) and _starts_together(expr.span, expr.base.span):
             base = expr.base
             name, args = (base.function, base.args) if isinstance(base, tree.Call) else (base, ())
             if isinstance(name, tree.Name) and _starts_together(base.span, name.span):
-                return tree.Nested(tree.Ident(name.name, name.span), args, expr.block, expr.span)
+                return tree.NamedBlock(tree.Ident(name.name, name.span), args, expr.block, expr.span)
         return tree.ExprStatement(expr, expr.span)
 
     # Expressions
@@ -205,7 +205,7 @@ class Builder:
         return tree.Index(c[0], c[2], over(c))
 
     def slice_(self, c: Children) -> tree.Slice:
-        colon = next(at for at, child in enumerate(c) if getattr(child, "type", "") == "COLON")
+        colon = next(i for i, child in enumerate(c) if getattr(child, "type", "") == "COLON")
         lower = c[2] if colon == 3 else None
         upper = c[colon + 1] if len(c) == colon + 3 else None
         return tree.Slice(c[0], lower, upper, over(c))
@@ -269,26 +269,30 @@ class _Params:
         self.span = span
 
 
-def _param_rest(c: Children, at: int) -> tuple[tree.Expr | None, tree.Range | None, str | None]:
-    """Read default, range and text of a param, whichever are there, from child `at` on."""
+def _param_rest(c: Children, i: int) -> tuple[tree.Expr | None, tree.Range | None, str | None]:
+    """Read the default, range and text of a param, each optional, from child `i` on."""
     default = bounds = doc = None
-    while at < len(c):
-        kind = getattr(c[at], "type", "")
+    while i < len(c):
+        kind = getattr(c[i], "type", "")
         if kind == "EQUAL":
-            default, at = c[at + 1], at + 2
+            default, i = c[i + 1], i + 2
         elif kind == "TEXT":
-            doc, at = clean_doc(c[at].payload), at + 1
+            doc, i = clean_doc(c[i].payload), i + 1
         else:
-            bounds, at = c[at], at + 1
+            bounds, i = c[i], i + 1
     return default, bounds, doc
 
 
 def _trailing_doc(value: object, text: Any) -> str | None:
-    """Read the text behind a value. Raises Rejected behind a block, where the text comes first in the block."""
+    """Read the text behind a value.
+
+    Raises:
+        Rejection: The value is a block, in which the text comes first.
+    """
     if text is None:
         return None
     if isinstance(value, tree.Amend):
-        raise Rejected(
+        raise Rejection(
             error(
                 "E0139",
                 "the docstring of a block comes first in it, not after it",
@@ -300,7 +304,7 @@ def _trailing_doc(value: object, text: Any) -> str | None:
 
 
 def _bare_doc(item: object) -> str | None:
-    """Read the text of a triple-quoted statement; None if there are brackets around it."""
+    """Read the text of a triple-quoted statement, or None if the text is in brackets."""
     if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
         value, span = item.expr.value, item.span
         last = value.rpartition("\n")[2]
@@ -340,7 +344,7 @@ def load_grammar() -> Lark:
 
 
 def cache_file() -> str | bool:
-    """Return the file for lark's tables in a folder that only this user can write, or False where there is none.
+    """Return the file for lark's tables in a folder that only this user can write, or False without such a folder.
 
     Lark unpickles this file, so nobody else may have made it or its folder.
     """

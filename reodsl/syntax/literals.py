@@ -21,21 +21,25 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class LiteralFault:
-    """A fault in a literal, its place (offset, length), and what to write instead.
-
-    `meant` is what a number is taken for, so that no second finding follows from it.
-    """
+    """A fault in a literal, and what to write instead."""
 
     code: str
     message: str
     help: str
     offset: int
+    """Where the fault begins in the literal, in characters."""
     length: int
-    meant: tuple[int | float, Suffix | None] = (0, None)
+    """How many characters it has."""
+    assumed_value: tuple[int | float, Suffix | None] = (0, None)
+    """What a number is taken for, so that no second finding follows from it."""
 
 
 def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
-    """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None)."""
+    """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None).
+
+    Returns:
+        The number without its suffix and the suffix, or the fault.
+    """
     if len(text) > LONGEST_NUMBER:
         return LiteralFault(
             "E0136",
@@ -61,13 +65,14 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
 
 
 def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
+    """Return the fault of a text that begins like a number; `match` is its part that is a number."""
     length = len(text)
-    meant: tuple[int | float, Suffix | None] = (0, None)
+    value: tuple[int | float, Suffix | None] = (0, None)
     if match is not None:
         head, rest = text[: match.end()], text[match.end() :]
         if rest.isalpha():
             read = read_number(head + rest.upper() if rest in ("k", "m", "g") else head)
-            meant = meant if isinstance(read, LiteralFault) else read
+            value = value if isinstance(read, LiteralFault) else read
         if rest in ("k", "m", "g"):
             advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
         elif head[-1] in "KMG" and text[match.end("mantissa") :].isalpha() and rest[0].islower():
@@ -84,10 +89,10 @@ def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:
         read = read_number(f"0{text}")
-        advice, meant = (
-            (read.help, read.meant) if isinstance(read, LiteralFault) else (f"write `0{text}`", read)
+        advice, value = (
+            (read.help, read.assumed_value) if isinstance(read, LiteralFault) else (f"write `0{text}`", read)
         )
-    return LiteralFault("E0136", f"`{text}` is not a number", advice, 0, length, meant)
+    return LiteralFault("E0136", f"`{text}` is not a number", advice, 0, length, value)
 
 
 def canonical_number(text: str) -> str:
@@ -96,19 +101,23 @@ def canonical_number(text: str) -> str:
     if match is None:
         return text
     digits, _, exponent = match["mantissa"].lower().partition("e")
-    whole, _, fraction = digits.replace("_", "").partition(".")
-    whole = whole.lstrip("0") or "0"
-    if "_" in digits and len(whole) > 3:
-        whole = f"{int(whole):_}"
+    integer, _, fraction = digits.replace("_", "").partition(".")
+    integer = integer.lstrip("0") or "0"
+    if "_" in digits and len(integer) > 3:
+        integer = f"{int(integer):_}"
     fraction = fraction.rstrip("0")
     # `1.0` and `1` differ in kind (a float, an int), as do `1e3` and `1000`: one zero stays.
     point = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
     power = f"e{int(exponent)}" if exponent else ""
-    return f"{whole}{point}{power}{match['suffix']}"
+    return f"{integer}{point}{power}{match['suffix']}"
 
 
 def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
-    """Read a text in double quotes with its escapes; faulty escapes stay as written."""
+    """Read a text in double quotes with its escapes.
+
+    Returns:
+        The text, in which faulty escapes stay as written, and the faults.
+    """
     inner = quoted[1:-1]
     if "\\" not in inner:
         return inner, []

@@ -30,22 +30,25 @@ VALUE_RULES = frozenset(
 
 
 @dataclass(slots=True)
-class FaultPlace:
-    """The tokens of an item up to a few after the one that does not fit, at `index`, and the parser's state there.
-
-    `read` is what the parser has read of the item, as the grammar's symbols. Of the rules, those in `rules` may begin
-    here and those in `complete` may end; the terminals in `accepted` may stand here. `alone`: there is no item, only an
-    expression, as on a command line.
-    """
+class SyntaxFault:
+    """The token that does not fit, the item around it, and the parser's state before it."""
 
     tokens: list[Token]
+    """The tokens of the item, up to a few after the token that does not fit."""
     index: int
+    """The index of the token that does not fit."""
     in_block: bool
+    """Whether the item is in a block."""
     alone: bool
+    """Whether the text is a single expression, as on a command line, and no item."""
     read: str
+    """What the parser has read of the item, as the grammar's symbols."""
     rules: set[str]
+    """The rules that may begin at the token."""
     complete: set[str]
+    """The rules that may end before the token."""
     accepted: set[str]
+    """The terminals that may stand instead of the token."""
 
     @property
     def token(self) -> Token:
@@ -53,8 +56,8 @@ class FaultPlace:
         return self.tokens[self.index]
 
     @property
-    def before(self) -> Token | None:
-        """The token before it; None where it is the first of its item."""
+    def previous(self) -> Token | None:
+        """The token before it; None if it is the first of its item."""
         return self.tokens[self.index - 1] if self.index else None
 
     @property
@@ -68,12 +71,12 @@ class FaultPlace:
         return self.token.text
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The token that does not fit, in the user's words."""
         return describe(self.token)
 
     @property
-    def spelled(self) -> str:
+    def spelling(self) -> str:
         """The token that does not fit, in a line of advice."""
         return quote_token(self.token)
 
@@ -83,7 +86,7 @@ class FaultPlace:
         return " ".join(token.text for token in self.tokens[: self.index])
 
     @property
-    def declared(self) -> str:
+    def declaration(self) -> str:
         """The kind and the name with which a declaration begins."""
         return " ".join(clip_text(token.text) for token in self.tokens[:2])
 
@@ -104,22 +107,22 @@ class FaultPlace:
 
     @property
     def after_value(self) -> bool:
-        """Return whether a value has just been read; a name that begins an item or an argument may be one."""
+        """Return whether the parser has just read a value, or a name that may be a value."""
         last = self.read.rpartition(" ")[2]
         return last in VALUE_RULES or "atom" in self.complete
 
     @property
     def after_whole_value(self) -> bool:
-        """Return whether that value may be of any form: a default and a bound are sums."""
+        """Return whether the value may be of any form, unlike a default or a bound, which are sums."""
         return self.after_value and not self.read.endswith("sum")
 
     def type_at(self, offset: int) -> str:
-        """Return the type of the token `offset` from the one that does not fit; empty outside the item."""
-        at = self.index + offset
-        return self.tokens[at].type if 0 <= at < len(self.tokens) else ""
+        """Return the type of the token at an offset from the token that does not fit; empty outside the item."""
+        i = self.index + offset
+        return self.tokens[i].type if 0 <= i < len(self.tokens) else ""
 
     def opener(self) -> str:
-        """Return the type of the innermost bracket around the place that the item itself opens; empty without one."""
+        """Return the type of the innermost open bracket of the item; empty without a bracket."""
         depth = 0
         for token in reversed(self.tokens[: self.index]):
             if token.type in CLOSERS:
@@ -131,8 +134,8 @@ class FaultPlace:
         return ""
 
     def ends_line(self) -> bool:
-        """Return whether what is missing is missing at the end of a line: the next token is on another one."""
-        token, before = self.token, self.before
+        """Return whether something is missing at the end of a line, since the next token is on another line."""
+        token, before = self.token, self.previous
         if before is None or token.text in (",", ";"):
             return False
         return token.type in ("SEP", "$END") or (
@@ -140,12 +143,12 @@ class FaultPlace:
         )
 
     def span(self) -> Span:
-        """Return the place to mark: the token, or just behind the last one at the end of a line or of the file."""
-        before = self.before
+        """Return the span to mark: the token, or the column behind the last token at the end of a line or the file."""
+        before = self.previous
         return behind(before) if before is not None and self.ends_line() else self.token.span
 
     def wanted(self) -> str:
-        """Return the tokens that fit, for the underline: `wanted: `,` or `)``, without those that continue a value."""
+        """Return the tokens that fit, for the underline: `wanted: `,` or `)``, without tokens that continue a value."""
         if self.wants_value:
             return "wanted: a value"
         names = set(self.accepted)
@@ -166,25 +169,29 @@ class FaultPlace:
         return "wanted: " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-Say: TypeAlias = Callable[[FaultPlace], Diagnostic | None]
+Say: TypeAlias = Callable[[SyntaxFault], Diagnostic | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake: the conditions under which it is met, and the function that explains it."""
+    """A mistake: the conditions under which it applies, and the function that explains it."""
 
     read: str
-    at: frozenset[str] | None
+    """A pattern that is searched for in what has been read."""
+    tokens: frozenset[str] | None
+    """The terminals that may not fit; None for any."""
     where: str
+    """`item`, `block`, `file`, or empty for anywhere."""
     say: Say
+    """Returns the diagnostic, or None if the mistake does not apply after all."""
 
-    def met(self, place: FaultPlace) -> bool:
-        """Return whether the mistake may have been made at this place; `say` checks it closely."""
-        if self.at is not None and place.token.type not in self.at:
+    def applies(self, fault: SyntaxFault) -> bool:
+        """Return whether the mistake may have been made at a fault; `say` checks it closely."""
+        if self.tokens is not None and fault.token.type not in self.tokens:
             return False
-        here = "alone" if place.alone else "block" if place.in_block else "file"
+        context = "alone" if fault.alone else "block" if fault.in_block else "file"
         # Patterns are compiled when they are first needed: a spec without mistakes has no use for them.
-        return here in _WHERE[self.where] and re.search(self.read, place.read) is not None
+        return context in _WHERE[self.where] and re.search(self.read, fault.read) is not None
 
 
 _WHERE = {"": {"file", "block", "alone"}, "item": {"file", "block"}, "file": {"file"}, "block": {"block"}}
@@ -193,15 +200,17 @@ _WHERE = {"": {"file", "block", "alone"}, "item": {"file", "block"}, "file": {"f
 MISTAKES: list[Mistake] = []
 
 
-def mistake(read: str = "", at: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
+def mistake(read: str = "", tokens: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
     """Add a function to the table.
 
-    `read` is searched for in what has been read, `at` are the terminals that may stand there, and `where` is `item`
-    (anything but an expression alone), `block` or `file`.
+    Args:
+        read: A pattern that is searched for in what has been read.
+        tokens: The terminals that may not fit.
+        where: `item` (anything but an expression alone), `block` or `file`.
     """
 
     def enter(say: Say) -> Say:
-        MISTAKES.append(Mistake(read, None if at is None else frozenset(at), where, say))
+        MISTAKES.append(Mistake(read, None if tokens is None else frozenset(tokens), where, say))
         return say
 
     return enter
@@ -210,43 +219,44 @@ def mistake(read: str = "", at: Iterable[str] | None = None, where: str = "") ->
 def row(
     code: str,
     message: str,
-    help: str | Callable[[FaultPlace], str],
+    help: str | Callable[[SyntaxFault], str],
     *,
     read: str = "",
-    at: Iterable[str] | None = None,
+    tokens: Iterable[str] | None = None,
     where: str = "",
-    when: Callable[[FaultPlace], bool] | None = None,
-    mark: Callable[[FaultPlace], Span] | None = None,
-    wanted: bool = False,
+    when: Callable[[SyntaxFault], bool] | None = None,
+    mark: Callable[[SyntaxFault], Span] | None = None,
+    lists_tokens: bool = False,
 ) -> None:
-    """Add a mistake whose message is a format of its place, and its help too, or a function of it.
+    """Add a mistake whose message is a format of the fault, as is its help unless it is a function of the fault.
 
-    `read`, `at` and `where` are those of `mistake`, `when` is a condition besides, and `mark` returns the span of the
-    finding: that of the token that does not fit, unless given. `wanted` lists what would fit there.
+    `read`, `tokens` and `where` are as in `mistake`, `when` is a further condition, and `mark` returns the
+    span of the finding, by default the span of the token that does not fit. `lists_tokens` shows what would
+    fit instead.
     """
 
-    def say(place: FaultPlace) -> Diagnostic | None:
-        if when is not None and not when(place):
+    def say(fault: SyntaxFault) -> Diagnostic | None:
+        if when is not None and not when(fault):
             return None
-        span = place.token.span if mark is None else mark(place)
-        advice = help.format(place) if isinstance(help, str) else help(place)
-        return error(code, message.format(place), span, place.wanted() if wanted else "", help=advice)
+        span = fault.token.span if mark is None else mark(fault)
+        advice = help.format(fault) if isinstance(help, str) else help(fault)
+        return error(code, message.format(fault), span, fault.wanted() if lists_tokens else "", help=advice)
 
     say.__name__ = message
-    mistake(read, at, where)(say)
+    mistake(read, tokens, where)(say)
 
 
-def explain(place: FaultPlace) -> Diagnostic:
-    """Explain an error: by the first mistake that knows it, else by the token and those that would fit."""
-    for each in MISTAKES:
-        diagnostic = each.say(place) if each.met(place) else None
+def explain(fault: SyntaxFault) -> Diagnostic:
+    """Explain an error: by the first mistake that applies, else by the token and the tokens that would fit."""
+    for candidate in MISTAKES:
+        diagnostic = candidate.say(fault) if candidate.applies(fault) else None
         if diagnostic is not None:
             return diagnostic
     return error(
         "E0130",
-        f"{describe(place.token)} does not fit here",
-        place.span(),
-        place.wanted(),
+        f"{describe(fault.token)} does not fit here",
+        fault.span(),
+        fault.wanted(),
         help="write what is wanted before it, or delete it",
     )
 
@@ -259,8 +269,8 @@ row(
     "there is no `return`",
     "the last line of a block is its value: write the value alone",
     where="item",
-    when=lambda place: place.index > 0 and (place.first.type, place.first.text) == ("NAME", "return"),
-    mark=lambda place: place.first.span,
+    when=lambda fault: fault.index > 0 and (fault.first.type, fault.first.text) == ("NAME", "return"),
+    mark=lambda fault: fault.first.span,
 )
 
 # `budgets from = …`: a keyword where a new name is given.
@@ -268,9 +278,9 @@ row(
     "E0143",
     "`{0.text}` is a keyword and cannot be a name here",
     "write another name, such as `{0.text}_`",
-    at=KEYWORDS,
+    tokens=KEYWORDS,
     where="item",
-    when=lambda place: place.index > 0 and "name" in place.rules,
+    when=lambda fault: fault.index > 0 and "name" in fault.rules,
 )
 
 
@@ -278,20 +288,20 @@ row(
 row(
     "E0130",
     "a name is written without quotes",
-    lambda place: f"write `{place.first.text} {_convert_to_name(str(place.token.payload))}`",
+    lambda fault: f"write `{fault.first.text} {_convert_to_name(str(fault.token.payload))}`",
     read="^NAME$",
-    at=["STRING"],
+    tokens=["STRING"],
     where="item",
-    when=lambda place: place.type_at(1) in ("EQUAL", "LBRACE"),
+    when=lambda fault: fault.type_at(1) in ("EQUAL", "LBRACE"),
 )
 
 # `lr 5e-6` or `arm x 5`: a head and a value with nothing between.
 row(
     "E0142",
-    "`=` is missing before {0.described}",
-    "write `{0.head} = {0.spelled}`",
+    "`=` is missing before {0.description}",
+    "write `{0.head} = {0.spelling}`",
     read="^NAME( name)?$",
-    at=LITERALS,
+    tokens=LITERALS,
     where="item",
 )
 
@@ -301,10 +311,10 @@ row(
     "a block is opened by `{{`, not by `:`",
     "write `{{` here, and `}}` behind the block: indentation means nothing",
     read="^(NAME|any_name)",
-    at=["COLON"],
+    tokens=["COLON"],
     where="item",
-    when=lambda place: (
-        place.type_at(-1) in ("NAME", "RPAR") and place.type_at(1) in ENDS and not place.opener()
+    when=lambda fault: (
+        fault.type_at(-1) in ("NAME", "RPAR") and fault.type_at(1) in ENDS and not fault.opener()
     ),
 )
 
@@ -314,7 +324,7 @@ row(
     "a declaration is not written with `:`",
     "a declaration is `KIND NAME = VALUE` or `KIND NAME {{ … }}`",
     read="^NAME$",
-    at=["COLON"],
+    tokens=["COLON"],
     where="file",
 )
 
@@ -324,7 +334,7 @@ row(
     "a docstring comes first in its file or block",
     "move it to the start of the file or block, or after a param's or a setting's value, or write `# …`",
     read="^$",
-    at=["TEXT"],
+    tokens=["TEXT"],
     where="file",
 )
 
@@ -334,20 +344,20 @@ row(
     "a block belongs to the declaration on its line",
     "put the `{{` at the end of the line above: `experiment NAME = parent {{`",
     read="^$",
-    at=["LBRACE"],
+    tokens=["LBRACE"],
     where="file",
 )
 
 
-@mistake(read="^$", at=["IMPORT"], where="file")
-def import_without_from(place: FaultPlace) -> Diagnostic:
+@mistake(read="^$", tokens=["IMPORT"], where="file")
+def import_without_from(fault: SyntaxFault) -> Diagnostic:
     """Report `import std.models`."""
-    words = takewhile(lambda token: token.type in ("NAME", "DOT"), place.tokens[1:])
+    words = takewhile(lambda token: token.type in ("NAME", "DOT"), fault.tokens[1:])
     module = "".join(word.text for word in words)
     return error(
         "E0130",
         "an import names its module first",
-        place.token.span,
+        fault.token.span,
         help=f"write `from {clip_text(module) or '…'} import NAME`",
     )
 
@@ -358,14 +368,14 @@ row(
     "`{0.text}` belongs in the block of a reward or a selection",
     "put it between the `{{` and `}}` of `reward NAME(…) {{ … }}`",
     read="^$",
-    at=["LET", "DENSE"],
+    tokens=["LET", "DENSE"],
     where="file",
 )
 
 # Anything else that begins no item of a file.
 row(
     "E0139",
-    "an item of a file cannot begin with {0.described}",
+    "an item of a file cannot begin with {0.description}",
     "a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME {{ … }}`",
     read="^$",
     where="file",
@@ -387,9 +397,9 @@ for _what, _at, _advice in (
         f"{_what} belongs in the block of a declaration",
         _advice,
         read="^NAME$",
-        at=_at,
+        tokens=_at,
         where="file",
-        mark=lambda place: place.first.span,
+        mark=lambda fault: fault.first.span,
     )
 
 
@@ -401,8 +411,8 @@ for _what, _words in (("a param", ("PARAM",)), ("an import", ("FROM", "IMPORT"))
         "move the line out of the block, above its declaration",
         read="^(any_name|FROM|PARAM|IMPORT)$",
         where="block",
-        when=lambda place, words=_words: place.index == 1 and place.first.type in words,  # type: ignore[misc]
-        mark=lambda place: place.first.span,
+        when=lambda fault, words=_words: fault.index == 1 and fault.first.type in words,  # type: ignore[misc]
+        mark=lambda fault: fault.first.span,
     )
 
 # `for …` or `if …` as a statement.
@@ -420,8 +430,8 @@ for _words, _advice in (
         _advice,
         read="^(any_name|FOR|IF|ELSE)$",
         where="block",
-        when=lambda place, words=_words: place.index == 1 and place.first.type in words,  # type: ignore[misc]
-        mark=lambda place: place.first.span,
+        when=lambda fault, words=_words: fault.index == 1 and fault.first.type in words,  # type: ignore[misc]
+        mark=lambda fault: fault.first.span,
     )
 
 
@@ -431,7 +441,7 @@ row(
     "a line cannot begin with `{0.text}`",
     "to go on with the line above, put the whole value in ( ): newlines are free there",
     read="^$",
-    at=OPERATORS,
+    tokens=OPERATORS,
     where="block",
 )
 
@@ -441,7 +451,7 @@ row(
     "a block belongs to a name on its line",
     "put the `{{` at the end of the line above, or name the block: `optim {{ … }}`",
     read="^$",
-    at=["LBRACE"],
+    tokens=["LBRACE"],
     where="block",
 )
 
@@ -449,26 +459,26 @@ row(
 # `arm base` and nothing behind it.
 row(
     "E0140",
-    "`{0.declared}` has neither a value nor a block",
-    lambda place: (
-        f"put the `{{` on the same line: `{place.declared} {{`"
-        if place.type_at(1) == "LBRACE"
-        else f"write `{place.declared} = …` or `{place.declared} {{ … }}`"
+    "`{0.declaration}` has neither a value nor a block",
+    lambda fault: (
+        f"put the `{{` on the same line: `{fault.declaration} {{`"
+        if fault.type_at(1) == "LBRACE"
+        else f"write `{fault.declaration} = …` or `{fault.declaration} {{ … }}`"
     ),
     read="^NAME name( decl_params)?$",
-    at=ENDS,
+    tokens=ENDS,
     where="item",
-    mark=lambda place: place.tokens[1].span,
+    mark=lambda fault: fault.tokens[1].span,
 )
 
 # `table main { … } chart curves { … }`, in one line with nothing between.
 row(
     "E0142",
-    "{0.described} follows a complete block",
-    "start a new line, or put a comma before `{0.spelled}`",
-    at=["NAME"],
+    "{0.description} follows a complete block",
+    "start a new line, or put a comma before `{0.spelling}`",
+    tokens=["NAME"],
     where="block",
-    when=lambda place: place.type_at(-1) == "RBRACE" and place.opener() in ("", "LBRACE"),
+    when=lambda fault: fault.type_at(-1) == "RBRACE" and fault.opener() in ("", "LBRACE"),
 )
 
 
@@ -480,12 +490,12 @@ row(
     "a setting is written with `=`",
     "write `{0.head} = {0.value}`",
     read=r"^\w+$",
-    at=["COLON"],
-    when=lambda place: place.index == 1 and (place.in_block or place.alone),
+    tokens=["COLON"],
+    when=lambda fault: fault.index == 1 and (fault.in_block or fault.alone),
 )
 
 # `let a: 1` or `arm x: 5`.
-row("E0141", "a value is given with `=`", "write `= {0.value}`", read="^(LET|NAME) name$", at=["COLON"])
+row("E0141", "a value is given with `=`", "write `= {0.value}`", read="^(LET|NAME) name$", tokens=["COLON"])
 
 # `exp(from = 1K tokens)`.
 row(
@@ -493,7 +503,7 @@ row(
     "an argument is written with `:`",
     "write `{0.before.text}: {0.value}`",
     read=r"postfix LPAR (args COMMA )?(NAME|any_name)$",
-    at=ASSIGNMENTS,
+    tokens=ASSIGNMENTS,
 )
 
 # `optim.lr = 1e-6`.
@@ -502,9 +512,9 @@ row(
     "a setting has a plain name",
     "write `{0.first.text} {{ {0.before.text} = … }}`",
     read="^expr$",
-    at=ASSIGNMENTS,
-    when=lambda place: place.index == 3 and place.type_at(-2) == "DOT",
-    mark=lambda place: place.first.span,
+    tokens=ASSIGNMENTS,
+    when=lambda fault: fault.index == 3 and fault.type_at(-2) == "DOT",
+    mark=lambda fault: fault.first.span,
 )
 
 
@@ -512,14 +522,14 @@ row(
 row(
     "E0142",
     "nothing separates `{0.before.text}` from what comes before it",
-    lambda place: (
-        f"start a new line before `{place.tokens[place.index - 1].text}`"
-        + ", or put a comma" * place.in_block
+    lambda fault: (
+        f"start a new line before `{fault.tokens[fault.index - 1].text}`"
+        + ", or put a comma" * fault.in_block
     ),
     read="(^|EQUAL )expr$",
-    at=ASSIGNMENTS,
-    when=lambda place: not place.opener() and place.type_at(-1) == "NAME" and place.type_at(-2) == "NUMBER",
-    mark=lambda place: place.tokens[place.index - 1].span,
+    tokens=ASSIGNMENTS,
+    when=lambda fault: not fault.opener() and fault.type_at(-1) == "NAME" and fault.type_at(-2) == "NUMBER",
+    mark=lambda fault: fault.tokens[fault.index - 1].span,
 )
 
 # `[b = 1]`.
@@ -527,8 +537,8 @@ row(
     "E0141",
     "`{0.text}` does not fit in a value",
     "write `==` to compare",
-    at=ASSIGNMENTS,
-    when=lambda place: place.after_value,
+    tokens=ASSIGNMENTS,
+    when=lambda fault: fault.after_value,
 )
 
 
@@ -539,23 +549,23 @@ row(
     "E0143",
     "`{0.text}` is a keyword, not a value",
     "{0.keyword_advice}",
-    at=KEYWORDS,
-    when=lambda place: place.wants_value,
+    tokens=KEYWORDS,
+    when=lambda fault: fault.wants_value,
 )
 
 
 # `experiment e = { … }`.
 for _when, _advice in (
     (
-        lambda place: place.opener() in ("LPAR", "LSQB"),
+        lambda fault: fault.opener() in ("LPAR", "LSQB"),
         'values that belong together are a call, such as `columns(question: "problem")`, or have a name above',
     ),
     (
-        lambda place: place.read == "any_name EQUAL" and place.first.type == "NAME",
+        lambda fault: fault.read == "any_name EQUAL" and fault.first.type == "NAME",
         "write `{0.first.text} {{ … }}`, without the `=`",
     ),
     (
-        lambda place: True,
+        lambda fault: True,
         "write `NAME = parent {{ … }}`, or, for a block that amends nothing, leave out the `=`",
     ),
 ):
@@ -563,8 +573,8 @@ for _when, _advice in (
         "E0140",
         "there is no value before this block that it could amend",
         _advice,
-        at=["LBRACE"],
-        when=lambda place, when=_when: place.wants_value and when(place),  # type: ignore[misc]
+        tokens=["LBRACE"],
+        when=lambda fault, when=_when: fault.wants_value and when(fault),  # type: ignore[misc]
     )
 
 # Something else where an expression begins, or an item of a block.
@@ -573,32 +583,32 @@ row(
     "a value is wanted here",
     "write a number, a name or a call `f(…)`",
     read="^$",
-    when=lambda place: place.wants_value and place.alone,
-    mark=FaultPlace.span,
+    when=lambda fault: fault.wants_value and fault.alone,
+    mark=SyntaxFault.span,
 )
 row(
     "E0130",
-    "an item cannot begin with {0.described}",
+    "an item cannot begin with {0.description}",
     "an item of a block is a setting `NAME = VALUE`, a nested block `NAME {{ … }}`, a declaration or a value",
     read="^$",
-    when=lambda place: place.wants_value,
-    mark=FaultPlace.span,
+    when=lambda fault: fault.wants_value,
+    mark=SyntaxFault.span,
 )
 
 
 @mistake(read="(EQUAL|COLON)$")
-def no_value_follows_name(place: FaultPlace) -> Diagnostic | None:
+def no_value_follows_name(fault: SyntaxFault) -> Diagnostic | None:
     """Report `a =` or `f(n:)`."""
-    before = place.before
-    if before is None or not place.wants_value:
+    before = fault.previous
+    if before is None or not fault.wants_value:
         return None
-    name = place.tokens[place.index - 2].text if place.index > 1 else ""
+    name = fault.tokens[fault.index - 2].text if fault.index > 1 else ""
     # Behind a param's type it is the type's last word.
-    name = "" if place.tokens[0].text == "param" else name
+    name = "" if fault.tokens[0].text == "param" else name
     head = f"{name}:" if before.text == ":" else f"{name} {before.text}".strip()
     advice = f"write `{head} VALUE`"
-    if place.ends_line() and place.type_at(1) in LITERALS | {"LSQB", "LPAR", "MINUS"}:
-        advice = f"move the value up: `{head} {quote_value(place)}`"
+    if fault.ends_line() and fault.type_at(1) in LITERALS | {"LSQB", "LPAR", "MINUS"}:
+        advice = f"move the value up: `{head} {quote_value(fault)}`"
     return error("E0140", f"no value follows `{head}`", behind(before), help=advice)
 
 
@@ -606,13 +616,13 @@ def no_value_follows_name(place: FaultPlace) -> Diagnostic | None:
 row(
     "E0140",
     "no value follows `{0.before.text}`",
-    lambda place: (
+    lambda fault: (
         "put the whole value in ( ) to go on in the next line"
-        if place.ends_line()
-        else f"write a value after `{place.tokens[place.index - 1].text}`"
+        if fault.ends_line()
+        else f"write a value after `{fault.tokens[fault.index - 1].text}`"
     ),
-    when=lambda place: place.wants_value and place.type_at(-1) in OPERATORS | KEYWORDS,
-    mark=lambda place: behind(place.tokens[place.index - 1]),
+    when=lambda fault: fault.wants_value and fault.type_at(-1) in OPERATORS | KEYWORDS,
+    mark=lambda fault: behind(fault.tokens[fault.index - 1]),
 )
 
 # `[1,,2]`.
@@ -620,17 +630,17 @@ row(
     "E0142",
     "nothing comes before this `,`",
     "delete it, or write the value",
-    at=["COMMA"],
-    when=lambda place: place.wants_value,
+    tokens=["COMMA"],
+    when=lambda fault: fault.wants_value,
 )
 
 # Any other token in the place of a value.
 row(
     "E0140",
-    "a value is wanted here, and this is {0.described}",
+    "a value is wanted here, and this is {0.description}",
     "a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
-    when=lambda place: place.wants_value,
-    mark=FaultPlace.span,
+    when=lambda fault: fault.wants_value,
+    mark=SyntaxFault.span,
 )
 
 
@@ -641,8 +651,8 @@ row(
     "E0144",
     "comparisons cannot be chained",
     "compare twice: `a < b and b < c`",
-    at=COMPARISONS,
-    when=lambda place: place.after_whole_value,
+    tokens=COMPARISONS,
+    when=lambda fault: fault.after_whole_value,
 )
 
 # `1 if correct(y)`.
@@ -651,7 +661,7 @@ row(
     "this choice has no `else`",
     "write `A if CONDITION else B`",
     read="(?<!IN )disjunction IF disjunction$",
-    mark=FaultPlace.span,
+    mark=SyntaxFault.span,
 )
 
 # `[z for z in group]`: such a word goes elsewhere.
@@ -659,20 +669,20 @@ row(
     "E0130",
     "`{0.text}` does not fit here",
     "{0.keyword_advice}",
-    at=["FOR", "IF", "ELSE"],
-    when=lambda place: place.after_value,
+    tokens=["FOR", "IF", "ELSE"],
+    when=lambda fault: fault.after_value,
 )
 
 
 @mistake()
-def suffix_apart(place: FaultPlace) -> Diagnostic | None:
+def suffix_apart(fault: SyntaxFault) -> Diagnostic | None:
     """Report `16 K tokens`."""
-    if not place.after_value or place.type_at(-2) != "NUMBER" or place.type_at(-1) != "NAME":
+    if not fault.after_value or fault.type_at(-2) != "NUMBER" or fault.type_at(-1) != "NAME":
         return None
-    number, suffix = place.tokens[place.index - 2 : place.index]
+    number, suffix = fault.tokens[fault.index - 2 : fault.index]
     if suffix.text.upper() not in ("K", "M", "G"):
         return None
-    unit = f" {place.token.text}" if place.token.type == "NAME" else ""
+    unit = f" {fault.token.text}" if fault.token.type == "NAME" else ""
     return error(
         "E0136",
         "a suffix is written directly after its number",
@@ -683,28 +693,32 @@ def suffix_apart(place: FaultPlace) -> Diagnostic | None:
 
 # `(1, 2)`.
 row(
-    "E0130", "( ) holds one value", "a list is written `[a, b]`", read="(?<!postfix )LPAR expr$", at=["COMMA"]
+    "E0130",
+    "( ) holds one value",
+    "a list is written `[a, b]`",
+    read="(?<!postfix )LPAR expr$",
+    tokens=["COMMA"],
 )
 
 
-@mistake(at=VALUES | {"LBRACE"})
-def two_values(place: FaultPlace) -> Diagnostic | None:
+@mistake(tokens=VALUES | {"LBRACE"})
+def two_values(fault: SyntaxFault) -> Diagnostic | None:
     """Report `a = b c = d` or `[b c]`: a complete value and then another."""
-    before, token = place.before, place.token
-    if before is None or not place.after_value:
+    before, token = fault.previous, fault.token
+    if before is None or not fault.after_value:
         return None
-    if place.opener() not in ("", "LBRACE"):
+    if fault.opener() not in ("", "LBRACE"):
         return error(
             "E0142",
             f"a comma or an operator is missing between {describe(before)} and {describe(token)}",
             token.span,
             help=f"put a comma or an operator before `{quote_token(token)}`",
         )
-    advice = "start a new line, put a comma," if place.in_block else "start a new line"
+    advice = "start a new line, put a comma," if fault.in_block else "start a new line"
     advice += f" or write an operator before `{quote_token(token)}`"
-    if not place.in_block and place.type_at(1) in ASSIGNMENTS:
+    if not fault.in_block and fault.type_at(1) in ASSIGNMENTS:
         advice = f"a block of settings is in braces: write `{{` before `{quote_token(token)}`, and `}}` behind the last one"
-    if place.alone:
+    if fault.alone:
         advice = f"write an operator before `{quote_token(token)}`, or delete it"
     return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)
 
@@ -715,7 +729,7 @@ row(
     "this `for` has no `in`",
     "the form is `mean(len(z) for z in group)`",
     read="FOR name$",
-    mark=FaultPlace.span,
+    mark=SyntaxFault.span,
 )
 
 
@@ -730,55 +744,55 @@ _FORMS = {
 
 
 @mistake(where="item")
-def broken_form(place: FaultPlace) -> Diagnostic | None:
-    """Inside an item that begins with a keyword: show its whole form."""
-    first, token = place.first, place.token
-    if place.index == 0 or first.type not in _FORMS:
+def broken_form(fault: SyntaxFault) -> Diagnostic | None:
+    """Show the form of an item that begins with a keyword."""
+    first, token = fault.first, fault.token
+    if fault.index == 0 or first.type not in _FORMS:
         return None
     message = f"{describe(token)} does not fit in this `{first.text}`"
     if first.type == "FROM":
         message = f"{describe(token)} does not fit in this import"
         if token.type == "STAR":
             message = "an import has to list its names"
-    return error("E0130", message, place.span(), place.wanted(), help=f"the form is `{_FORMS[first.type]}`")
+    return error("E0130", message, fault.span(), fault.wanted(), help=f"the form is `{_FORMS[first.type]}`")
 
 
 # `reward r(alpha) { … }`.
 row(
     "E0130",
-    "{0.described} does not fit in these parameters",
+    "{0.description} does not fit in these parameters",
     "a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
     read="^NAME name LPAR",
     where="item",
-    mark=FaultPlace.span,
-    wanted=True,
+    mark=SyntaxFault.span,
+    lists_tokens=True,
 )
 
 # `experiment my-run = …`.
 row(
     "E0130",
     "a name is made of letters, digits and `_`",
-    lambda place: f"write `{place.first.text} {clip_text(f'{place.tokens[1].text}_{place.tokens[3].text}')}`",
+    lambda fault: f"write `{fault.first.text} {clip_text(f'{fault.tokens[1].text}_{fault.tokens[3].text}')}`",
     read="^NAME name$",
-    at=["MINUS"],
+    tokens=["MINUS"],
     where="item",
-    when=lambda place: place.type_at(1) in ("NAME", "NUMBER"),
-    mark=FaultPlace.span,
+    when=lambda fault: fault.type_at(1) in ("NAME", "NUMBER"),
+    mark=SyntaxFault.span,
 )
 
 # `experiment e ppo { … }`.
 row(
     "E0130",
-    "{0.described} does not fit after `{0.head}`",
-    lambda place: (
-        f"there are no loops: write `{place.first.text} NAME = VALUE` for each value"
-        if place.token.type == "IN"
-        else f"write `{place.head} = VALUE` or `{place.head} {{ … }}`"
+    "{0.description} does not fit after `{0.head}`",
+    lambda fault: (
+        f"there are no loops: write `{fault.first.text} NAME = VALUE` for each value"
+        if fault.token.type == "IN"
+        else f"write `{fault.head} = VALUE` or `{fault.head} {{ … }}`"
     ),
     read="^NAME name$",
     where="item",
-    mark=FaultPlace.span,
-    wanted=True,
+    mark=SyntaxFault.span,
+    lists_tokens=True,
 )
 
 
@@ -809,16 +823,16 @@ def quote_token(token: Token) -> str:
     return clip_text(token.text) if "\n" not in token.text else "…"
 
 
-def quote_value(place: FaultPlace) -> str:
+def quote_value(fault: SyntaxFault) -> str:
     """Quote the value that follows the token in a line of advice; `…` unless it is short."""
-    token, unit = place.tokens[place.index + 1], place.type_at(2)
+    token, unit = fault.tokens[fault.index + 1], fault.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":
-        return f"{quote_token(token)} {place.tokens[place.index + 2].text}"
+        return f"{quote_token(token)} {fault.tokens[fault.index + 2].text}"
     return "…" if unit in ("LPAR", "DOT", "LBRACE", "LSQB") or token.type in OPENERS else quote_token(token)
 
 
 def behind(token: Token) -> Span:
-    """Point one column behind a token."""
+    """Return the span of the column behind a token."""
     span = token.span
     return Span(span.path, span.end_line, span.end_column, span.end_line, span.end_column + 1)
 

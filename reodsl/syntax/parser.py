@@ -16,9 +16,9 @@ from lark.parsers.lalr_parser_state import ParserState
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, BalancedTokens, balance, too_deep
-from reodsl.syntax.grammar import Rejected, load_grammar
+from reodsl.syntax.grammar import Rejection, load_grammar
 from reodsl.syntax.literals import clean_doc
-from reodsl.syntax.mistakes import VALUE_RULES, FaultPlace, explain
+from reodsl.syntax.mistakes import VALUE_RULES, SyntaxFault, explain
 from reodsl.syntax.scanner import MOST_TOKENS, Token, clip_text, escape_warnings, scan
 from reodsl.syntax.source import Source
 from reodsl.syntax.tree import depth_exceeding
@@ -32,34 +32,35 @@ _DEEPEST = 32 * MAX_NESTING
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The tree of what could be read (all of it when no diagnostic is an error), the diagnostics, the comments.
-
-    `tokens` is how many words, signs and comments the source has.
-    """
+    """The tree of a source, its diagnostics and its comments."""
 
     module: tree.Module
+    """The tree of what could be read: everything, if no diagnostic is an error."""
     diagnostics: tuple[Diagnostic, ...]
     comments: tuple[tree.Comment, ...]
     tokens: int = 0
+    """How many words, signs and comments the source has."""
 
     @property
     def ok(self) -> bool:
-        """True when nothing is wrong with the syntax, so that the tree is the whole file."""
+        """Return whether the syntax has no error, so that the tree is the complete file."""
         return not any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpressionResult:
-    """One expression, or None and why not."""
+    """An expression, or None and the errors."""
 
     expression: tree.Expr | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
-    """Parse a file. Never raises on any text; items with an error in them are left out of the tree.
+    """Parse a file; nothing is raised on any text, and items with an error are left out of the tree.
 
-    Nothing is read of a source of more than `most` tokens.
+    Args:
+        source: The text and its path.
+        most: How many tokens the source may have; a longer source is not read.
     """
     scanned = scan(source, most)
     if scanned.cut:
@@ -79,22 +80,22 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
         empty = tree.Module(source.path, None, (), (), source.whole(), None)
         return ParseResult(empty, (_no_spec(source, diagnostics),), (), scanned.count)
     cut = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
-    kept, may_be_deep = [], reader.may_be_deep
+    valid, may_be_deep = [], reader.may_be_deep
     for item in items:
         if any(item.span.line <= line <= item.span.end_line for line in cut):
             # Not what was written any more: whatever else is said of it would only be a consequence.
             continue
         deep = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
         if deep is None:
-            kept.append(item)
+            valid.append(item)
         elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
             diagnostics.append(too_deep(deep))
     diagnostics = _keep_firsts(source, diagnostics)
     module = tree.Module(
         source.path,
         clean_doc(text.payload) if text is not None else None,
-        tuple(item for item in kept if isinstance(item, tree.Import)),
-        tuple(item for item in kept if not isinstance(item, tree.Import)),
+        tuple(item for item in valid if isinstance(item, tree.Import)),
+        tuple(item for item in valid if not isinstance(item, tree.Import)),
         source.whole(),
         text.span if text is not None else None,
     )
@@ -110,37 +111,40 @@ def find_item(text: str, line: int) -> int:
 
 @lru_cache(maxsize=4)
 def _find_begins(text: str) -> tuple[int, ...]:
-    """Return the first line, and those that begin with a word."""
+    """Return the numbers of the lines that begin with a word, and of the first line."""
     lines = enumerate(text.split("\n"), 1)
-    return tuple(at for at, line in lines if at == 1 or line[:1].isalpha())
+    return tuple(number for number, line in lines if number == 1 or line[:1].isalpha())
 
 
 def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Return the mistakes, of a declaration with a bracket too many or too few the first: the rest may follow from it."""
+    """Return the mistakes; of a declaration with unbalanced brackets only the first, from which the rest may follow."""
 
-    def item_of(each: Diagnostic) -> int:
-        return find_item(source.text, each.labels[0].span.line)
+    def item_of(finding: Diagnostic) -> int:
+        return find_item(source.text, finding.labels[0].span.line)
 
-    wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda each: each.labels[0].span)
-    unbalanced = {item_of(each) for each in wrong if each.code == BRACKETS}
+    wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda d: d.labels[0].span)
+    unbalanced = {item_of(d) for d in wrong if d.code == BRACKETS}
     # The last one that is set is the first.
-    firsts = {item_of(each): each for each in reversed(wrong)}
+    firsts = {item_of(d): d for d in reversed(wrong)}
 
-    def follows(each: Diagnostic) -> bool:
-        item = item_of(each)
-        first = firsts[item] if item in unbalanced else each
+    def follows(finding: Diagnostic) -> bool:
+        item = item_of(finding)
+        first = firsts[item] if item in unbalanced else finding
         # Brackets of different lines are mistakes of their own.
-        own = first.code == each.code == BRACKETS and first.labels[0].span.line != each.labels[0].span.line
-        return each.severity == "error" and each is not first and not own
+        own = (
+            first.code == finding.code == BRACKETS
+            and first.labels[0].span.line != finding.labels[0].span.line
+        )
+        return finding.severity == "error" and finding is not first and not own
 
-    return [each for each in diagnostics if not follows(each)]
+    return [d for d in diagnostics if not follows(d)]
 
 
 BRACKETS = "E0131"
 
 
 def parse_expression(source: Source) -> ExpressionResult:
-    """Parse a text that is one expression, such as the value of `--set` or a budget schedule."""
+    """Parse a text that is an expression: the value of `--set`, or a budget schedule."""
     scanned = scan(source)
     if scanned.cut:
         return ExpressionResult(None, _sort_diagnostics(scanned.diagnostics, gave_up=True))
@@ -162,7 +166,7 @@ def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bo
 
 
 def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
-    first = next(each for each in _sort_diagnostics(diagnostics) if each.severity == "error")
+    first = next(finding for finding in _sort_diagnostics(diagnostics) if finding.severity == "error")
     return error(
         "E0101",
         f"this is not a spec: it is named `*{clip_text(PurePath(source.path).suffix)}`, and little of it can be read as one",
@@ -173,14 +177,15 @@ def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
 
 
 def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
+    """Return diagnostics in the order of the text, at most `MAX_REPORTED` of them."""
     diagnostics.sort(key=lambda d: (d.labels[0].span.line, d.labels[0].span.column, d.code))
     if len(diagnostics) > MAX_REPORTED:
         more = len(diagnostics) - MAX_REPORTED
         del diagnostics[MAX_REPORTED:]
-        place = diagnostics[-1].labels[0].span
+        span = diagnostics[-1].labels[0].span
         count = "the" if gave_up else more
         diagnostics.append(
-            note("N0101", f"{count} further errors are not shown", place, help="mend these first")
+            note("N0101", f"{count} further errors are not shown", span, help="mend these first")
         )
     return tuple(diagnostics)
 
@@ -218,7 +223,7 @@ def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
 
 @cache
 def _symbols() -> dict[int, str]:
-    """Name for each state the symbol that leads to it, which is always the same one."""
+    """Return for each state the symbol that leads to it, which is always the same."""
     table = load_grammar().parser.parser._parse_table
     return {
         to: symbol for row in table.states.values() for symbol, (action, to) in row.items() if action is Shift
@@ -238,15 +243,15 @@ class _Mark:
 class Reader:
     """Read balanced tokens into the start rule's value; report errors and go on behind the items they are in."""
 
-    def __init__(self, balanced: BalancedTokens, start: str, whole: Span) -> None:
+    def __init__(self, balanced: BalancedTokens, start: str, source_span: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
         self.brackets_broken = any(d.code == BRACKETS for d in balanced.diagnostics)
         self.lark = load_grammar().parse_interactive(start=start)
         self.parser = self.lark.parser_state
         self.marks = [self._mark(-1, 0)]
         self.diagnostics: list[Diagnostic] = []
-        last = self.tokens[-1].span if self.tokens else whole
-        end = Span(whole.path, last.end_line, last.end_column, last.end_line, last.end_column)
+        last = self.tokens[-1].span if self.tokens else source_span
+        end = Span(source_span.path, last.end_line, last.end_column, last.end_line, last.end_column)
         self.end = Token(END, "", end)
         self.items = start == "module"
         self.longest = 0
@@ -254,22 +259,26 @@ class Reader:
 
     @property
     def may_be_deep(self) -> bool:
-        """Return whether the tree may be deeper than the limit, by brackets and the longest item without them."""
+        """Return whether the tree may be deeper than the limit, judged by its brackets and its longest item."""
         return max(self.depths, default=0) + self.longest >= MAX_NESTING
 
     def run(self) -> Any:
-        """Read all tokens; None for an expression with an error."""
+        """Read all tokens.
+
+        Returns:
+            The value of the start rule; None for an expression with an error.
+        """
         index, count = 0, len(self.tokens)
         while len(self.diagnostics) <= MAX_REPORTED:
             token = self.tokens[index] if index < count else self.end
             states = self.parser.state_stack.copy()
             try:
                 if len(states) > _DEEPEST:
-                    raise Rejected(too_deep(token.span))
+                    raise Rejection(too_deep(token.span))
                 result = self.lark.feed_token(token)  # type: ignore[arg-type]
             except UnexpectedToken:
                 self._report(index, explain(self._place(index, states)))
-            except Rejected as rejected:
+            except Rejection as rejected:
                 self._report(index, rejected.diagnostic)
             else:
                 if token is self.end:
@@ -303,8 +312,8 @@ class Reader:
     def _measure(self, index: int) -> None:
         self.longest = max(self.longest, index - self.marks[-1].start)
 
-    def _place(self, index: int, states: list[int]) -> FaultPlace:
-        """Describe the place of an error, from the states before the token that does not fit."""
+    def _place(self, index: int, states: list[int]) -> SyntaxFault:
+        """Return the fault at a token, from the parser's states before it."""
         mark = self.marks[-1]
         table = self.parser.parse_conf.states
         settled = settle(table, states, len(mark.states))
@@ -315,7 +324,7 @@ class Reader:
         before = InteractiveParser(
             self.lark.parser, ParserState(self.parser.parse_conf, lexer, states, values), lexer
         )
-        return FaultPlace(
+        return SyntaxFault(
             tokens=[*self.tokens[mark.start : index + 4], self.end],
             index=index - mark.start,
             in_block=mark.depth > 0,
@@ -335,13 +344,13 @@ class Reader:
         if (self.brackets_broken or valueless) and diagnostic.code == "E0139":
             return
         # An `else` goes with the `if` above it, which is no statement either.
-        words = {self.tokens[at].type for at in (self.marks[-1].start, index) if at < len(self.tokens)}
+        words = {self.tokens[i].type for i in (self.marks[-1].start, index) if i < len(self.tokens)}
         if "ELSE" in words and last.message == "there is no `if` statement":
             return
         self.diagnostics.append(diagnostic)
 
     def _recover(self, index: int) -> int:
-        """Go back to before the item, and return the index of what follows it, or of its block."""
+        """Go back to before the item, and return the index of the token behind it, or of its block."""
         mark = self.marks[-1]
         self.parser.state_stack[:] = mark.states
         self.parser.value_stack[:] = mark.values
@@ -349,11 +358,11 @@ class Reader:
             token, depth = self.tokens[index], self.depths[index]
             if depth < mark.depth:
                 return index
-            behind = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
+            next_type = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
             if (
                 depth == mark.depth
                 and token.type == "SEP"
-                and not (behind == "LBRACE" and token.text == "\n")
+                and not (next_type == "LBRACE" and token.text == "\n")
             ):
                 self.marks[-1] = replace(mark, start=index + 1)
                 return index + 1

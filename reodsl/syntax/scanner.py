@@ -37,17 +37,17 @@ MOST_FAULTS = 1000
 
 
 @dataclass(slots=True)
-class Scanned:
-    """The tokens and comments of a source; `tokens` still has all newlines, `;` and commas.
-
-    `count` is how many there were, comments included. `cut` says that the rest of the source was not read.
-    """
+class ScanResult:
+    """The tokens and comments of a source."""
 
     tokens: list[Token]
+    """All tokens, with newlines, `;` and commas."""
     comments: list[Comment] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     count: int = 0
+    """How many tokens and comments the source has."""
     cut: bool = False
+    """Whether the rest of the source was not read."""
 
 
 # What other languages write: the token it is taken for (None: left out), what it is called, what to write here.
@@ -84,30 +84,30 @@ _TALL = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold l
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Join all terminals in one pattern; the last of them takes any character, so nothing is skipped."""
+    """Join all terminals in one pattern, of which the last takes any character, so that nothing is skipped."""
     return re.compile("|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in grammar.terminals()))
 
 
-def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
-    """Scan a source, with the diagnostics E0133 to E0136. Never raises on any text.
+def scan(source: Source, most: int = MOST_TOKENS) -> ScanResult:
+    """Scan a source, with the diagnostics E0133 to E0136; nothing is raised on any text.
 
-    Stops with E0216 at a source of more than `most` tokens, and at one that has a thousand findings.
+    Scanning stops with E0216 at `most` tokens, and after a thousand findings.
     """
-    scanned = Scanned([])
+    scanned = ScanResult([])
     tokens, path = scanned.tokens, source.path
     drop_next = False
     last_line, line, start = 0, 1, 0
     words = grammar.words()
     for match in _pattern().finditer(source.text):
         kind, text = match.lastgroup, match.group()
-        at = match.start()
-        first_line, column = line, at - start + 1
+        offset = match.start()
+        first_line, column = line, offset - start + 1
         if kind == "WS" or kind is None:
             continue
         scanned.count += 1
         if scanned.count > most:
-            here = Span(path, line, column, line, column + 1)
-            scanned.diagnostics[:], scanned.cut = [_too_many(here)], True
+            end_span = Span(path, line, column, line, column + 1)
+            scanned.diagnostics[:], scanned.cut = [_too_many(end_span)], True
             return scanned
         if len(scanned.diagnostics) >= MOST_FAULTS:
             scanned.cut = True
@@ -115,7 +115,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
         if kind in _TALL:
             line += text.count("\n")
             if line > first_line:
-                start = at + text.rindex("\n") + 1
+                start = offset + text.rindex("\n") + 1
         elif kind == "NAME" and text in words:
             kind = words[text]
         span = Span(path, first_line, column, line, match.end() - start + 1)
@@ -154,15 +154,15 @@ def _too_many(span: Span) -> Diagnostic:
 
 def _place_fault(fault: LiteralFault, span: Span) -> Diagnostic:
     start = span.column + fault.offset
-    place = Span(span.path, span.line, start, span.line, start + fault.length)
-    return error(fault.code, fault.message, place, help=fault.help)
+    fault_span = Span(span.path, span.line, start, span.line, start + fault.length)
+    return error(fault.code, fault.message, fault_span, help=fault.help)
 
 
 def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
     read = read_number(token.text)
     if isinstance(read, LiteralFault):
         diagnostics.append(_place_fault(read, token.span))
-        read = read.meant
+        read = read.assumed_value
     token.payload = read
 
 
@@ -188,12 +188,12 @@ def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
 
 
 def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
-    """Report what is not of the language; True if a token of the language takes its place."""
+    """Report a text that is not of the language, and return whether a token of the language takes its place."""
     text, span = token.text, token.span
     if text.startswith("//"):
         width = 2
-        place = Span(span.path, span.line, span.column, span.line, span.column + width)
-        diagnostics.append(error("E0135", "`//` does not start a comment", place, help="write `# …`"))
+        slashes = Span(span.path, span.line, span.column, span.line, span.column + width)
+        diagnostics.append(error("E0135", "`//` does not start a comment", slashes, help="write `# …`"))
         return False
     if token.type == "FOREIGN" and text[0] in ("'", *_QUOTES):
         kind = "double" if text[0] == "'" else "straight double"
@@ -222,7 +222,7 @@ def clip_text(text: str) -> str:
 
 
 def _name_character(text: str) -> str:
-    """Quote what is printable; name anything else by its number and Unicode name."""
+    """Quote a printable text, or name a character by its number and Unicode name."""
     if text.isprintable() and not text.isspace():
         return f"`{clip_text(text)}`"
     name = unicodedata.name(text[0], "a control character").lower()
@@ -240,13 +240,13 @@ def _advice(text: str) -> str:
 
 
 def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
-    r"""Warn of `\n` in a triple-quoted value (W0101): no escapes are read there, so it is two characters."""
+    r"""Return W0101 for each `\n` in a triple-quoted value, in which no escapes are read."""
     warnings = []
-    for before, token in zip([None, *tokens], tokens, strict=False):
+    for previous, token in zip([None, *tokens], tokens, strict=False):
         if (
             token.type == "TEXT"
-            and before is not None
-            and before.type in ("EQUAL", "COLON", "COMMA", "LSQB", "LPAR")
+            and previous is not None
+            and previous.type in ("EQUAL", "COLON", "COMMA", "LSQB", "LPAR")
         ):
             offset = token.text.find("\\n")
             # `\nu`, `\not`, `\neq` are LaTeX; a bare `\n` or a doubled one is a newline meant.

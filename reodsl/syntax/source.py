@@ -29,14 +29,22 @@ class Source:
     text: str
 
     def whole(self) -> Span:
-        """Span the whole text."""
+        """Return the span of the text."""
         lines = self.text.split("\n")
         return Span(self.path, 1, 1, len(lines), len(lines[-1]) + 1)
 
 
-def read_source(path: Path, shown: str | None = None) -> Source:
-    """Read a spec file; `shown` is the path for messages. Raises Problem E0101."""
-    name = shown if shown is not None else str(path)
+def read_source(path: Path, label: str | None = None) -> Source:
+    """Read a spec file.
+
+    Args:
+        path: The file.
+        label: The path for messages.
+
+    Raises:
+        Problem: E0101, if the file cannot be read or is no text.
+    """
+    name = label if label is not None else str(path)
     if _is_of_system(path):
         raise Problem(_not_a_file(name, directory=False))
     try:
@@ -80,7 +88,11 @@ def _is_of_system(path: Path) -> bool:
 
 
 def source_from_bytes(data: bytes, path: str) -> Source:
-    """Decode a spec from a file, standard input or a package. Raises Problem E0101."""
+    """Decode a spec from a file, standard input or a package.
+
+    Raises:
+        Problem: E0101, if the bytes are no UTF-8 text or too many.
+    """
     if len(data) > MAX_BYTES:
         raise Problem(
             error(
@@ -125,18 +137,18 @@ def source_from_bytes(data: bytes, path: str) -> Source:
 
 
 def _missing(path: Path, name: str) -> Diagnostic:
-    near = _files_like(path)
+    similar = _files_like(path)
     return error(
         "E0101",
         "there is no such file",
         where=name,
-        notes=[f"beside it: {', '.join(near)}"] if near else [],
-        help=f"did you mean `{near[0]}`?" if near else "check the path",
+        notes=[f"beside it: {', '.join(similar)}"] if similar else [],
+        help=f"did you mean `{similar[0]}`?" if similar else "check the path",
     )
 
 
 def _files_like(path: Path) -> list[str]:
-    """List specs in the folder of `path`, those with the most similar names first."""
+    """Return specs in the folder of `path`, the names most similar to it first."""
     try:
         with os.scandir(path.parent) as entries:
             stems = [entry.name[:-4] for entry in islice(entries, 1000) if entry.name.endswith(".reo")]
@@ -146,9 +158,9 @@ def _files_like(path: Path) -> list[str]:
 
 
 def _not_a_file(name: str, *, directory: bool) -> Diagnostic:
-    what = "a directory" if directory else "a pipe, a device or a file of the system"
+    noun = "a directory" if directory else "a pipe, a device or a file of the system"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
-    return error("E0101", f"this is {what}, not a spec", where=name, help=remedy)
+    return error("E0101", f"this is {noun}, not a spec", where=name, help=remedy)
 
 
 def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
@@ -162,8 +174,9 @@ def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
     )
 
 
-def _not_utf8(path: str, offset: int, what: str, data: bytes, encoding: str = "latin1") -> Diagnostic:
-    shown = "Latin-1" if encoding == "latin1" else encoding
+def _not_utf8(path: str, offset: int, reason: str, data: bytes, encoding: str = "latin1") -> Diagnostic:
+    """Return E0101 at the byte that is not UTF-8; `encoding` is what the text may be instead."""
+    encoding_name = "Latin-1" if encoding == "latin1" else encoding
     before = data[:offset].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     line = before.count(b"\n") + 1
     column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace").removeprefix("\ufeff")) + 1
@@ -171,6 +184,6 @@ def _not_utf8(path: str, offset: int, what: str, data: bytes, encoding: str = "l
         "E0101",
         "the file is not UTF-8 text",
         Span(path, line, column, line, column + 1),
-        what,
-        help=f"save it as UTF-8; `iconv -f {encoding} -t utf-8` converts a file in {shown}",
+        reason,
+        help=f"save it as UTF-8; `iconv -f {encoding} -t utf-8` converts a file in {encoding_name}",
     )

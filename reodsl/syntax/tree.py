@@ -114,7 +114,7 @@ class Comprehension:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """One argument of a call, `value` or `name: value`."""
+    """An argument of a call, `value` or `name: value`."""
 
     name: Ident | None
     value: Expr | Binding | Comprehension
@@ -277,7 +277,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """`dense var in over: body`: one reward at each element of `over`."""
+    """A line `dense var in over: body`, with a reward at each element of `over`."""
 
     var: Ident
     over: Expr
@@ -286,8 +286,8 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
-    """`name { … }` or `name(args) { … }` as a statement, such as `batch { … }` or `stages(cap in …) { … }`."""
+class NamedBlock:
+    """A statement `name { … }` or `name(args) { … }`: `batch { … }`, `stages(cap in …) { … }`."""
 
     name: Ident
     args: tuple[Arg, ...]
@@ -305,7 +305,7 @@ class ExprStatement:
 
 @dataclass(frozen=True, slots=True)
 class ParamDecl:
-    """One parameter of a declaration: `alpha: number = 0.1 in 0..1`."""
+    """A parameter of a declaration: `alpha: number = 0.1 in 0..1`."""
 
     name: Ident
     type: TypeExpr
@@ -316,19 +316,22 @@ class ParamDecl:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """`kind name(params) = value` or `kind name(params) { … }`; exactly one of `value` and `block` is there.
-
-    `kind` is any word. `doc` is the block's (or the amended value's block's) text, or a triple-quoted text after
-    a value that has no block.
-    """
+    """A declaration, `kind name(params) = value` or `kind name(params) { … }`."""
 
     kind: Ident
+    """The first word, whichever it is."""
     name: Ident
+    """The name that it declares."""
     params: tuple[ParamDecl, ...] | None
+    """The parameters; None without brackets."""
     value: Expr | None
+    """The value; None with a block."""
     block: BraceBlock | None
+    """The block; None with a value."""
     doc: str | None
+    """The text of the block, of the amended value's block, or in triple quotes behind a value without a block."""
     span: Span
+    """From the kind to the end."""
 
     @property
     def kind_name(self) -> str:
@@ -336,7 +339,7 @@ class Decl:
         return self.kind.name
 
 
-BlockItem: TypeAlias = Assignment | Let | Dense | Nested | ExprStatement | Decl
+BlockItem: TypeAlias = Assignment | Let | Dense | NamedBlock | ExprStatement | Decl
 
 
 # A file
@@ -347,13 +350,20 @@ class Param:
     """`param name: type = default in lower..upper`, with an optional triple-quoted text after it."""
 
     kind_name: ClassVar[str] = "param"
+    """The word of the statement."""
 
     name: Ident
+    """The name that specs and `--set` use."""
     type: TypeExpr
+    """The type."""
     default: Expr | None
+    """The value without `--set`."""
     range: Range | None
+    """The bounds of the value."""
     doc: str | None
+    """The triple-quoted text behind it."""
     span: Span
+    """From `param` to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,14 +390,20 @@ ModuleItem: TypeAlias = Param | Decl
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One file. `doc` is the triple-quoted text standing first, without its indentation."""
+    """A file."""
 
     path: str
+    """The path that messages show."""
     doc: str | None
+    """The triple-quoted text at its beginning, without its indentation."""
     imports: tuple[Import, ...]
+    """The imports, in order."""
     items: tuple[ModuleItem, ...]
+    """The declarations and params, in order."""
     span: Span
+    """The span of the text."""
     doc_span: Span | None = None
+    """The span of `doc`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,15 +469,15 @@ def same(left: Node, right: Node) -> bool:
     """Return whether two trees are equal but for spans, paths and the spelling of numbers."""
     stack: list[tuple[Any, Any]] = [(left, right)]
     while stack:
-        one, other = stack.pop()
-        if type(one) is not type(other):
+        a, b = stack.pop()
+        if type(a) is not type(b):
             return False
-        if isinstance(one, tuple):
-            if len(one) != len(other):
+        if isinstance(a, tuple):
+            if len(a) != len(b):
                 return False
-            stack.extend(zip(one, other, strict=True))
-        elif hasattr(one, "span"):
-            stack.extend((getattr(one, name), getattr(other, name)) for name in _COMPARED[type(one)])
-        elif one != other:
+            stack.extend(zip(a, b, strict=True))
+        elif hasattr(a, "span"):
+            stack.extend((getattr(a, name), getattr(b, name)) for name in _COMPARED[type(a)])
+        elif a != b:
             return False
     return True

@@ -199,7 +199,7 @@ def _settle_finding(analysis: Analysis, around: list[tree.Node], code: str) -> I
         return
     for block in (each for node in around for each in _blocks(node)):
         item = _item(block, name) if sign != "+=" else None
-        if isinstance(item, tree.Nested) and sign == "{":
+        if isinstance(item, tree.NamedBlock) and sign == "{":
             inner = value.removesuffix("}").strip()
             yield from _settle_finding(analysis, [item.block], inner)
         elif item is not None:
@@ -220,12 +220,12 @@ def _blocks(node: tree.Node) -> Iterator[tree.BraceBlock]:
             yield block
 
 
-def _item(block: tree.BraceBlock, name: str) -> tree.Assignment | tree.Nested | None:
+def _item(block: tree.BraceBlock, name: str) -> tree.Assignment | tree.NamedBlock | None:
     return next(
         (
             each
             for each in block.items
-            if isinstance(each, (tree.Assignment, tree.Nested)) and each.name.name == name
+            if isinstance(each, (tree.Assignment, tree.NamedBlock)) and each.name.name == name
         ),
         None,
     )
@@ -236,7 +236,7 @@ def _without(analysis: Analysis, around: list[tree.Node], span: Span, name: str 
     if name is None:
         parts = (
             tree.Assignment,
-            tree.Nested,
+            tree.NamedBlock,
             tree.Decl,
             tree.Let,
             tree.ImportName,

@@ -182,7 +182,7 @@ def blocks(inner: st.SearchStrategy[Any], arguments: st.SearchStrategy[Any]) -> 
         st.builds(lambda b, k: statement(tree.Amend(b, k, FLAT)), called, leaf),
         st.builds(lambda f, k: statement(tree.Amend(tree.Call(f, (), FLAT), k, FLAT)), called, leaf),
         texts.filter(long_text).map(lambda value: statement(tree.String(value, True, FLAT))),
-        st.builds(lambda n, a, b: tree.Nested(n, a, b, FLAT), idents, tuples(arguments), leaf),
+        st.builds(lambda n, a, b: tree.NamedBlock(n, a, b, FLAT), idents, tuples(arguments), leaf),
         declarations(inner, leaf),
     )
     return st.builds(

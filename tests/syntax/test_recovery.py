@@ -111,8 +111,8 @@ def test_every_named_mistake_is_met_by_one_of_these(monkeypatch: pytest.MonkeyPa
     met: set[str] = set()
 
     def noting(each: mistakes.Mistake) -> mistakes.Mistake:
-        def say(place: mistakes.FaultPlace) -> Diagnostic | None:
-            diagnostic = each.say(place)
+        def say(fault: mistakes.SyntaxFault) -> Diagnostic | None:
+            diagnostic = each.say(fault)
             if diagnostic is not None:
                 met.add(each.say.__name__)
             return diagnostic

@@ -134,14 +134,14 @@ def items(text: str) -> tuple[tree.BlockItem, ...]:
 @pytest.mark.parametrize("between", ["\n", ",", ";", ",\n", "\n\n# why\n", " ; # why\n"])
 def test_what_separates_items(between: str) -> None:
     found = items(between.join(["a = 1", "b { c = 2 }", "f(x)"]) + between)
-    assert [type(item).__name__ for item in found] == ["Assignment", "Nested", "ExprStatement"]
+    assert [type(item).__name__ for item in found] == ["Assignment", "NamedBlock", "ExprStatement"]
 
 
 def test_a_block_as_statement_or_as_value() -> None:
     found = items("a { }\nf(x) { }\n(a { })\na.b { }\nk n { }\nk n = a { }")
     assert [type(item).__name__ for item in found] == [
-        "Nested",
-        "Nested",
+        "NamedBlock",
+        "NamedBlock",
         "ExprStatement",
         "ExprStatement",
         "Decl",
