@@ -12,21 +12,26 @@ Severity = Literal["error", "warning", "note"]
 
 
 class Span(NamedTuple):
-    """A place in a source: `path` as shown to the user, 1-based lines and columns, `end_column` exclusive.
+    """A span of a source.
 
-    A text has one for each of its words, and a named tuple is made in half the time of a frozen dataclass.
+    A text has a span for each word, and a named tuple is made in half the time of a frozen dataclass.
     """
 
     path: str
+    """The path that the user sees."""
     line: int
+    """The first line, from 1."""
     column: int
+    """The first column, from 1."""
     end_line: int
+    """The last line."""
     end_column: int
+    """The column behind the last character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A span and the words beside its underline, such as `65536 tokens, set here`."""
+    """A span and the words beside its underline: `65536 tokens, set here`."""
 
     span: Span
     text: str = ""
@@ -34,7 +39,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A text that takes the place of a span; nothing is replaced where the span is empty."""
+    """A text that replaces a span, or is inserted at an empty span."""
 
     span: Span
     text: str
@@ -42,23 +47,28 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding. `code` is stable (`E0402`); `labels[0]`, when there is one, is the primary place.
-
-    `where` names a place that is no source span: a file, a column, a row, a task. Each of `edits` does what the help says.
-    """
+    """A finding."""
 
     code: str
+    """The stable code, as `E0402`."""
     severity: Severity
+    """How much it matters."""
     message: str
+    """What is wrong, with the value."""
     labels: tuple[Label, ...] = ()
+    """The spans it is about, the primary span first."""
     where: str | None = None
+    """What it is about if that is no span: a file, a column, a row, a task."""
     notes: tuple[str, ...] = ()
+    """Further facts."""
     help: str | None = None
+    """What to write instead."""
     edits: tuple[Edit, ...] = ()
+    """Edits that do what the help says."""
 
 
 class Details(TypedDict, total=False):
-    """The parts of a diagnostic that are given by name; `others` are labels after the primary one."""
+    """The parts of a diagnostic that are passed by name; `others` are labels after the primary label."""
 
     others: Sequence[Label]
     where: str | None
@@ -70,13 +80,14 @@ class Details(TypedDict, total=False):
 def _make(
     severity: Severity, code: str, message: str, span: Span | None, text: str, details: Details
 ) -> Diagnostic:
+    """Return a diagnostic, without notes that repeat its help."""
     primary = () if span is None else (Label(span, text),)
     help = details.get("help")
     # A help line that lists what there is makes a note that lists it superfluous.
-    kept = tuple(each for each in details.get("notes", ()) if each != help)
+    notes = tuple(line for line in details.get("notes", ()) if line != help)
     labels = (*primary, *details.get("others", ()))
     return Diagnostic(
-        code, severity, message, labels, details.get("where"), kept, help, tuple(details.get("edits", ()))
+        code, severity, message, labels, details.get("where"), notes, help, tuple(details.get("edits", ()))
     )
 
 
@@ -90,14 +101,14 @@ def error(
 def warning(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Make a warning, of something legal that is most likely not what was meant."""
+    """Make a warning of something legal that is most likely a mistake."""
     return _make("warning", code, message, span, text, details)
 
 
 def note(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Make a note of a fact worth seeing, such as a setting that differs from the paper's table."""
+    """Make a note of a fact worth seeing, as a setting that differs from the paper's table."""
     return _make("note", code, message, span, text, details)
 
 
@@ -118,30 +129,28 @@ class Problem(Exception):
 
 
 def problem(
-    code: str,
-    message: str,
-    *,
-    where: str | None = None,
-    notes: Sequence[str] = (),
-    help: str | None = None,
+    code: str, message: str, *, where: str | None = None, notes: Sequence[str] = (), help: str | None = None
 ) -> Problem:
-    """Make a `Problem` with one error: what went wrong, where, and what to do instead."""
+    """Make a `Problem` with an error: what went wrong, where, and what to do instead."""
     return Problem(error(code, message, where=where, notes=notes, help=help))
 
 
 def first_line(fault: BaseException, otherwise: str | None = None, most: int = 200) -> str:
-    """Get the first line with words, at most `most` characters of it; else `otherwise` or the exception's name."""
+    """Return the first line of an exception's message, of at most `most` characters.
+
+    An empty message gives `otherwise`, or the exception's name.
+    """
     lines = str(fault).strip().splitlines()
     return lines[0][:most] if lines else type(fault).__name__ if otherwise is None else otherwise
 
 
 def misread(fault: Exception) -> str:
-    """Say what is wrong with a JSON file: the first mistake, with its place."""
+    """Return what is wrong with a JSON file: the first mistake, with its position."""
     errors: Any = getattr(fault, "errors", None)
     if callable(errors):
         first = errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        return f"`{place}`: {first['msg']}" if place else str(first["msg"])
+        path = ".".join(map(str, first["loc"]))
+        return f"`{path}`: {first['msg']}" if path else str(first["msg"])
     match fault:
         case UnicodeDecodeError():
             return f"it is not UTF-8 text: byte {fault.start} is 0x{fault.object[fault.start]:02x}"
@@ -157,7 +166,7 @@ def misread(fault: Exception) -> str:
 
 
 def listed(names: Sequence[str], most: int, joint: str = ", ", total: int | None = None) -> str:
-    """Return the first `most` names, and how many more there are of all or of `total`: `a, b and 3 more`."""
+    """Return the first `most` names, and how many more are in `names` or in `total`: `a, b and 3 more`."""
     rest = (len(names) if total is None else total) - min(len(names), most)
     return joint.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -168,7 +177,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def fold(line: str, columns: int) -> list[str]:
-    """Return a line as several of at most so many columns, the later ones further in; no word is broken."""
+    """Return a line as lines of at most `columns` columns, the later lines indented further; no word is broken."""
     if len(line) <= columns:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -179,7 +188,7 @@ def fold(line: str, columns: int) -> list[str]:
 
 
 def shorten_text(text: str, most: int = 60) -> str:
-    """Return a text on one line of at most so many characters, the last of which is `…` where some are missing."""
+    """Return a text without line breaks of at most `most` characters, with `…` at the end if it was cut."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -206,7 +215,7 @@ EXTRAS = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> Problem | None:
-    """E0121 for a module that comes with an extra; None for one that no extra brings, which is a defect."""
+    """Return E0121 for a missing module of an extra, or None for a module that no extra has, which is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
     if extra is None:

@@ -35,17 +35,17 @@ _STYLES: dict[str, str] = {
 
 
 def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort by file and place and drop repetitions; those without a place come first, errors before warnings."""
+    """Sort diagnostics by file and position without repetitions: files first, errors before warnings."""
 
     def key(diagnostic: Diagnostic) -> tuple[Any, ...]:
         if diagnostic.labels:
             span = diagnostic.labels[0].span
-            place: tuple[str, int, int] = (span.path, span.line, span.column)
+            position: tuple[str, int, int] = (span.path, span.line, span.column)
         else:
-            place = (diagnostic.where or "", 0, 0)
+            position = (diagnostic.where or "", 0, 0)
         return (
             bool(diagnostic.labels),
-            *place,
+            *position,
             _RANK[diagnostic.severity],
             diagnostic.code,
             diagnostic.message,
@@ -61,18 +61,23 @@ def render(
     color: bool = False,
     columns: int | None = None,
 ) -> str:
-    """Render diagnostics with their lines underlined; `sources` maps a span's path to the text of that file.
+    """Render diagnostics with their lines underlined.
 
-    A file that `sources` lacks is named without its lines. Lines of a source are cut to the `columns` of a terminal, or to
-    about `WIDTH`; in a terminal notes and help are laid on several lines. Nothing from a source reaches it as a control
+    Notes and help are folded in a terminal. Nothing from a source reaches the terminal as a control
     character.
+
+    Args:
+        diagnostics: The findings, in any order.
+        sources: Texts by the path of their spans; a file without a text is named without its lines.
+        color: Whether the text has ANSI colours.
+        columns: The columns of the terminal, to which lines are cut; None for about `WIDTH`.
     """
     lines = {path: text.split("\n") for path, text in sources.items()}
-    return "\n".join(_one(diagnostic, lines, color, columns) for diagnostic in sort_diagnostics(diagnostics))
+    return "\n".join(_draw(diagnostic, lines, color, columns) for diagnostic in sort_diagnostics(diagnostics))
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
-    """Count them: `2 errors, 1 warning`; empty without any."""
+    """Count diagnostics: `2 errors, 1 warning`; empty without any."""
     ordered = sort_diagnostics(diagnostics)
     parts = []
     for severity in _RANK:
@@ -83,7 +88,7 @@ def summary(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    """List them as plain data, with the fields of `Diagnostic`, `Label` and `Span`."""
+    """Return diagnostics as plain data, with the fields of `Diagnostic`, `Label` and `Span`."""
     return [
         {
             "code": diagnostic.code,
@@ -98,7 +103,8 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     ]
 
 
-def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, columns: int | None) -> str:
+def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, columns: int | None) -> str:
+    """Render a diagnostic: its message, its labels by file and line, its notes and help."""
     width = columns or WIDTH
 
     def paint(text: str, style: str) -> str:
@@ -108,12 +114,9 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
     head = f"{severity}[{diagnostic.code}]"
     message = f"{' ' * len(head)}: {visible(diagnostic.message)}"
     top, *more = [message] if columns is None else _fold_words(message, columns, "    ")
-    lines = [
-        paint(head, severity) + paint(top[len(head) :], "bold"),
-        *(paint(each, "bold") for each in more),
-    ]
-    shown = [label for label in diagnostic.labels if _line(sources, label) is not None]
-    gutter = max((len(str(label.span.line)) for label in shown), default=2)
+    lines = [paint(head, severity) + paint(top[len(head) :], "bold"), *(paint(row, "bold") for row in more)]
+    located = [label for label in diagnostic.labels if _line(sources, label) is not None]
+    gutter = max((len(str(label.span.line)) for label in located), default=2)
     pad = " " * gutter
 
     if not diagnostic.labels and diagnostic.where is not None:
@@ -128,35 +131,35 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
             primary = label is diagnostic.labels[0]
             if text is None:
                 if label.text or label is not labels[0]:
-                    place = f"{label.span.line}:{label.span.column}"
-                    words = f"{place} {visible(label.text)}".rstrip()
+                    position = f"{label.span.line}:{label.span.column}"
+                    words = f"{position} {visible(label.text)}".rstrip()
                     parts = [words] if columns is None else _fold_words(words, width - gutter - 3, "    ")
-                    lines += [paint(f"{pad} | ", "frame") + part for part in parts]
+                    lines += [paint(f"{pad} | ", "frame") + row for row in parts]
                 continue
             excerpt = Excerpt.around(text, label.span, max(width - gutter - 3, 20))
             if previous != (label.span.line, excerpt.start):
                 lines.append(paint(f"{label.span.line:>{gutter}} |", "frame") + f" {excerpt.text}".rstrip())
             previous = (label.span.line, excerpt.start)
-            marks = ("^" if primary else "-") * excerpt.marked
+            marks = ("^" if primary else "-") * excerpt.mark_width
             style = severity if primary else "secondary"
-            begin = f"{' ' * excerpt.before}{marks} "
+            begin = f"{' ' * excerpt.mark_column}{marks} "
             inner = width - gutter - 3
             # What has little room beside the mark goes below it.
             below = " " * (len(begin) if inner - len(begin) >= 20 else 4)
             texts = [f"{begin}{visible(label.text)}".rstrip()]
             if columns is not None and len(texts[0]) > inner:
                 texts = _fold_words(begin + visible(label.text), inner, below)
-            for each in texts:
-                words = each.lstrip()
-                begun = " " * (len(each) - len(words))
-                lines.append(paint(f"{pad} |", "frame") + f" {begun}" + paint(words, style))
+            for row in texts:
+                words = row.lstrip()
+                indent = " " * (len(row) - len(words))
+                lines.append(paint(f"{pad} |", "frame") + f" {indent}" + paint(words, style))
 
     def trailer(kind: str, text: str) -> None:
         head = f"{pad} = {kind}: "
-        shown = [visible(line) for line in text.split("\n")]
+        rows = [visible(line) for line in text.split("\n")]
         if columns is not None:
-            shown = [part for line in shown for part in _fold_words(line, max(columns - len(head), 20))]
-        inner = f"\n{' ' * len(head)}".join(shown)
+            rows = [row for line in rows for row in _fold_words(line, max(columns - len(head), 20))]
+        inner = f"\n{' ' * len(head)}".join(rows)
         lines.append(paint(f"{pad} = ", "frame") + paint(f"{kind}:", "bold") + f" {inner}")
 
     if diagnostic.labels and diagnostic.where is not None:
@@ -169,7 +172,7 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
 
 
 def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
-    """Return a line as several of at most so many columns; no word is broken."""
+    """Return a line as lines of at most `columns` columns; no word is broken."""
     return textwrap.wrap(
         line, columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     ) or [line]
@@ -177,16 +180,16 @@ def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
 
 def lay_page(text: str, columns: int) -> str:
     """Fold the sentences of a page for a terminal; code and tables stay as they are."""
-    laid: list[str] = []
+    lines_out: list[str] = []
     ends = r"\n?^(```.*?^```)$\n?|\n(?=\n|- |\d+\. |\||<)|(?<=->)\n"
     for block in re.split(ends, text, flags=re.M | re.S):
         if block and block.startswith(("```", "|", "<", "\n<")):
-            laid.append(block)
+            lines_out.append(block)
         elif block is not None:
             below = "  " if block.startswith("- ") else ""
             lines = _fold_words(" ".join(block.split()), columns, below)
-            laid += ["", *lines] if block.startswith("\n") else lines
-    return "\n".join(laid)
+            lines_out += ["", *lines] if block.startswith("\n") else lines
+    return "\n".join(lines_out)
 
 
 def _group_by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
@@ -203,38 +206,38 @@ def _line(sources: Mapping[str, list[str]], label: Label) -> str | None:
     return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None
 
 
-MOST = 60_000
+MOST_CHARACTERS = 60_000
 """The most letters of a document; GitHub takes 65,536 in a comment."""
-_CELL = 1000
+_CELL_CHARACTERS = 1000
 
 
 def code(text: str, special: str = "`") -> str:
-    """Return a text as code, each of its lines by itself; a long one is cut. `special` has no sense of its own in it."""
-    cut = text if len(text) <= _CELL else text[:_CELL] + "…"
+    """Return a text as code, each line by itself, cut after `_CELL_CHARACTERS`; `special` characters are escaped."""
+    cut = text if len(text) <= _CELL_CHARACTERS else text[:_CELL_CHARACTERS] + "…"
     lines = [line for line in map(visible, cut.split("\n")) if line.strip()]
     return "<br>".join(
-        _spelt(line) if set(line) & set(special) or line != line.strip() else f"`{line}`" for line in lines
+        _escape(line) if set(line) & set(special) or line != line.strip() else f"`{line}`" for line in lines
     )
 
 
-def _spelt(text: str) -> str:
-    return f"<code>{''.join(each if each.isalnum() else f'&#{ord(each)};' for each in text)}</code>"
+def _escape(text: str) -> str:
+    return f"<code>{''.join(character if character.isalnum() else f'&#{ord(character)};' for character in text)}</code>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of texts, each of which is shown as it is."""
-    shown = [[code(cell, "`|\\") for cell in cells] for cells in (head, *rows)]
-    return ["| " + " | ".join(cells) + " |" for cells in (shown[0], ["---"] * len(head), *shown[1:])]
+    """Return the lines of a Markdown table whose cells show texts exactly."""
+    texts = [[code(cell, "`|\\") for cell in cells] for cells in (head, *rows)]
+    return ["| " + " | ".join(cells) + " |" for cells in (texts[0], ["---"] * len(head), *texts[1:])]
 
 
 def document(blocks: Iterable[Sequence[str]]) -> str:
-    """Join blocks of lines; of a long document the end is missing, and its last line says so."""
+    """Join blocks of lines, cut at `MOST_CHARACTERS` with a last line that says so."""
     lines = [line for block in blocks if block for line in ("", *block)][1:]
-    room = MOST
-    for at, line in enumerate(lines):
+    room = MOST_CHARACTERS
+    for i, line in enumerate(lines):
         room -= len(line) + 1
         if room < 0:
-            return "\n".join([*lines[:at], "", f"{len(lines) - at} more lines are too long for this page."])
+            return "\n".join([*lines[:i], "", f"{len(lines) - i} more lines are too long for this page."])
     return "\n".join(lines)
 
 
@@ -250,19 +253,23 @@ def codes() -> tuple[str, ...]:
 
 @cache
 def topics() -> Mapping[str, Path]:
-    """Map each topic of `reodsl explain`, such as `training`, to its document, in the topics' order."""
+    """Return the document of each topic of `reodsl explain`, in the topics' order."""
     # A wheel carries the documents inside the package; a checkout has them beside. A page that moved has no title.
     folder = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
     return {path.stem.lower(): path for path in sorted(folder.glob("*.md")) if path.read_bytes()[:2] == b"# "}
 
 
 def page(name: str) -> str:
-    """Read the page of a code or topic, as Markdown. Raises KeyError for an unknown name."""
+    """Read the page of a code or topic, as Markdown.
+
+    Raises:
+        KeyError: The name is no code and no topic.
+    """
     return (find_page(name) or topics()[name]).read_text(encoding="utf-8")
 
 
 def find_page(code: str) -> Path | None:
-    """Return the file of a code's page, if it has one."""
+    """Return the file of a code's page, or None if no page explains the code."""
     return _PAGES / f"{code}.md" if code in codes() else None
 
 
@@ -273,34 +280,41 @@ def title(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The text to print, and where its mark goes: `before` columns in, `marked` wide; `start` is the cut's column."""
+    """The part of a line to print, and where its mark goes."""
 
     text: str
-    before: int
-    marked: int
+    """The text."""
+    mark_column: int
+    """Columns before the mark."""
+    mark_width: int
+    """The width of the mark, in columns."""
     start: int
+    """The offset of the text in the line, in characters."""
 
     @classmethod
     def around(cls, line: str, span: Span, width: int) -> Excerpt:
-        """Return the part of `line` around `span` that fits into `width` columns; a span over lines is marked to the end."""
+        """Return the part of `line` around `span` that fits into `width` columns.
+
+        A span over several lines is marked to the end of the line.
+        """
         cells, columns = _cells(line)
         start = min(max(span.column - 1, 0), len(line))
         end = len(line) if span.end_line > span.line else min(max(span.end_column - 1, start), len(line))
-        left, right = columns[start], columns[end]
+        mark_start, mark_end = columns[start], columns[end]
         total = columns[-1]
-        right = max(right, left + 1)
+        mark_end = max(mark_end, mark_start + 1)
         if total <= width:
-            return cls("".join(cells), left, right - left, 0)
+            return cls("".join(cells), mark_start, mark_end - mark_start, 0)
         # A third of the room before the mark, and never more empty room behind the line than needed.
         room = width - 2
-        first = max(0, min(left - room // 3, max(total, right) - room))
+        first = max(0, min(mark_start - room // 3, max(total, mark_end) - room))
         low = bisect_left(columns, first)
         high = bisect_right(columns, columns[low] + room) - 1
         head, tail = ("…" if low else ""), ("…" if high < len(line) else "")
-        shown = "".join(cells[low:high])
-        before = left - columns[low] + len(head)
-        marked = min(right, columns[low] + room + 1) - left
-        return cls(f"{head}{shown}{tail}", before, max(marked, 1), low)
+        middle = "".join(cells[low:high])
+        before = mark_start - columns[low] + len(head)
+        marked = min(mark_end, columns[low] + room + 1) - mark_start
+        return cls(f"{head}{middle}{tail}", before, max(marked, 1), low)
 
 
 def visible(text: str) -> str:
@@ -318,7 +332,7 @@ def _visible(character: str) -> str:
 # Labels come file by file and line by line, so the last few lines are those that are asked for again.
 @lru_cache(maxsize=4)
 def _cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
-    """List each character as shown, and the terminal column at which it begins (and the last one ends)."""
+    """Return each character as shown, and the terminal column at which it begins, with the column of the line's end."""
     if line.isascii() and line.isprintable():
         return line, range(len(line) + 1)
     cells: list[str] = []

@@ -23,43 +23,45 @@ from reodsl.syntax.scanner import Token, scan
 from reodsl.syntax.source import Source
 
 UTF16 = "utf-16"
-TEXTS = 16
+CACHED_TEXTS = 16
 """Texts whose lines and tokens are kept: a request asks for those of one text again at every word."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in an editor: a line from 0, and the code units before it on that line."""
+    """A position in an editor."""
 
     line: int
+    """The line, from 0."""
     character: int
+    """The code units before the position on its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """A stretch of a text, from `start` up to and without `end`."""
+    """A range of a text, from `start` up to and without `end`."""
 
     start: Position
     end: Position
 
 
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=CACHED_TEXTS)
 def lines_of(text: str) -> tuple[str, ...]:
-    r"""Split a text into lines as editors and sources do: only `\n` and `\r` end one."""
+    r"""Split a text into lines as editors and sources do: only `\n` and `\r` end a line."""
     return tuple(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
 
 
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=CACHED_TEXTS)
 def tokens_of(text: str) -> tuple[Token, ...]:
     """Return the tokens of a text, without its comments."""
     return tuple(scan(Source("", "\n".join(lines_of(text)))).tokens)
 
 
-def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
-    """Line and column in the source, from 1.
+def find_position(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
+    """Return line and column in the source, from 1, of a position in an editor.
 
-    A place past the end of a line or of the text becomes that end, one before its start the start, and one in the middle
-    of a character the place before it.
+    A position past the end of a line or of the text becomes that end, a position before its start the start,
+    and a position in the middle of a character the start of the character.
     """
     lines = lines_of(text)
     if position.line < 0:
@@ -72,7 +74,7 @@ def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, in
 
 
 def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
-    """Return the range of a span in its text; the start of the text without a span."""
+    """Return the range of a span in its text, or the start of the text without a span."""
     if span is None:
         return TextRange(Position(0, 0), Position(0, 0))
     lines = lines_of(text)
@@ -82,21 +84,21 @@ def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
     )
 
 
-def whole(text: str, encoding: str = UTF16) -> TextRange:
-    """Return the range of a whole text."""
+def range_of_text(text: str, encoding: str = UTF16) -> TextRange:
+    """Return the range of the full text."""
     lines = lines_of(text)
     return TextRange(Position(0, 0), Position(len(lines) - 1, units(lines[-1], encoding)))
 
 
 def units(text: str, encoding: str = UTF16) -> int:
-    """Count the code units of a text: in UTF-16 a character past U+FFFF has two, in UTF-8 each byte is one."""
+    """Count the code units of a text: a character past U+FFFF has two in UTF-16, and each byte counts in UTF-8."""
     if text.isascii():
         return len(text)
     width = {UTF16: ("utf-16-le", 2), "utf-8": ("utf-8", 1), "utf-32": ("utf-32-le", 4)}[encoding]
     return len(text.encode(width[0], "surrogatepass")) // width[1]
 
 
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=CACHED_TEXTS)
 def _unit_ends(line: str, encoding: str) -> Sequence[int]:
     """Return how many code units a line has before each of its characters, and before its end."""
     if line.isascii():
@@ -113,22 +115,26 @@ def _position(lines: Sequence[str], line: int, column: int, encoding: str) -> Po
 
 @dataclass(frozen=True)
 class Analysis:
-    """One compiled file; `path` is absolute, and `text` is what its editor shows."""
+    """A compiled file."""
 
     path: Path
+    """The absolute path."""
     text: str
+    """The text that the editor shows."""
     program: Program
+    """The evaluated spec."""
     sources: Mapping[str, str]
+    """Texts by the path that diagnostics show."""
 
     @cached_property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """All that is wrong. The checks of whole experiments run when this is asked for: other answers need none."""
+        """All findings; the checks of experiments run when this is first read, since other answers need no checks."""
         check_program(self.program)
         return self.program.context.findings
 
     @cached_property
-    def imported(self) -> dict[tuple[int, str], str]:
-        """The local name of each import in the file, by its line and by the name that it has there."""
+    def local_names(self) -> dict[tuple[int, str], str]:
+        """The local name of each import, by its line and by its name in the other file."""
         main = self.program.main
         names: dict[tuple[int, str], str] = {}
         for local, imported in main.imports.items() if main is not None else ():
@@ -137,13 +143,13 @@ class Analysis:
 
     @cached_property
     def sources_of_lines(self) -> dict[int, Import]:
-        """The first import on each line whose module is there."""
+        """The first import on each line whose module is loaded."""
         main = self.program.main
-        found: dict[int, Import] = {}
+        sources: dict[int, Import] = {}
         for imported in main.imports.values() if main is not None else ():
             if self.find_module(imported.module) is not None:
-                found.setdefault(imported.at.span.line, imported)
-        return found
+                sources.setdefault(imported.at.span.line, imported)
+        return sources
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, tree.ParamDecl]]:
@@ -152,13 +158,13 @@ class Analysis:
         names = (*main.items, *main.imports) if main is not None else ()
         items = ((name, self.find_item(name)) for name in names)
         return {
-            name: {each.name.name: each for each in found[1].params or ()}
-            for name, found in items
-            if found is not None and isinstance(found[1], tree.Decl)
+            name: {param.name.name: param for param in declared[1].params or ()}
+            for name, declared in items
+            if declared is not None and isinstance(declared[1], tree.Decl)
         }
 
     def find_item(self, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
-        """Return what the file declares or imports by a name, with the file that declares it."""
+        """Return what the file declares or imports under a name, with the file that declares it."""
         main = self.program.main
         if main is None:
             return None
@@ -174,67 +180,74 @@ class Analysis:
         """Return a module that was loaded."""
         return self.program.context.modules.loaded.get(key) if key is not None else None
 
-    def file_of(self, shown: str) -> Path:
-        """Return the file of a path in a span."""
-        return LIBRARY / shown.removeprefix(f"{STD}/") if is_library(shown) else Path(shown)
+    def file_of(self, path: str) -> Path:
+        """Return the file of a path that a span shows."""
+        return LIBRARY / path.removeprefix(f"{STD}/") if is_library(path) else Path(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A diagnostic as an editor shows it. Without a `span` it is about the whole file; `related` are further places."""
+    """A diagnostic as an editor shows it."""
 
     span: Span | None
+    """None for a finding about the file."""
     severity: Severity
     code: str
     message: str
     related: tuple[Label, ...]
+    """Further spans, with texts."""
 
 
 def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
-    """Compile the file at `path`; the `texts` of open editors stand in for their files. Raises nothing."""
-    drafts = {str(each.resolve()): text for each, text in texts.items()}
+    """Compile the file at `path`; nothing is raised.
+
+    Args:
+        path: The absolute path.
+        texts: Texts of open editors, which stand in for their files.
+    """
+    drafts = {str(file.resolve()): text for file, text in texts.items()}
     program = load(path, {}, {}, drafts, EDITOR_STEPS)
     sources = program.context.modules.sources
     text = texts.get(path)
-    shown = text if text is not None else sources.get(str(path), "")
-    return Analysis(path, shown, program, sources)
+    editor_text = text if text is not None else sources.get(str(path), "")
+    return Analysis(path, editor_text, program, sources)
 
 
 def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
-    """List the findings on a file. What is wrong in an imported file is shown at the import."""
-    return tuple(show_finding(analysis, each) for each in sort_diagnostics(analysis.findings))
+    """List the findings on a file; findings in an imported file are shown at the import."""
+    return tuple(show_finding(analysis, diagnostic) for diagnostic in sort_diagnostics(analysis.findings))
 
 
-def is_library(shown: str) -> bool:
-    """Return whether a path in a span is one of the standard library."""
-    return shown.startswith(f"{STD}/")
+def is_library(path: str) -> bool:
+    """Return whether a path that a span shows is of the standard library."""
+    return path.startswith(f"{STD}/")
 
 
 def show_finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
-    """Show a diagnostic on the file, at its place there or at the import that brings it in."""
-    here_path = str(analysis.path)
+    """Show a diagnostic on the file, at its span or at the import that brings it in."""
+    own_path = str(analysis.path)
     labels = diagnostic.labels
-    here = next((label for label in labels if label.span.path == here_path), None)
+    own_label = next((label for label in labels if label.span.path == own_path), None)
     message = diagnostic.message
-    if here is None and labels:
+    if own_label is None and labels:
         message = f"{labels[0].span.path}:{labels[0].span.line}: {message}"
-        place = _import_of(analysis, labels[0].span.path)
+        span = _import_of(analysis, labels[0].span.path)
     else:
-        place = here.span if here is not None else None
-        if here is not None and here.text:
-            message = f"{message}: {here.text}"
+        span = own_label.span if own_label is not None else None
+        if own_label is not None and own_label.text:
+            message = f"{message}: {own_label.text}"
     parts = [message, *diagnostic.notes, *([f"help: {diagnostic.help}"] if diagnostic.help else [])]
     return Finding(
-        place,
+        span,
         diagnostic.severity,
         diagnostic.code,
         "\n".join(parts),
-        tuple(label for label in labels if label is not here),
+        tuple(label for label in labels if label is not own_label),
     )
 
 
-def _import_of(analysis: Analysis, shown: str) -> Span | None:
-    """Find the import that brings in a file; the first import if it comes in by way of others."""
+def _import_of(analysis: Analysis, path: str) -> Span | None:
+    """Find the import that brings in a file, or the first import if other files bring it in."""
     main = analysis.program.main
     if main is None:
         return None
@@ -243,6 +256,6 @@ def _import_of(analysis: Analysis, shown: str) -> Span | None:
         name = clause.names[0].alias or clause.names[0].name
         imported = main.imports.get(name.name)
         target = loaded.get(imported.module) if imported is not None and imported.module else None
-        if target is not None and target.path == shown:
+        if target is not None and target.path == path:
             return clause.module_span
     return main.module.imports[0].module_span if main.module.imports else None

@@ -47,7 +47,7 @@ _OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """A piece of one line and its sort."""
+    """A piece of a line, and its sort."""
 
     span: Span
     sort: Sort
@@ -55,22 +55,26 @@ class Colour:
 
 @dataclass(frozen=True, slots=True)
 class OutlineSymbol:
-    """A declaration, with the spans of the whole and of its name (`at`), and the declarations in it."""
+    """A declaration in the outline."""
 
     kind: str
+    """The word of its kind; empty for a block."""
     name: str
     span: Span
-    at: Span
-    inside: tuple[OutlineSymbol, ...]
+    """The span of the declaration."""
+    name_span: Span
+    """The span of its name."""
+    children: tuple[OutlineSymbol, ...]
+    """The declarations inside it."""
 
 
 def colours(text: str) -> list[Colour]:
-    """List the coloured pieces of a text, in order; those over several lines are cut at line ends."""
+    """List the coloured pieces of a text, in order; a piece over several lines is cut at line ends."""
     scanned = scan(Source("", "\n".join(lines_of(text))))
-    words = [*_words(scanned.tokens), *(Colour(each.span, "comment") for each in scanned.comments)]
+    words = [*_words(scanned.tokens), *(Colour(word.span, "comment") for word in scanned.comments)]
     lines = lines_of(text)
-    pieces = [piece for each in words for piece in _split_by_line(each, lines)]
-    return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
+    pieces = [piece for word in words for piece in _split_by_line(word, lines)]
+    return sorted(pieces, key=lambda word: (word.span.line, word.span.column))
 
 
 def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[OutlineSymbol, ...]:
@@ -88,6 +92,7 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Outlin
 
 
 def _words(tokens: list[Token]) -> Iterator[Colour]:
+    """Yield the coloured tokens of a text."""
     opened: list[str] = []
     item: list[str] = []  # the types of the item's tokens so far
     for token, after in zip_longest(tokens, tokens[1:]):
@@ -128,19 +133,20 @@ def _name(item: list[str], follows: str, in_call: bool) -> Sort:
     return "function" if follows == "LPAR" else "variable"
 
 
-def _split_by_line(whole: Colour, lines: Sequence[str]) -> Iterator[Colour]:
-    span = whole.span
+def _split_by_line(colour: Colour, lines: Sequence[str]) -> Iterator[Colour]:
+    """Yield a piece cut at line ends."""
+    span = colour.span
     if span.line == span.end_line:
-        yield whole
+        yield colour
         return
     for line in range(span.line, span.end_line + 1):
         start = span.column if line == span.line else 1
         end = span.end_column if line == span.end_line else len(lines[line - 1]) + 1
         if end > start:
-            yield Colour(Span(span.path, line, start, line, end), whole.sort)
+            yield Colour(Span(span.path, line, start, line, end), colour.sort)
 
 
-MOST = 3
+MOST_VALUES = 3
 """Values of one setting that are shown, where stages give it several."""
 _CALCULATED = (tree.Name, tree.Binary, tree.Unary, tree.Attribute, tree.Index)
 
@@ -164,10 +170,11 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     with suppress(LimitReached):
         for item in main.items.values():
             every += _hint_item(analysis, item, first, last)
-    return tuple(sorted(every, key=lambda each: (each.line, each.column)))
+    return tuple(sorted(every, key=lambda hint: (hint.line, hint.column)))
 
 
 def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:
+    """Yield the hints of a declaration between two lines: units of `let`s, budgets, calculated values."""
     if item.span.line > last or item.span.end_line < first:
         return
     value = analysis.program.values.get(item.name.name)
@@ -187,22 +194,22 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
             if isinstance(record, DeclaredExperiment) and record.stages
             else ()
         )
-        for each in (record, *(stage for _, stage in stages)):
-            for place, given in _list_given(each, str(analysis.path)):
-                shown = _show_value(analysis, given)
-                if shown:
-                    values.setdefault(place, {})[shown] = None
+        for settings in (record, *(stage for _, stage in stages)):
+            for position, setting_value in _list_given(settings, str(analysis.path)):
+                text = _show_value(analysis, setting_value)
+                if text:
+                    values.setdefault(position, {})[text] = None
         for node in nodes(item):
             if isinstance(node, tree.Assignment) and first <= node.span.end_line <= last:
                 words = list(values.get((node.span.line, node.span.column), ()))
                 if words and (_is_calculated(node.value) or words[0].startswith("weights")):
-                    more = ", …" if len(words) > MOST else ""
+                    more = ", …" if len(words) > MOST_VALUES else ""
                     end = node.value.span
-                    yield Hint(end.end_line, end.end_column, f" = {', '.join(words[:MOST])}{more}")
+                    yield Hint(end.end_line, end.end_column, f" = {', '.join(words[:MOST_VALUES])}{more}")
 
 
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
-    """Yield the values of a record's settings, of its blocks' and of its stages', by where they stand in this file."""
+    """Yield the values of a record's settings and its blocks' by their position in this file."""
     for slot in record.fields.values():
         if isinstance(slot.value.data, NestedBlock) and depth < 8:
             yield from _list_given(slot.value.data, path, depth + 1)
@@ -211,14 +218,14 @@ def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tup
 
 
 def _is_calculated(value: tree.Expr) -> bool:
-    """Return whether a value's number is not written: it is a name, a sum, or thousands of tokens, which are 1024 each."""
+    """Return whether a value is calculated: a name, a sum, or a number with a suffix."""
     return isinstance(value, _CALCULATED) or (
         isinstance(value, tree.Number) and value.suffix in ("K", "M", "G")
     )
 
 
 def _show_value(analysis: Analysis, value: Value) -> str:
-    """Return a number with its unit, the budgets of a schedule, or the weights of a reward; empty for all else."""
+    """Return a number with its unit, the budgets of a schedule, or the weights of a reward; else an empty text."""
     data = value.data
     if isinstance(data, Quantity):
         return f"{data.number:,} {name_unit(data.unit)}".strip()
@@ -229,11 +236,11 @@ def _show_value(analysis: Analysis, value: Value) -> str:
 
 def _budgets(record: WrittenBudgets) -> str:
     schedule = record.schedule
-    return f"{', '.join(f'{each:,}' for each in (*schedule.budgets, schedule.l_max))} tokens"
+    return f"{', '.join(f'{budget:,}' for budget in (*schedule.budgets, schedule.l_max))} tokens"
 
 
 def _weights(analysis: Analysis, reward: Definition) -> str:
-    """Return the weights of a reward's splits, if one rule gives them and the budgets are known."""
+    """Return the weights of a reward's splits; empty unless a single rule gives them and the budgets are known."""
     typed = type_reward(analysis.program.context, reward, symbolic=True)
     if typed is None or typed.dense is None or not isinstance(typed.split, WrittenBudgets):
         return ""
@@ -241,9 +248,9 @@ def _weights(analysis: Analysis, reward: Definition) -> str:
         # Each response has its own.
         return ""
     of = (typed.dense, *(let.value for let in typed.lets))
-    rules = {node.rule for each in of for node in walk(each) if isinstance(node, Weight)}
+    rules = {node.rule for formula in of for node in walk(formula) if isinstance(node, Weight)}
     if len(rules) != 1:
         return ""
     schedule = typed.split.schedule
     weights = coefficients(rules.pop(), schedule.budgets, schedule.l_max)
-    return f"weights {', '.join(f'{each:,g}' for each in weights)}"
+    return f"weights {', '.join(f'{weight:,g}' for weight in weights)}"

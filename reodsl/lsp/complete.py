@@ -33,23 +33,28 @@ MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Something to write at `span`, with a few words beside it and its Markdown `doc`. `first` ones fit best.
-
-    `snippet` is what an editor with snippets writes in its place, and `adds` is the import of its name.
-    """
+    """A text that may be written at the cursor."""
 
     label: str
+    """The text."""
     sort: Sort
+    """What it names."""
     span: Span
+    """The text that it replaces."""
     detail: str = ""
+    """A few words beside it."""
     doc: str = ""
-    first: bool = False
+    """Its meaning, in Markdown."""
+    best: bool = False
+    """Whether it fits best, and is listed first."""
     snippet: str = ""
-    adds: Edit | None = None
+    """What an editor with snippets writes instead of the label."""
+    import_edit: Edit | None = None
+    """The import of its name, if the file lacks it."""
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
-    """List what may stand at line and column (from 1), each label once."""
+    """List the completions at line and column (from 1), each label once."""
     lines = lines_of(analysis.text)
     prefix = lines[line - 1][: column - 1] if line <= len(lines) else ""
     if _is_in_comment_or_text(prefix):
@@ -62,10 +67,10 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
         return _distinct(
             _complete_provided(analysis, match.group(1), _back(analysis, line, column, match.group(2)))
         )
-    here = locate(analysis.text, line, column)
-    word = here.word
+    site = locate(analysis.text, line, column)
+    word = site.word
     span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
-    return _distinct(_complete_at(analysis, here, span))
+    return _distinct(_complete_at(analysis, site, span))
 
 
 def _is_in_comment_or_text(prefix: str) -> bool:
@@ -79,21 +84,23 @@ def _back(analysis: Analysis, line: int, column: int, typed: str) -> Span:
 
 
 def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
-    kept: dict[str, Completion] = {}
-    for each in offers:
-        kept.setdefault(each.label, each)
-    return tuple(kept.values())
+    """Return the first completion of each label."""
+    by_label: dict[str, Completion] = {}
+    for offer in offers:
+        by_label.setdefault(offer.label, offer)
+    return tuple(by_label.values())
 
 
-def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
-    frame, before = here.frame, here.before
-    if here.wanted is not None and isinstance(here.wanted.type, Condition):
+def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield the completions for the statement before the cursor."""
+    frame, tokens = site.frame, site.tokens_before
+    if site.expected is not None and isinstance(site.expected.type, Condition):
         frame.body = CONDITION
-    if before and before[-1].type in ("DOT", "DOTDOT"):
+    if tokens and tokens[-1].type in ("DOT", "DOTDOT"):
         if not frame.body:
-            yield from _below(analysis, here, span)
+            yield from _below(analysis, site, span)
         return
-    if not frame.bracket and not before:
+    if not frame.bracket and not tokens:
         for name in DECLARED:
             doc = KINDS[name].doc if name in KINDS else ""
             yield Completion(name, "kind", span, doc=doc, snippet=write_snippet(name))
@@ -101,8 +108,8 @@ def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[C
         yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
         return
     if frame.body:
-        if frame.bracket == "{" and not before:
-            yield from _settings(analysis, here, span)
+        if frame.bracket == "{" and not tokens:
+            yield from _settings(analysis, site, span)
             for name in (*PICK_SETTINGS, "pick", "drop") if frame.body == "selection" else ():
                 yield Completion(name, "setting", span)
             yield Completion(
@@ -113,43 +120,43 @@ def _complete_at(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[C
                 yield Completion("track", "kind", span, doc=doc)
                 doc = "A number that is logged each step: `metric spread = std(len(z) for z in group)`."
                 yield Completion("metric", "kind", span, doc=doc)
-        if not before or before[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
-            yield from _formula(analysis, here, span)
+        if not tokens or tokens[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
+            yield from _formula(analysis, site, span)
         return
-    if frame.bracket == "{" and not before and (frame.fields() or frame.kind in KINDS):
-        yield from _settings(analysis, here, span)
+    if frame.bracket == "{" and not tokens and (frame.fields() or frame.kind in KINDS):
+        yield from _settings(analysis, site, span)
         return
-    if frame.bracket in ("", "{") and before and not here.assigned:
+    if frame.bracket in ("", "{") and tokens and not site.has_sign:
         return  # a new name, or the type of a param
-    if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in before):
-        yield from _arguments(analysis, here, span)
-    yield from _values(analysis, here, span)
+    if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in tokens):
+        yield from _arguments(analysis, site, span)
+    yield from _values(analysis, site, span)
 
 
 def write_snippet(kind: str) -> str:
-    """Return a declaration of this kind, with its required settings as their examples; empty where it needs none."""
-    known = KINDS.get(kind)
-    if known is None or known.form == "call" or known.children or kind in FORMULAS:
+    """Return a declaration of a kind with examples of its required settings; empty if it requires none."""
+    declared_kind = KINDS.get(kind)
+    if declared_kind is None or declared_kind.form == "call" or declared_kind.children or kind in FORMULAS:
         return ""
-    required = [each for each in known.fields.values() if each.required and each.example]
+    required = [field for field in declared_kind.fields.values() if field.required and field.example]
     lines = [
-        f"  {name.rstrip()} = ${{{at}:{example.strip()}}}"
-        for at, (name, _, example) in enumerate((each.example.partition("=") for each in required), 2)
+        f"  {name.rstrip()} = ${{{i}:{example.strip()}}}"
+        for i, (name, _, example) in enumerate((field.example.partition("=") for field in required), 2)
         if example and name.strip().isidentifier()
     ]
     return "\n".join((f"{kind} ${{1:name}} {{", *lines, "  $0", "}")) if lines else ""
 
 
-def _below(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
+def _below(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield what may follow a point: a module or a name of the library, a setting of a declaration, its stages."""
     parts: list[str] = []
-    tokens, end = here.before, len(here.before)
+    tokens, end = site.tokens_before, len(site.tokens_before)
     while end > 1 and tokens[end - 1].type == "DOT" and is_word(tokens[end - 2]):
         parts.append(tokens[end - 2].text)
         end -= 2
     parts.reverse()
     if parts[:1] == [STD]:
-        inside = "".join(f"{each}." for each in parts[1:])
+        inside = "".join(f"{folder_name}." for folder_name in parts[1:])
         for name in list_library():
             if name.startswith(inside):
                 yield Completion(name.removeprefix(inside).partition(".")[0], "module", span)
@@ -159,12 +166,12 @@ def _below(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Complet
     main = analysis.program.main
     if main is None or not parts:
         return
-    found = main.imports.get(parts[0])
-    of = (main.key, parts[0]) if found is None else (found.module or "", found.name)
+    imported = main.imports.get(parts[0])
+    of = (main.key, parts[0]) if imported is None else (imported.module or "", imported.name)
     value = analysis.program.context.memo.get(of)
     record = value.data if isinstance(value, Value) else None
-    for part in parts[1:]:
-        record = record.sub(part) if isinstance(record, Record) else None
+    for key in parts[1:]:
+        record = record.sub(key) if isinstance(record, Record) else None
     if not isinstance(record, Record):
         return
     if isinstance(record, DeclaredExperiment):
@@ -177,15 +184,15 @@ def _below(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Complet
             yield Completion(name, "setting", span, doc=describe_field(name, field))
 
 
-def _settings(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the settings that are not there yet: of the method, where that is known; what is missing comes first."""
-    kind = KINDS.get(here.frame.kind)
-    method, inherited = _find_known_settings(analysis, here)
-    for name, field in here.frame.fields().items():
-        if name in here.given or (method and field.methods and method not in field.methods):
+def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield the settings that the block lacks, of its method if that is known; required settings come first."""
+    kind = KINDS.get(site.frame.kind)
+    method, inherited = _find_known_settings(analysis, site)
+    for name, field in site.frame.fields().items():
+        if name in site.setting_names or (method and field.methods and method not in field.methods):
             continue
-        given = inherited | set(here.given)
-        missing = field.required and name not in given and given.isdisjoint(field.unless)
+        names = inherited | set(site.setting_names)
+        missing = field.required and name not in names and names.isdisjoint(field.unless)
         yield Completion(
             name, "setting", span, "required" if missing else "", describe_field(name, field), missing
         )
@@ -197,19 +204,20 @@ def _settings(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Comp
             yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
 
 
-def _find_known_settings(analysis: Analysis, here: CursorSite) -> tuple[str, set[str]]:
-    """Return the method of the declaration around a place, and the settings of the block at hand that have a value."""
-    value = analysis.program.values.get(here.frame.owner)
-    if value is None or not isinstance(value.data, Record) or here.frame.path is None:
+def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set[str]]:
+    """Return the method of the declaration around the cursor, and the settings of the block that have a value."""
+    value = analysis.program.values.get(site.frame.owner)
+    if value is None or not isinstance(value.data, Record) or site.frame.path is None:
         return "", set()
     record = value.data
     method = record.at("method")
-    named = {name for name in here.frame.fields() if record.at(".".join((*here.frame.path, name)))}
+    named = {name for name in site.frame.fields() if record.at(".".join((*site.frame.path, name)))}
     return write_value(method.value) if method is not None else "", named
 
 
-def _arguments(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
-    for name, field in here.frame.fields().items():
+def _arguments(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield the arguments of the function around the cursor."""
+    for name, field in site.frame.fields().items():
         yield Completion(
             name,
             "setting",
@@ -218,71 +226,74 @@ def _arguments(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Com
             describe_field(name, field),
             field.required,
         )
-    for each in analysis.parameters.get(here.frame.kind, {}).values():
-        yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
+    for param in analysis.parameters.get(site.frame.kind, {}).values():
+        yield Completion(param.name.name, "setting", span, "" if param.default is not None else "required")
 
 
-def _values(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
-    field = here.wanted
+def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield values for the setting: its words, local names, names of the file and the library, functions."""
+    field = site.expected
     fitting = list_kinds(field.type) if field is not None else ()
-    if field is None and not here.frame.bracket and here.before:
-        declared = KINDS.get(here.before[0].text)
+    if field is None and not site.frame.bracket and site.tokens_before:
+        declared = KINDS.get(site.tokens_before[0].text)
         fitting = declared.parents if declared is not None else ()
     if field is not None:
         flags = ("true", "false") if isinstance(field.type, Flag) else ()
         for word in (*words_of(field.type), *flags):
-            yield Completion(word, "word", span, doc=field.doc, first=True)
-    for local in here.locals.values():
-        yield Completion(local.name, "name", span, local.what, first=local.what in fitting)
+            yield Completion(word, "word", span, doc=field.doc, best=True)
+    for local in site.locals.values():
+        yield Completion(local.name, "name", span, local.kind, best=local.kind in fitting)
     main = analysis.program.main
     for name, item in _scope(analysis, main) if main is not None else ():
-        if name != here.frame.owner:
+        if name != site.frame.owner:
             yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in fitting)
     scope = {name for name, _ in _scope(analysis, main)} if main is not None else set()
     for module, kind, name in list_declarations():
         if kind in fitting and name not in scope:
             adds = add_import(analysis, module, name)
-            yield Completion(name, "name", span, f"{kind} of {module}", adds=adds)
-    functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
-    for each in functions:
-        yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
+            yield Completion(name, "name", span, f"{kind} of {module}", import_edit=adds)
+    functions = [*SIGNATURES.values(), *(function for function in KINDS.values() if function.form == "call")]
+    for function in functions:
+        yield Completion(function.name, "function", span, "", function.doc, function.name in fitting)
 
 
-def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Completion]:
+def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield what a formula may name: its own names and the responses first, then functions, numbers and budgets.
 
-    After `in` it is what can be run over: responses after `for`, budgets after `dense`.
+    After `in` it yields what a statistic or `dense` runs over: responses after `for`, budgets after `dense`.
     """
-    words = [token.type for token in here.before]
-    asked = here.before[-2].text if words[-1:] == ["COLON"] and len(words) > 1 else ""
-    if asked in WORDS:
-        yield from (Completion(name, "word", span, doc=_word_doc(name), first=True) for name in WORDS[asked])
+    words = [token.type for token in site.tokens_before]
+    argument = site.tokens_before[-2].text if words[-1:] == ["COLON"] and len(words) > 1 else ""
+    if argument in WORDS:
+        yield from (
+            Completion(name, "word", span, doc=_word_doc(name), best=True) for name in WORDS[argument]
+        )
         return
-    body = here.frame.body
+    body = site.frame.body
     tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
     if words[-1:] == ["IN"]:
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
         of_reward = ("batch", "history", "y", "truth", "answer")
         beyond = ("steps", "monitor") if tracked else of_reward * (body == "reward")
         for name in ("group", "ref", *beyond) if runs == "FOR" else ():
-            yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
+            yield Completion(name, "name", span, "responses", _word_doc(name), best=True)
         if runs == "DENSE":
-            for local in here.locals.values():
-                if local.what == "parameter":
-                    yield Completion(local.name, "name", span, local.what, first=True)
+            for local in site.locals.values():
+                if local.kind == "parameter":
+                    yield Completion(local.name, "name", span, local.kind, best=True)
             yield from _outside(analysis, span, ("budgets",))
         return
-    for local in here.locals.values():
+    for local in site.locals.values():
         # A `let` names what stands above it, and a metric is read by tracks alone.
         above = (local.span.line, local.span.column) < (span.line, span.column)
-        if (above and (tracked or local.what != "metric")) or local.what not in ("let", "track", "metric"):
-            yield Completion(local.name, "name", span, local.what, first=True)
-    if not words and here.frame.kind in ARGUMENTS:
-        name = ARGUMENTS[here.frame.kind]
+        if (above and (tracked or local.kind != "metric")) or local.kind not in ("let", "track", "metric"):
+            yield Completion(local.name, "name", span, local.kind, best=True)
+    if not words and site.frame.kind in ARGUMENTS:
+        name = ARGUMENTS[site.frame.kind]
         yield Completion(name, "setting", span, doc=_word_doc(name))
-    known = {"measure": ("group", *MEASURES), CONDITION: ("x", "ref")}.get(body, ("y", "x", "group", "ref"))
-    for name in known:
-        yield Completion(name, "name", span, "of a response", _word_doc(name), first=True)
+    names = {"measure": ("group", *MEASURES), CONDITION: ("x", "ref")}.get(body, ("y", "x", "group", "ref"))
+    for name in names:
+        yield Completion(name, "name", span, "of a response", _word_doc(name), best=True)
     for name in (*FUNCTIONS, *(CHOICES if body == "selection" else ())):
         read = READINGS.get(name)
         if read is None or (read.sampled if body == CONDITION else f"a {body}" in read.known):
@@ -291,7 +302,7 @@ def _formula(analysis: Analysis, here: CursorSite, span: Span) -> Iterator[Compl
 
 
 def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
-    """Yield the names of the file that are of these kinds."""
+    """Yield the names of the file whose kind is among `kinds`."""
     main = analysis.program.main
     for name, item in _scope(analysis, main) if main is not None else ():
         if item.kind_name in kinds:
@@ -319,16 +330,16 @@ def _scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.Mod
 
 
 def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
-    """Yield the library's modules, and the files beside this one and in its folders."""
+    """Yield the library's modules, and the files in this folder and its folders."""
     for name in list_library():
         yield Completion(f"{STD}.{name}", "module", span)
     folder = analysis.path.parent
     if folder.is_relative_to(LIBRARY):
         return
-    beside = [*folder.glob("*.reo"), *folder.glob("*/*.reo")]
-    for path in sorted(beside)[:MOST_FILES]:
+    files = [*folder.glob("*.reo"), *folder.glob("*/*.reo")]
+    for path in sorted(files)[:MOST_FILES]:
         parts = path.relative_to(folder).with_suffix("").parts
-        if path != analysis.path and all(part.isidentifier() for part in parts):
+        if path != analysis.path and all(word.isidentifier() for word in parts):
             yield Completion("." + ".".join(parts), "module", span)
 
 
@@ -339,13 +350,11 @@ def _complete_provided(analysis: Analysis, module: str, span: Span) -> Iterator[
 
 
 def _items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
-    """Read what a module declares, as an import in this file would: from the spec's folder at most."""
+    """Return what a module declares, read as an import of this file would read it."""
     open_modules = analysis.program.context.modules
     modules = Modules(open_modules.root, open_modules.drafts)
-    place = str(analysis.path)
-    probe = modules.parsed(
-        place, f"from {module} import x\n", place, std=analysis.path.is_relative_to(LIBRARY)
-    )
+    path = str(analysis.path)
+    probe = modules.parsed(path, f"from {module} import x\n", path, std=analysis.path.is_relative_to(LIBRARY))
     imported = probe.imports.get("x") if probe is not None else None
     target = modules.loaded.get(imported.module) if imported is not None and imported.module else None
     return target.module.items if target is not None else ()

@@ -26,23 +26,23 @@ class Fix:
 
 def fixes(analysis: Analysis, first: int, last: int) -> tuple[Fix, ...]:
     """List the fixes of the findings on lines `first` to `last` (from 1)."""
-    here = str(analysis.path)
+    path = str(analysis.path)
     return tuple(
         Fix(title, finding, edit)
         for finding in analysis.findings
-        for span in [label.span for label in finding.labels if label.span.path == here][:1]
+        for span in [label.span for label in finding.labels if label.span.path == path][:1]
         if span.line <= last and first <= span.end_line
         for title, edit in _offers(analysis, finding, span)
     )
 
 
 def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tuple[str, Edit]]:
-    """Yield titles and edits of a finding, whose first place in the file is `span`."""
+    """Yield titles and edits for a finding, whose first span in the file is `span`."""
     for edit in finding.edits:
         yield f"Write {edit.text}", edit
     help_ = finding.help or ""
-    if meant := _MEANT.fullmatch(help_):
-        yield f"Write {meant[1]}", Edit(span, meant[1])
+    if suggestion := _MEANT.fullmatch(help_):
+        yield f"Write {suggestion[1]}", Edit(span, suggestion[1])
     for module, name in _IMPORT.findall(help_):
         imported = add_import(analysis, module, name)
         if imported is not None:
@@ -50,7 +50,7 @@ def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tup
 
 
 def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
-    """Return the import of names: beside others of their module, else a line of its own after the imports."""
+    """Return the edit that imports names: in an import of their module, else on a new line after the imports."""
     main = analysis.program.main
     if main is None:
         return None

@@ -39,14 +39,14 @@ WORDS = {"under": ("teacher",), "on": ("prefix", "thinking", "solution")}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of a word; `defined` is None for a word of the language.
-
-    `write` makes its text. A search for uses of a name needs thousands of meanings and no text.
-    """
+    """The meaning of a word."""
 
     write: Callable[[], str]
+    """Makes the text; a search for uses of a name needs thousands of meanings and no text."""
     span: Span
-    defined: Span | None
+    """The word."""
+    definition: Span | None
+    """The span where it is defined; None for a word of the language."""
 
     @property
     def text(self) -> str:
@@ -54,53 +54,54 @@ class Meaning:
         return self.write()
 
 
-Explained = tuple[Callable[[], str], Span | None]
+Explanation = tuple[Callable[[], str], Span | None]
 """A function that writes an explanation, and the span where the word is defined."""
 
 
 def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
-    """Explain the word at line and column (from 1); None without a word, or for one that is not known."""
+    """Explain the word at line and column (from 1); None without a word or for an unknown word."""
     return _explain_site(analysis, locate(analysis.text, line, column))
 
 
-def _explain_site(analysis: Analysis, here: CursorSite) -> Meaning | None:
-    if here.word is None:
+def _explain_site(analysis: Analysis, site: CursorSite) -> Meaning | None:
+    if site.word is None:
         return None
-    explained = _explain(analysis, here, here.word)
-    return Meaning(explained[0], here.word.span, explained[1]) if explained is not None else None
+    explained = _explain(analysis, site, site.word)
+    return Meaning(explained[0], site.word.span, explained[1]) if explained is not None else None
 
 
-def _say(text: str) -> Explained:
+def _say(text: str) -> Explanation:
     """Return an explanation that is written already, of a word of the language."""
     return (lambda: text), None
 
 
-def _explain(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
-    before, frame = here.before, here.frame
-    if before and before[0].type == "FROM" and not frame.bracket:
-        return _import(analysis, here, word)
-    if before and before[-1].type in ("DOT", "DOTDOT"):
+def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
+    """Explain a word by its place in the statement."""
+    tokens, frame = site.tokens_before, site.frame
+    if tokens and tokens[0].type == "FROM" and not frame.bracket:
+        return _import(analysis, site, word)
+    if tokens and tokens[-1].type in ("DOT", "DOTDOT"):
         return None
-    follows = here.after.type if here.after is not None else ""
+    follows = site.next_token.type if site.next_token is not None else ""
     if frame.bracket == "(" and frame.kind and follows == "COLON":
         return _argument(analysis, frame.kind, word.text) or (
             _explain_in_reward(word.text) if frame.body else None
         )
-    if not before and not frame.bracket:
+    if not tokens and not frame.bracket:
         return _say(f"**{word.text}**: {KINDS[word.text].doc}") if word.text in KINDS else None
-    if not before and frame.bracket == "{":
+    if not tokens and frame.bracket == "{":
         field = frame.fields().get(word.text)
         if field is not None and follows != "NAME":
-            return _setting(analysis, here, word, field)
+            return _setting(analysis, site, word, field)
         if follows == "NAME" and word.text in KINDS:
             return _say(f"**{word.text}**: {KINDS[word.text].doc}")
-    return _name(analysis, here, word)
+    return _name(analysis, site, word)
 
 
-def _import(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
+def _import(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
     """Explain a module in an import, or a name that it provides."""
-    if any(token.type == "IMPORT" for token in here.before):
-        local = analysis.imported.get((word.span.line, word.text), "")
+    if any(token.type == "IMPORT" for token in site.tokens_before):
+        local = analysis.local_names.get((word.span.line, word.text), "")
         return _explain_declared(analysis, word.text) or _explain_declared(analysis, local)
     imported = analysis.sources_of_lines.get(word.span.line)
     target = analysis.find_module(imported.module) if imported is not None else None
@@ -110,38 +111,38 @@ def _import(analysis: Analysis, here: CursorSite, word: Token) -> Explained | No
     return (lambda: text), Span(target.path, 1, 1, 1, 1)
 
 
-def _name(analysis: Analysis, here: CursorSite, word: Token) -> Explained | None:
+def _name(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
     """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
-    field = here.wanted
+    field = site.expected
     if field is not None and word.text in words_of(field.type):
         return _say(f"`{word.text}`: {field.doc}")
-    local = here.locals.get(word.text)
+    local = site.locals.get(word.text)
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    itself = local is not None and local.span.line == word.span.line and here.assigned
-    called = here.after is not None and here.after.type == "LPAR"
-    if local is not None and local.what == "variable" and called:
+    itself = local is not None and local.span.line == word.span.line and site.has_sign
+    is_call = site.next_token is not None and site.next_token.type == "LPAR"
+    if local is not None and local.kind == "variable" and is_call:
         local = None  # a variable is not called: `z(…)` is a part of a reward
-    if local is not None and not (itself and local.what not in ("variable", "parameter")):
-        text = f"**{local.what}** `{word.text}`"
+    if local is not None and not (itself and local.kind not in ("variable", "parameter")):
+        text = f"**{local.kind}** `{word.text}`"
         return (lambda: text), local.span._replace(path=str(analysis.path))
-    if called and here.frame.body and word.text in FUNCTIONS:
+    if is_call and site.frame.body and word.text in FUNCTIONS:
         return _explain_in_reward(word.text)  # Whatever of the file is called like it.
     declared = _explain_declared(analysis, word.text)
     if declared is not None:
         return declared
     function = SIGNATURES.get(word.text) or KINDS.get(word.text)
     if function is not None and function.form == "call":
-        arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
+        arguments = "".join(f"\n- `{name}`: {argument.doc}" for name, argument in function.fields.items())
         return _say(f"**{word.text}**(…): {function.doc}\n{arguments}")
     return _explain_in_reward(word.text)
 
 
 @cache
-def _explain_in_reward(word: str) -> Explained | None:
+def _explain_in_reward(word: str) -> Explanation | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    others = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
-    named = {"start", *ARGUMENTS.values(), *WORDS, *(each for words in WORDS.values() for each in words)}
-    if word not in (*FUNCTIONS, *TRACK_WORDS, *MEASURES, *others, *named):
+    plain_words = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
+    named = {"start", *ARGUMENTS.values(), *WORDS, *(value for words in WORDS.values() for value in words)}
+    if word not in (*FUNCTIONS, *TRACK_WORDS, *MEASURES, *plain_words, *named):
         return None
     both = (*REWARD_WORDS, *MEASURE_WORDS)
     # The name of an argument is also a word of English, and `z` a variable.
@@ -150,28 +151,29 @@ def _explain_in_reward(word: str) -> Explained | None:
     return _say(f"**{word}** in a reward\n\n" + "\n".join(forms)) if forms else None
 
 
-def _explain_declared(analysis: Analysis, name: str) -> Explained | None:
-    """Explain a declaration or param of the file, or one that it imports."""
-    found = analysis.find_item(name)
-    return (partial(_describe_declared, analysis, *found), found[1].name.span) if found is not None else None
+def _explain_declared(analysis: Analysis, name: str) -> Explanation | None:
+    """Explain a declaration or param of the file or of a file that it imports from."""
+    item = analysis.find_item(name)
+    return (partial(_describe_declared, analysis, *item), item[1].name.span) if item is not None else None
 
 
 def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.ModuleItem) -> str:
+    """Describe a declaration in Markdown: its head, formula, value and comment."""
     parts = [f"**{item.kind_name}** `{item.name.name}`"]
     if isinstance(item, tree.Decl) and item.params:
-        given = ", ".join(_quote_span(analysis, each.span) for each in item.params)
-        parts[0] += f"({given})"
+        params = ", ".join(_quote_span(analysis, param.span) for param in item.params)
+        parts[0] += f"({params})"
     if isinstance(item, tree.Decl) and item.kind_name in FORMULAS and item.block is not None:
         body = re.sub(r'^\{\s*""".*?"""', "{", _lines_at(analysis, item.block.span), flags=re.DOTALL)
         parts.append(f"```reo\n{body}\n```")
     if isinstance(item, tree.Param):
         parts.append(f"`{_quote_span(analysis, item.span)}`")
     value = analysis.program.context.memo.get((module.key, item.name.name))
-    shown = _show_value(value)
-    if shown and not (
+    text = _show_value(value)
+    if text and not (
         isinstance(value, Value) and isinstance(value.data, Record) and not _budgets(value.data)
     ):
-        parts.append(f"value: {shown}")
+        parts.append(f"value: {text}")
     if item.doc:
         parts.append(item.doc.strip())
     if module is not analysis.program.main:
@@ -179,9 +181,9 @@ def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.Module
     return "\n\n".join(parts)
 
 
-def _setting(analysis: Analysis, here: CursorSite, word: Token, field: Setting) -> Explained:
-    """Explain a setting: its type, its value and where that was set, and the value it replaces."""
-    slot = _slot(analysis, here, word.text)
+def _setting(analysis: Analysis, site: CursorSite, word: Token, field: Setting) -> Explanation:
+    """Explain a setting: its type, its value and where it was set, and the value it replaces."""
+    slot = _slot(analysis, site, word.text)
     return partial(_describe_setting, word.text, field, slot), (slot.parent or slot).span if slot else None
 
 
@@ -189,9 +191,9 @@ def _describe_setting(name: str, field: Setting, slot: Slot | None) -> str:
     parts = [describe_field(name, field)]
     if slot is not None and not isinstance(slot.value.data, NestedBlock):
         parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_origin(slot)}")
-        above = slot.parent
-        if above is not None:
-            parts.append(f"replaces {_show_value(above.value) or 'a value'}{_origin(above)}")
+        replaced = slot.parent
+        if replaced is not None:
+            parts.append(f"replaces {_show_value(replaced.value) or 'a value'}{_origin(replaced)}")
     return "\n\n".join(parts)
 
 
@@ -219,21 +221,21 @@ def words_of(type_: Type) -> tuple[str, ...]:
     return ()
 
 
-def _slot(analysis: Analysis, here: CursorSite, name: str) -> Slot | None:
-    value = analysis.program.values.get(here.frame.owner)
-    if here.frame.path is None or value is None or not isinstance(value.data, Record):
+def _slot(analysis: Analysis, site: CursorSite, name: str) -> Slot | None:
+    value = analysis.program.values.get(site.frame.owner)
+    if site.frame.path is None or value is None or not isinstance(value.data, Record):
         return None
-    return value.data.at(".".join((*here.frame.path, name)))
+    return value.data.at(".".join((*site.frame.path, name)))
 
 
 def _show_value(value: Value | None) -> str:
-    """Show a value in one line; empty where that says no more than its name."""
+    """Show a value on a line; empty if it says no more than its name."""
     if value is None:
         return ""
     if isinstance(value.data, Record):
         budgets = _budgets(value.data)
         if budgets is not None:
-            return f"{', '.join(str(each) for each in budgets.budgets)}, to {budgets.l_max} tokens"
+            return f"{', '.join(str(budget) for budget in budgets.budgets)}, to {budgets.l_max} tokens"
         return describe(value) if value.data.name else ""
     text = write_value(value)
     return f"`{text if len(text) <= 80 else text[:79] + '…'}`"
@@ -248,11 +250,11 @@ def _origin(slot: Slot) -> str:
     return f"{where}: {slot.doc.strip()}" if slot.doc.strip() else where
 
 
-def _argument(analysis: Analysis, function: str, name: str) -> Explained | None:
+def _argument(analysis: Analysis, function: str, name: str) -> Explanation | None:
     """Explain an argument of a function, or a parameter of a reward or selection."""
-    known = SIGNATURES.get(function) or KINDS.get(function)
-    if known is not None and name in known.fields:
-        return _say(describe_field(name, known.fields[name]))
+    signature = SIGNATURES.get(function) or KINDS.get(function)
+    if signature is not None and name in signature.fields:
+        return _say(describe_field(name, signature.fields[name]))
     parameter = analysis.parameters.get(function, {}).get(name)
     if parameter is None:
         return None
@@ -261,7 +263,7 @@ def _argument(analysis: Analysis, function: str, name: str) -> Explained | None:
 
 
 def _quote_span(analysis: Analysis, span: Span) -> str:
-    """Quote the text of a span, on one line."""
+    """Quote the text of a span without line breaks."""
     return " ".join(_lines_at(analysis, span).split())
 
 
@@ -288,33 +290,33 @@ class Occurrence:
 
 
 def references(
-    analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, beside: bool = True
+    analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, folder: bool = True
 ) -> tuple[Occurrence, ...]:
-    """List the places that mean what stands at line and column (from 1), the declaration among them.
+    """List the uses of the name at line and column (from 1), with its declaration; empty for a word of the language.
 
-    `beside` looks in the other specs of the folder and below too. Empty for a word of the language.
+    `folder` looks in the other specs of the folder and below too.
     """
     target = _target(analysis, line, column)
     if target is None:
         return ()
     name, declared = target
     places = list(_find_in_file(analysis, name, declared))
-    for path, text in _texts_of(analysis.path.parent, texts) if beside else ():
+    for path, text in _texts_of(analysis.path.parent, texts) if folder else ():
         if path != analysis.path and re.search(rf"\b{name}\b", text):
             places += _find_in_file(analyse(path, {**texts, path: text}), name, declared)
     return tuple(places)
 
 
-UNNAMED = "only names that a spec declares can be renamed"
+NOT_RENAMABLE = "only names that a spec declares can be renamed"
 
 
 def rename(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, new: str
 ) -> tuple[Occurrence, ...] | str:
-    """List the places that a new name goes to, or say why it cannot."""
+    """List the uses that a new name replaces, or say why it cannot."""
     target = _target(analysis, line, column)
     if target is None:
-        return UNNAMED
+        return NOT_RENAMABLE
     if target[1][0].is_relative_to(LIBRARY):
         return "this is a name of the standard library; give it another one here by `import NAME as OTHER`"
     if not _NAME.fullmatch(new) or new.upper() in KEYWORDS:
@@ -324,11 +326,11 @@ def rename(
             f"there are more than {MOST_FILES:,} specs in this folder and below: not every use would be found"
         )
     places = references(analysis, texts, line, column)
-    for file, text in {each.file: each.text for each in places}.items():
+    for file, text in {occurrence.file: occurrence.text for occurrence in places}.items():
         module = parse(Source(str(file), text)).module if new in text else None
         names = [item.name for item in module.items] if module is not None else []
         names += (
-            [each.alias or each.name for clause in module.imports for each in clause.names] if module else []
+            [item.alias or item.name for clause in module.imports for item in clause.names] if module else []
         )
         if any(name.name == new for name in names):
             return f"{file.name} has a `{new}` already"
@@ -340,24 +342,24 @@ def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path
     return _target_of(analysis, meaning(analysis, line, column))
 
 
-def _target_of(analysis: Analysis, what: Meaning | None) -> tuple[str, tuple[Path, int, int]] | None:
-    if what is None or what.defined is None:
+def _target_of(analysis: Analysis, explanation: Meaning | None) -> tuple[str, tuple[Path, int, int]] | None:
+    if explanation is None or explanation.definition is None:
         return None
-    word = _text_at(analysis.text, what.span)
-    file = analysis.file_of(what.defined.path)
-    source = analysis.text if file == analysis.path else analysis.sources.get(what.defined.path, "")
+    word = _text_at(analysis.text, explanation.span)
+    file = analysis.file_of(explanation.definition.path)
+    source = analysis.text if file == analysis.path else analysis.sources.get(explanation.definition.path, "")
     # A setting's value, and a name that an import gives, stand elsewhere under another word.
-    if _text_at(source, what.defined) != word:
+    if _text_at(source, explanation.definition) != word:
         return None
-    return word, (file, what.defined.line, what.defined.column)
+    return word, (file, explanation.definition.line, explanation.definition.column)
 
 
 def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Occurrence]:
-    for here in locate_name(analysis.text, name):
-        what = _explain_site(analysis, here)
-        target = _target_of(analysis, what)
-        if what is not None and target is not None and target[1] == declared:
-            yield Occurrence(analysis.path, analysis.text, what.span)
+    for site in locate_name(analysis.text, name):
+        explanation = _explain_site(analysis, site)
+        target = _target_of(analysis, explanation)
+        if explanation is not None and target is not None and target[1] == declared:
+            yield Occurrence(analysis.path, analysis.text, explanation.span)
 
 
 def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
@@ -375,7 +377,7 @@ def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, s
 
 
 def _specs(folder: Path) -> Iterator[Path]:
-    """Yield the specs of a folder and below. Hidden folders are not entered: a store or an environment has many files."""
+    """Yield the specs of a folder and below, except in hidden folders, which may be stores or environments."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):

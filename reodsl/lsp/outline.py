@@ -25,33 +25,36 @@ CONDITION = "condition"
 
 @dataclass(slots=True)
 class Frame:
-    """A bracket that is open, or the file itself: `bracket` is `{`, `(`, `[` or empty.
-
-    `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
-    `path` leads from it through blocks to this one (None where that is not a plain path), `setting` is the one whose
-    value a list is. `body` is the kind of a formula in the braces of one. `statement` holds the tokens since the last
-    break, `assigned` says whether a sign of assignment is among them, and `argument` is the word before their first
-    colon. `given` are the settings that stand in the frame.
-    """
+    """An open bracket, or the file."""
 
     bracket: str
+    """`{`, `(`, `[`, or empty for the file."""
     kind: str = ""
+    """The kind whose settings it holds, or the function of a call."""
     owner: str = ""
+    """The declaration at the top of the file that contains it."""
     path: tuple[str, ...] | None = ()
+    """The path of blocks from the declaration; None if it is no plain path."""
     setting: Setting | None = None
+    """The setting whose value a list is."""
     body: str = ""
+    """The kind of formula inside."""
     statement: list[Token] = field(default_factory=list)
-    assigned: bool = False
+    """The tokens since the last break."""
+    has_sign: bool = False
+    """Whether the statement has a sign of assignment."""
     argument: str | None = None
-    given: set[str] = field(default_factory=set)
+    """The word before the statement's first colon."""
+    setting_names: set[str] = field(default_factory=set)
+    """The settings that the frame has so far."""
 
     def fields(self) -> Mapping[str, Setting]:
-        """Return the settings or arguments that may stand here."""
+        """Return the settings or arguments that may stand in the frame."""
         return fields_of(self.kind)
 
     def add(self, token: Token) -> None:
         """Add a token to the statement."""
-        self.assigned = self.assigned or token.type in ASSIGNS
+        self.has_sign = self.has_sign or token.type in ASSIGNS
         if token.type == "COLON" and self.argument is None and self.statement:
             self.argument = self.statement[-1].text
         self.statement.append(token)
@@ -59,59 +62,64 @@ class Frame:
     def end_statement(self) -> None:
         """Begin the next statement."""
         self.statement.clear()
-        self.assigned, self.argument = False, None
+        self.has_sign, self.argument = False, None
 
 
 @dataclass(slots=True)
 class LocalName:
-    """A name inside a declaration: a `let`, an arm, a parameter or a variable; `what` says which."""
+    """A name inside a declaration."""
 
     name: str
-    what: str
+    kind: str
+    """`let`, `track`, `metric`, `variable`, `parameter`, or the kind of a declaration."""
     span: Span
 
 
 @dataclass(slots=True)
 class CursorSite:
-    """A place: its frame, the statement before it, the word under it and the token after that.
-
-    `locals` are the names inside of the declaration around it, `given` the settings of the whole block. `wanted` is the
-    setting or argument whose value stands here, and `assigned` says whether a sign of assignment stands before.
-    """
+    """A position in a text, with what surrounds it."""
 
     frame: Frame
-    before: list[Token]
+    """The innermost open bracket."""
+    tokens_before: list[Token]
+    """The statement before the position."""
     word: Token | None
-    after: Token | None
+    """The word under the position."""
+    next_token: Token | None
+    """The token after the word."""
     locals: dict[str, LocalName]
-    given: set[str]
-    wanted: Setting | None
-    assigned: bool
+    """The names inside the declaration around the position."""
+    setting_names: set[str]
+    """The settings of the block, before and after the position."""
+    expected: Setting | None
+    """The setting or argument whose value stands here."""
+    has_sign: bool
+    """Whether a sign of assignment stands before the position."""
 
 
 def fields_of(kind: str) -> Mapping[str, Setting]:
-    """Return the settings of a kind, or the arguments of a function; a stage has those of an experiment."""
-    known = KINDS.get(kind) or SIGNATURES.get(kind)
-    return known.fields if known is not None else {}
+    """Return the settings of a kind, or the arguments of a function."""
+    kind_or_function = KINDS.get(kind) or SIGNATURES.get(kind)
+    return kind_or_function.fields if kind_or_function is not None else {}
 
 
-def wanted(frame: Frame) -> Setting | None:
+def find_expected(frame: Frame) -> Setting | None:
     """Return the field whose value begins or goes on after a frame's statement."""
-    before = frame.statement
+    tokens = frame.statement
     if frame.bracket == "(" and frame.kind:
         if frame.argument is not None:
             return frame.fields().get(frame.argument)
-        known = KINDS.get(frame.kind) or SIGNATURES.get(frame.kind)
-        return frame.fields().get(known.positional[0]) if known is not None and known.positional else None
+        call = KINDS.get(frame.kind) or SIGNATURES.get(frame.kind)
+        return frame.fields().get(call.positional[0]) if call is not None and call.positional else None
     if frame.bracket == "{":
-        return frame.fields().get(before[0].text) if len(before) > 1 and before[1].type in ASSIGNS else None
+        return frame.fields().get(tokens[0].text) if len(tokens) > 1 and tokens[1].type in ASSIGNS else None
     return frame.setting
 
 
 def locate(text: str, line: int, column: int) -> CursorSite:
-    """Locate line and column (from 1) in a text; the word is the one that the place touches."""
+    """Locate line and column (from 1) in a text; the word touches the position."""
     tokens = tokens_of(text)
-    at = next(
+    word_index = next(
         (
             i
             for i, token in enumerate(tokens)
@@ -121,33 +129,33 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         ),
         None,
     )
-    stop = at if at is not None else _first_after(tokens, line, column)
+    stop = word_index if word_index is not None else _first_after(tokens, line, column)
     stack = [Frame("")]
     for i, token in enumerate(tokens[:stop]):
         _take(stack, token, tokens[i - 1] if i else None)
     frame = stack[-1]
-    before, given = list(frame.statement), set(frame.given)
-    field_, assigned = wanted(frame), frame.assigned
+    tokens_before, names = list(frame.statement), set(frame.setting_names)
+    field_, assigned = find_expected(frame), frame.has_sign
     locals_ = _locals(tokens, _top_of(tokens, stop))
     depth = len(stack)
     for i in range(stop, len(tokens)):
         _take(stack, tokens[i], tokens[i - 1] if i else None)
         if len(stack) < depth:
             break
-    if at is not None:
-        given |= frame.given - {tokens[at].text}
+    if word_index is not None:
+        names |= frame.setting_names - {tokens[word_index].text}
     else:
-        given |= frame.given
-    follows = (at + 1) if at is not None else stop
+        names |= frame.setting_names
+    follows = (word_index + 1) if word_index is not None else stop
     after = tokens[follows] if follows < len(tokens) else None
-    word = tokens[at] if at is not None else None
-    return CursorSite(frame, before, word, after, locals_, given, field_, assigned)
+    word = tokens[word_index] if word_index is not None else None
+    return CursorSite(frame, tokens_before, word, after, locals_, names, field_, assigned)
 
 
 def locate_name(text: str, name: str) -> Iterator[CursorSite]:
-    """Yield the site of each use of a name, in one walk over the text.
+    """Yield the site of each use of a name, in a single walk over the text.
 
-    A site holds until the next is asked for, and does not know what else its block gives.
+    A site holds until the next is asked for, and does not know the settings behind it.
     """
     tokens, stack = tokens_of(text), [Frame("")]
     start, depth = 0, 0
@@ -158,7 +166,7 @@ def locate_name(text: str, name: str) -> Iterator[CursorSite]:
             after = tokens[i + 1] if i + 1 < len(tokens) else None
             frame = stack[-1]
             yield CursorSite(
-                frame, frame.statement, token, after, locals_, set(), wanted(frame), frame.assigned
+                frame, frame.statement, token, after, locals_, set(), find_expected(frame), frame.has_sign
             )
         _take(stack, token, tokens[i - 1] if i else None)
         depth += (token.type in OPENERS) - (token.type in CLOSERS)
@@ -167,7 +175,7 @@ def locate_name(text: str, name: str) -> Iterator[CursorSite]:
 
 
 def is_word(token: Token) -> bool:
-    """Return whether a token is a name, or a keyword, which may be one elsewhere."""
+    """Return whether a token is a name, or a keyword, which may be a name elsewhere."""
     return (token.text[:1].isalpha() and token.text.isidentifier()) or (
         token.text[:1] == "_" and token.type == "NAME"
     )
@@ -180,12 +188,12 @@ def _first_after(tokens: Sequence[Token], line: int, column: int) -> int:
     )
 
 
-def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
-    """Follow one token: brackets open and close frames, breaks end statements."""
+def _take(stack: list[Frame], token: Token, previous: Token | None) -> None:
+    """Follow a token: brackets open and close frames, breaks end statements."""
     frame = stack[-1]
     if token.type in OPENERS:
-        inner = _open_frame(frame, OPENERS[token.type], before)
-        field_ = wanted(frame)
+        inner = _open_frame(frame, OPENERS[token.type], previous)
+        field_ = find_expected(frame)
         inner.body = CONDITION if field_ is not None and isinstance(field_.type, Condition) else frame.body
         if token.type == "LBRACE" and not frame.bracket and inner.kind in FORMULAS:
             inner.body = inner.kind
@@ -202,21 +210,21 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
         frame.end_statement()
     else:
         if not frame.statement and is_word(token):
-            frame.given.add(token.text)
+            frame.setting_names.add(token.text)
         frame.add(token)
 
 
-def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
+def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
     """Make the frame that a bracket opens after the statement so far."""
     statement = frame.statement
     words = [token.text for token in statement[:2]]
     owner = frame.owner or (words[1] if len(words) > 1 else "")
-    field_ = wanted(frame)
+    field_ = find_expected(frame)
     if bracket == "[":
         return Frame(bracket, owner=owner, path=None, setting=field_)
     if bracket == "(":
-        declares = not frame.assigned and frame.bracket == ""
-        call = before.text if before is not None and is_word(before) and not declares else ""
+        declares = not frame.has_sign and frame.bracket == ""
+        call = previous.text if previous is not None and is_word(previous) and not declares else ""
         return Frame(bracket, kind=call, owner=owner, path=None, setting=None if call else field_)
     if not frame.bracket:
         return Frame(bracket, kind=words[0] if words else "", owner=owner)
@@ -236,7 +244,7 @@ def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
 
 
 def _find_amended_kind(field_: Setting | None) -> str:
-    """Return the kind of thing whose settings a block after a value changes."""
+    """Return the kind whose settings a block after a value changes."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, Many) else type_
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""
@@ -265,19 +273,19 @@ def _locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
         below = tokens[i + 1] if i + 1 < len(tokens) else None
         if above is None or below is None or token.type != "NAME":
             continue
-        what = ""
+        kind = ""
         if above.type == "LET":
-            what = "let"
+            kind = "let"
         elif above.type == "NAME" and above.text in ("track", "metric") and below.type == "EQUAL":
-            what = above.text
+            kind = above.text
         elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
-            what = "variable"
+            kind = "variable"
         elif depth == 1 and below.type == "COLON" and above.type in ("LPAR", "COMMA") and i - start < head:
-            what = "parameter"
+            kind = "parameter"
         elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
-            what = above.text
-        if what:
-            names.setdefault(token.text, LocalName(token.text, what, token.span))
+            kind = above.text
+        if kind:
+            names.setdefault(token.text, LocalName(token.text, kind, token.span))
     return names
 
 

@@ -28,31 +28,26 @@ from reodsl.lsp.analysis import (
     Position,
     TextRange,
     analyse,
+    find_position,
     list_findings,
-    place,
     range_of,
+    range_of_text,
     show_finding,
-    whole,
 )
 from reodsl.lsp.colours import OutlineSymbol, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import UNUSED, Fix, fixes
-from reodsl.lsp.meaning import (
-    UNNAMED,
-    meaning,
-    references,
-    rename,
-)
+from reodsl.lsp.meaning import NOT_RENAMABLE, meaning, references, rename
 from reodsl.lsp.outline import locate
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-PAUSE = 0.15
+PAUSE_SECONDS = 0.15
 """Seconds without a key before a text is checked."""
-BURST = 1.0
+BURST_SECONDS = 1.0
 """Seconds for which an analysis answers further requests for the same texts. After that, files on the disk may be others."""
-_KEPT: WeakKeyDictionary[LanguageServer, dict[str, tuple[float, dict[Path, str], Analysis]]] = (
+_CACHE: WeakKeyDictionary[LanguageServer, dict[str, tuple[float, dict[Path, str], Analysis]]] = (
     WeakKeyDictionary()
 )
 SEVERITIES: dict[Severity, types.DiagnosticSeverity] = {
@@ -101,7 +96,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     async def on_change(params: types.DidChangeTextDocumentParams) -> None:
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
         document = _open(server, params.text_document.uri)
         if document is not None and document.version == params.text_document.version:
             _publish(server)
@@ -118,31 +113,31 @@ def make_server() -> LanguageServer:
     @server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, types.DiagnosticOptions(True, False, "reodsl"))
     def pull(params: types.DocumentDiagnosticParams) -> types.RelatedFullDocumentDiagnosticReport:
         analysis = _analysis(server, params.text_document.uri)
-        found = [_diagnostic(server, analysis, each) for each in list_findings(analysis)]
-        return types.RelatedFullDocumentDiagnosticReport(found)
+        items = [_diagnostic(server, analysis, finding) for finding in list_findings(analysis)]
+        return types.RelatedFullDocumentDiagnosticReport(items)
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
         analysis = _analysis(server, params.text_document.uri)
-        what = meaning(analysis, *_place(server, analysis, params.position))
-        if what is None:
+        explanation = meaning(analysis, *_place(server, analysis, params.position))
+        if explanation is None:
             return None
-        text = types.MarkupContent(types.MarkupKind.Markdown, what.text)
-        return types.Hover(text, _range(server, analysis.text, what.span))
+        text = types.MarkupContent(types.MarkupKind.Markdown, explanation.text)
+        return types.Hover(text, _range(server, analysis.text, explanation.span))
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def definition(params: types.DefinitionParams) -> types.Location | None:
         analysis = _analysis(server, params.text_document.uri)
-        what = meaning(analysis, *_place(server, analysis, params.position))
-        if what is None or what.defined is None:
+        explanation = meaning(analysis, *_place(server, analysis, params.position))
+        if explanation is None or explanation.definition is None:
             return None
-        return _location(server, analysis, what.defined)
+        return _location(server, analysis, explanation.definition)
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))
     def complete(params: types.CompletionParams) -> list[types.CompletionItem]:
         analysis = _analysis(server, params.text_document.uri)
         offers = completions(analysis, *_place(server, analysis, params.position))
-        return [_item(server, analysis, each) for each in offers]
+        return [_item(server, analysis, offer) for offer in offers]
 
     @server.feature(types.TEXT_DOCUMENT_FORMATTING)
     def format_document(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
@@ -154,52 +149,50 @@ def make_server() -> LanguageServer:
         return (
             []
             if result.text == text
-            else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
+            else [types.TextEdit(_wire(range_of_text(text, _encoding(server))), result.text)]
         )
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def outline_document(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         analysis = _analysis(server, params.text_document.uri)
         main = analysis.program.main
-        return [_symbol(server, analysis, each) for each in symbols(main.module.items if main else ())]
+        return [_symbol(server, analysis, symbol) for symbol in symbols(main.module.items if main else ())]
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
     def offer_fixes(params: types.CodeActionParams) -> list[types.CodeAction]:
         if params.context.only and types.CodeActionKind.QuickFix not in params.context.only:
             return []
-        uri, asked = params.text_document.uri, params.range
+        uri, lines = params.text_document.uri, params.range
         analysis = _analysis(server, uri)
-        offers = fixes(analysis, asked.start.line + 1, asked.end.line + 1)
-        return [_action(server, uri, analysis, each) for each in offers]
+        offers = fixes(analysis, lines.start.line + 1, lines.end.line + 1)
+        return [_action(server, uri, analysis, fix) for fix in offers]
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def find_references(params: types.ReferenceParams) -> list[types.Location]:
         analysis = _analysis(server, params.text_document.uri)
         places = references(analysis, _texts(server), *_place(server, analysis, params.position))
-        return [
-            types.Location(_uri(server, each.file), _range(server, each.text, each.span)) for each in places
-        ]
+        return [types.Location(_uri(server, use.file), _range(server, use.text, use.span)) for use in places]
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(params: types.PrepareRenameParams) -> types.Range:
         analysis = _analysis(server, params.text_document.uri)
-        at = _place(server, analysis, params.position)
-        places, word = references(analysis, {}, *at, beside=False), locate(analysis.text, *at).word
+        cursor = _place(server, analysis, params.position)
+        places, word = (references(analysis, {}, *cursor, folder=False), locate(analysis.text, *cursor).word)
         if not places or word is None:
-            raise JsonRpcInvalidParams(UNNAMED)
+            raise JsonRpcInvalidParams(NOT_RENAMABLE)
         return _range(server, analysis.text, word.span)
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
         analysis = _analysis(server, params.text_document.uri)
-        at = _place(server, analysis, params.position)
-        places = rename(analysis, _texts(server), *at, params.new_name)
+        cursor = _place(server, analysis, params.position)
+        places = rename(analysis, _texts(server), *cursor, params.new_name)
         if isinstance(places, str):
             raise JsonRpcInvalidParams(places)
         changes: dict[str, list[types.TextEdit]] = {}
-        for each in places:
-            edit = types.TextEdit(_range(server, each.text, each.span), params.new_name)
-            changes.setdefault(_uri(server, each.file), []).append(edit)
+        for use in places:
+            edit = types.TextEdit(_range(server, use.text, use.span), params.new_name)
+            changes.setdefault(_uri(server, use.file), []).append(edit)
         return types.WorkspaceEdit(changes)
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
@@ -209,19 +202,19 @@ def make_server() -> LanguageServer:
         return [
             types.InlayHint(
                 _range(
-                    server, analysis.text, Span(path, each.line, each.column, each.line, each.column)
+                    server, analysis.text, Span(path, hint.line, hint.column, hint.line, hint.column)
                 ).start,
-                each.text,
+                hint.text,
             )
-            for each in hints(analysis, params.range.start.line + 1, params.range.end.line + 1)
+            for hint in hints(analysis, params.range.start.line + 1, params.range.end.line + 1)
         ]
 
     return server
 
 
 def _uri(server: LanguageServer, file: Path) -> str:
-    """Return the address of a file: an open document's own spelling of it."""
-    spelt = (each.uri for each in server.workspace.text_documents.values() if _path(each.uri) == file)
+    """Return the address of a file, as an open document spells it."""
+    spelt = (doc.uri for doc in server.workspace.text_documents.values() if _path(doc.uri) == file)
     return next(spelt, None) or from_fs_path(str(file)) or ""
 
 
@@ -236,46 +229,46 @@ def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> t
 
 
 def _path(uri: str) -> Path:
-    """Return the path of a document; one without a file is taken to be in the working folder."""
+    """Return the path of a document; a document without a file is taken to be in the working folder."""
     return Path(to_fs_path(uri) or "untitled.reo").absolute()
 
 
 def _texts(server: LanguageServer) -> dict[Path, str]:
-    return {_path(each.uri): each.source for each in server.workspace.text_documents.values()}
+    return {_path(doc.uri): doc.source for doc in server.workspace.text_documents.values()}
 
 
 def _open(server: LanguageServer, uri: str) -> TextDocument | None:
-    """Find an open document by its address; two spellings of it may quote different characters."""
-    same = (each for each in server.workspace.text_documents.values() if unquote(each.uri) == unquote(uri))
+    """Find an open document by its address, which may quote other characters."""
+    same = (doc for doc in server.workspace.text_documents.values() if unquote(doc.uri) == unquote(uri))
     return next(same, None)
 
 
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
-    """Return the analysis of a document; one burst of requests gets one analysis, with files beside it as they were."""
+    """Return the analysis of a document; a burst of requests shares an analysis, with other files as they were."""
     texts = _texts(server)
-    kept: dict[str, tuple[float, dict[Path, str], Analysis]] = _KEPT.setdefault(server, {})
-    at, of, analysis = kept.get(uri, (0.0, {}, None))
+    cache: dict[str, tuple[float, dict[Path, str], Analysis]] = _CACHE.setdefault(server, {})
+    seconds, old_texts, analysis = cache.get(uri, (0.0, {}, None))
     now = time.monotonic()
-    if analysis is None or now - at > BURST or of != texts:
+    if analysis is None or now - seconds > BURST_SECONDS or old_texts != texts:
         analysis = analyse(_path(uri), texts)
-        kept.clear()
-        kept[uri] = (time.monotonic(), texts, analysis)
+        cache.clear()
+        cache[uri] = (time.monotonic(), texts, analysis)
     return analysis
 
 
 def _publish(server: LanguageServer) -> None:
-    """Send the findings on every open document: one may import another."""
-    _KEPT.pop(server, None)
+    """Send the findings on every open document, since documents may import each other."""
+    _CACHE.pop(server, None)
     for document in server.workspace.text_documents.values():
         analysis = _analysis(server, document.uri)
-        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in list_findings(analysis)])
+        _send(server, document.uri, [_diagnostic(server, analysis, item) for item in list_findings(analysis)])
     gc.collect()
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:
-    """Publish findings, but for a client that asks for them."""
-    told = server.client_capabilities.text_document
-    if told is not None and told.diagnostic is not None:
+    """Publish findings, unless the client asks for them."""
+    client = server.client_capabilities.text_document
+    if client is not None and client.diagnostic is not None:
         return
     document = _open(server, uri)
     version = document.version if document is not None else None
@@ -283,9 +276,10 @@ def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) ->
 
 
 def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) -> types.Diagnostic:
+    """Return a finding as the protocol has it."""
     related = [
-        types.DiagnosticRelatedInformation(_location(server, analysis, each.span), each.text or "here")
-        for each in finding.related
+        types.DiagnosticRelatedInformation(_location(server, analysis, label.span), label.text or "here")
+        for label in finding.related
     ]
     return types.Diagnostic(
         _range(server, analysis.text, finding.span),
@@ -299,33 +293,34 @@ def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) ->
     )
 
 
-def _item(server: LanguageServer, analysis: Analysis, each: Completion) -> types.CompletionItem:
-    told = server.client_capabilities.text_document
-    item = told.completion.completion_item if told is not None and told.completion is not None else None
-    snippet = each.snippet if item is not None and item.snippet_support else ""
-    adds = each.adds
+def _item(server: LanguageServer, analysis: Analysis, offer: Completion) -> types.CompletionItem:
+    """Return a completion as the protocol has it."""
+    client = server.client_capabilities.text_document
+    item = client.completion.completion_item if client is not None and client.completion is not None else None
+    snippet = offer.snippet if item is not None and item.snippet_support else ""
+    adds = offer.import_edit
     return types.CompletionItem(
-        each.label,
+        offer.label,
         insert_text_format=types.InsertTextFormat.Snippet if snippet else None,
         additional_text_edits=None
         if adds is None
         else [types.TextEdit(_range(server, analysis.text, adds.span), adds.text)],
-        kind=ITEMS[each.sort],
-        detail=each.detail or None,
-        documentation=types.MarkupContent(types.MarkupKind.Markdown, each.doc) if each.doc else None,
-        sort_text=f"{0 if each.first else 1}{each.label}",
-        text_edit=types.TextEdit(_range(server, analysis.text, each.span), snippet or each.label),
+        kind=ITEMS[offer.sort],
+        detail=offer.detail or None,
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, offer.doc) if offer.doc else None,
+        sort_text=f"{0 if offer.best else 1}{offer.label}",
+        text_edit=types.TextEdit(_range(server, analysis.text, offer.span), snippet or offer.label),
     )
 
 
-def _symbol(server: LanguageServer, analysis: Analysis, each: OutlineSymbol) -> types.DocumentSymbol:
+def _symbol(server: LanguageServer, analysis: Analysis, symbol: OutlineSymbol) -> types.DocumentSymbol:
     return types.DocumentSymbol(
-        each.name,
-        types.SymbolKind.Constant if each.kind == "param" else types.SymbolKind.Class,
-        _range(server, analysis.text, each.span),
-        _range(server, analysis.text, each.at),
-        detail=each.kind or None,
-        children=[_symbol(server, analysis, inner) for inner in each.inside],
+        symbol.name,
+        types.SymbolKind.Constant if symbol.kind == "param" else types.SymbolKind.Class,
+        _range(server, analysis.text, symbol.span),
+        _range(server, analysis.text, symbol.name_span),
+        detail=symbol.kind or None,
+        children=[_symbol(server, analysis, inner) for inner in symbol.children],
     )
 
 
@@ -336,7 +331,7 @@ def _location(server: LanguageServer, analysis: Analysis, span: Span) -> types.L
 
 
 def _place(server: LanguageServer, analysis: Analysis, position: types.Position) -> tuple[int, int]:
-    return place(analysis.text, Position(position.line, position.character), _encoding(server))
+    return find_position(analysis.text, Position(position.line, position.character), _encoding(server))
 
 
 def _range(server: LanguageServer, text: str, span: Span | None) -> types.Range:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reodsl.diagnostics.render import MOST, code, document, table, visible
+from reodsl.diagnostics.render import MOST_CHARACTERS, code, document, table, visible
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 HOSTILE = [
@@ -83,7 +83,7 @@ def test_what_no_parser_knows_but_github_stays_code() -> None:
 def test_a_document_is_bounded_and_says_so() -> None:
     rows = [("|" * 5000, str(number)) for number in range(50)]
     text = document([["### x"], table(("a", "b"), rows), ["- y"]])
-    assert len(text) < MOST + 100
+    assert len(text) < MOST_CHARACTERS + 100
     assert text.endswith("more lines are too long for this page.")
     assert "…" in html.unescape(text)
     assert document([["a"], [], ["b"]]) == "a\n\nb"

@@ -193,12 +193,12 @@ lines = st.text(st.characters(exclude_characters="\n"), max_size=300)
 def test_the_mark_is_under_what_is_meant(line: str, column: int, width: int, room: int) -> None:
     excerpt = Excerpt.around(line, at(1, column, width), room)
     assert visible(excerpt.text) == excerpt.text
-    assert excerpt.before >= 0
-    assert excerpt.marked >= 1
-    assert excerpt.before + excerpt.marked <= room + 3
+    assert excerpt.mark_column >= 0
+    assert excerpt.mark_width >= 1
+    assert excerpt.mark_column + excerpt.mark_width <= room + 3
     ascii_only = all(" " <= character <= "~" for character in line)
     if ascii_only and column <= len(line):
-        assert excerpt.text[excerpt.before] == line[column - 1]
+        assert excerpt.text[excerpt.mark_column] == line[column - 1]
         assert len(excerpt.text) <= room
 
 

@@ -65,7 +65,7 @@ def test_the_outline_holds_declarations_within_declarations() -> None:
     assert (found["n"].kind, found["small"].kind) == ("param", "recipe")
     study = found["quickstart"]
     assert isinstance(study, OutlineSymbol)
-    assert [each.name for each in study.inside][:2] == ["base", "vanilla"]
-    report = study.inside[-1]
-    assert (report.name, [each.name for each in report.inside]) == ("report", ["main", "curves"])
-    assert study.span.line <= study.at.line <= study.inside[0].span.line <= study.span.end_line
+    assert [each.name for each in study.children][:2] == ["base", "vanilla"]
+    report = study.children[-1]
+    assert (report.name, [each.name for each in report.children]) == ("report", ["main", "curves"])
+    assert study.span.line <= study.name_span.line <= study.children[0].span.line <= study.span.end_line

@@ -228,8 +228,8 @@ def test_names_of_the_library_that_fit_bring_their_import() -> None:
     text = "from std.recipes import ppo\nsuite s { benchmarks = [a|] }\n"
     found = {each.label: each for each in offered(text)}
     aime = found["aime24"]
-    assert aime.adds is not None
-    assert (aime.detail, aime.adds.text, aime.adds.span.line) == (
+    assert aime.import_edit is not None
+    assert (aime.detail, aime.import_edit.text, aime.import_edit.span.line) == (
         "benchmark of std.suites", "from std.suites import aime24\n", 2,
     )  # fmt: skip
     assert "qwen3_4b" not in found
@@ -237,9 +237,9 @@ def test_names_of_the_library_that_fit_bring_their_import() -> None:
         each.label: each
         for each in offered(text.replace("import ppo", "import ppo\nfrom std.suites import aime24"))
     }
-    assert known["aime24"].adds is None
+    assert known["aime24"].import_edit is None
     assert known["aime24"].first
-    assert known["amc23"].adds.text == ", amc23"
+    assert known["amc23"].import_edit.text == ", amc23"
 
 
 def test_snippets_of_declarations_compile_into_what_they_need(tmp_path: Path) -> None:

@@ -53,18 +53,18 @@ def test_a_word_means_and_was_defined(words: str, offset: int, says: list[str], 
     assert found is not None
     for each in says:
         assert each in found.text
-    assert (found.defined.path if found.defined else None) == where
+    assert (found.definition.path if found.definition else None) == where
 
 
 def test_an_arm_is_made_from_the_experiment_and_then_meant_by_its_name() -> None:
     behind = meaning(opened(), *at(TEXT, "arm vanilla    = vanilla", 17))
     assert behind is not None
-    assert behind.defined is not None
-    assert (behind.defined.line, behind.defined.column) == at(TEXT, "experiment vanilla ", 11)
+    assert behind.definition is not None
+    assert (behind.definition.line, behind.definition.column) == at(TEXT, "experiment vanilla ", 11)
     used = meaning(opened(), *at(TEXT, "lines = [base, vanilla", 9))
     assert used is not None
-    assert used.defined is not None
-    assert (used.defined.line, used.defined.column) == at(TEXT, "arm base ", 4)
+    assert used.definition is not None
+    assert (used.definition.line, used.definition.column) == at(TEXT, "arm base ", 4)
 
 
 @pytest.mark.parametrize(("words", "offset"), [("# budgets below", 4), ("5e-4", 1), ("\nbudgets five", 0)])
