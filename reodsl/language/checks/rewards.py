@@ -80,7 +80,7 @@ def check_forced(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 @ppo_check
 def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0505: a reward or a wording reads samples of the starting model, and none are sampled."""
+    """Report E0505: a reward or a wording reads samples of the reference model, and none are sampled."""
     samples, read = stage["reference_samples"], "ref" in stage.formula.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
     chooses = any("ref" in condition.reads for condition in conditions)

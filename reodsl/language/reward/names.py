@@ -188,7 +188,7 @@ class Names:
     invalid: set[str] = field(default_factory=set)
     """Names whose line has an error."""
     sampled: Mapping[str, str] = field(default_factory=dict)
-    """Variables over responses of the starting model (`ref`) or of earlier steps (`history`)."""
+    """Variables over responses of the reference model (`ref`) or of earlier steps (`history`)."""
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     """Functions of the reward."""
     call_stack: tuple[str, ...] = ()

@@ -1085,7 +1085,7 @@ def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
         NoValue: Always.
     """
     _refuse_history(body, expr)
-    helps = "`group` is the question's responses, `batch` the step's, `ref` the starting model's"
+    helps = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.is_measure else ""
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
