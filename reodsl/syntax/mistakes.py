@@ -501,7 +501,7 @@ row("E0141", "a value is given with `=`", "write `= {0.value}`", read="^(LET|NAM
 row(
     "E0141",
     "an argument is written with `:`",
-    "write `{0.before.text}: {0.value}`",
+    "write `{0.previous.text}: {0.value}`",
     read=r"postfix LPAR (args COMMA )?(NAME|any_name)$",
     tokens=ASSIGNMENTS,
 )
@@ -510,7 +510,7 @@ row(
 row(
     "E0141",
     "a setting has a plain name",
-    "write `{0.first.text} {{ {0.before.text} = … }}`",
+    "write `{0.first.text} {{ {0.previous.text} = … }}`",
     read="^expr$",
     tokens=ASSIGNMENTS,
     when=lambda fault: fault.index == 3 and fault.type_at(-2) == "DOT",
@@ -521,7 +521,7 @@ row(
 # `lr = 5e-6 clip = 3`, in which `clip` reads as a unit.
 row(
     "E0142",
-    "nothing separates `{0.before.text}` from what comes before it",
+    "nothing separates `{0.previous.text}` from what comes before it",
     lambda fault: (
         f"start a new line before `{fault.tokens[fault.index - 1].text}`"
         + ", or put a comma" * fault.in_block
@@ -615,7 +615,7 @@ def no_value_follows_name(fault: SyntaxFault) -> Diagnostic | None:
 # `1 +` or `not`.
 row(
     "E0140",
-    "no value follows `{0.before.text}`",
+    "no value follows `{0.previous.text}`",
     lambda fault: (
         "put the whole value in ( ) to go on in the next line"
         if fault.ends_line()

@@ -37,7 +37,7 @@ def test_settings_of_the_block_that_it_does_not_have_yet() -> None:
     assert {"epochs", "kl", "advantage", "stages"} <= labels(found)
     assert not {"steps", "batch", "lr", "benchmarks"} & labels(found)
     epochs = next(each for each in found if each.label == "epochs")
-    assert not epochs.first  # what it begins as has them
+    assert not epochs.best  # what it begins as has them
     assert not epochs.detail
     assert "passes over the batch of a step" in epochs.doc
 
@@ -51,7 +51,7 @@ def test_settings_of_another_method_are_not_offered_and_missing_ones_come_first(
     (source,) = (
         each for each in offered(TEXT + "\nmodel m { context = 8K tokens, | }") if each.label == "source"
     )
-    assert (source.first, source.detail) == (True, "required")
+    assert (source.best, source.detail) == (True, "required")
 
 
 def test_settings_of_a_nested_block_and_of_a_stage() -> None:
@@ -62,19 +62,19 @@ def test_settings_of_a_nested_block_and_of_a_stage() -> None:
 
 def test_words_of_a_setting_come_first() -> None:
     found = offered(TEXT.replace("decay = linear", "decay = |"))
-    assert {each.label for each in found if each.first} == {"constant", "linear"}
+    assert {each.label for each in found if each.best} == {"constant", "linear"}
 
 
 def test_names_that_fit_come_first() -> None:
     found = offered(TEXT.replace("eval        = chain_suite", "eval        = |"))
-    assert {each.label for each in found if each.first} == {"chain_suite"}
+    assert {each.label for each in found if each.best} == {"chain_suite"}
     assert {"chain_train", "seeds", "five", "vanilla"} <= labels(found)
     assert "small" not in labels(found)  # it would need itself
 
 
 def test_what_a_declaration_can_be_made_from_comes_first() -> None:
     found = offered(TEXT.replace("experiment vanilla    = small", "experiment vanilla    = |"))
-    first = {each.label for each in found if each.first}
+    first = {each.label for each in found if each.best}
     assert {"small", "ppo", "reo_exp"} <= first
     assert "outcome" not in first
 
@@ -144,7 +144,7 @@ def in_reward(value: str) -> list[Completion]:
 @pytest.mark.parametrize("value", ["|", "correct(y) - |", "let a = |", "let a = mean(|"])
 def test_a_reward_knows_its_scope(value: str) -> None:
     found = in_reward(value)
-    first = {each.label for each in found if each.first}
+    first = {each.label for each in found if each.best}
     assert {"mu", "at", "cost", "y", "group", "ref", "x"} <= first
     assert "later" not in labels(found)  # it stands below
     assert {"correct", "len", "mean", "std", "trapezoid", "sigmoid"} <= labels(found)
@@ -238,7 +238,7 @@ def test_names_of_the_library_that_fit_bring_their_import() -> None:
         for each in offered(text.replace("import ppo", "import ppo\nfrom std.suites import aime24"))
     }
     assert known["aime24"].import_edit is None
-    assert known["aime24"].first
+    assert known["aime24"].best
     assert known["amc23"].import_edit.text == ", amc23"
 
 
