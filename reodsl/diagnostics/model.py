@@ -52,17 +52,17 @@ class Diagnostic:
     code: str
     """The stable code, as `E0402`."""
     severity: Severity
-    """How much it matters."""
+    """An error, a warning or a note."""
     message: str
-    """What is wrong, with the value."""
+    """The mistake, with the value."""
     labels: tuple[Label, ...] = ()
     """The spans it is about, the primary span first."""
     where: str | None = None
-    """What it is about if that is no span: a file, a column, a row, a task."""
+    """The subject if that is no span: a file, a column, a row, a task."""
     notes: tuple[str, ...] = ()
     """Further facts."""
     help: str | None = None
-    """What to write instead."""
+    """The text to write instead."""
     edits: tuple[Edit, ...] = ()
     """Edits that do what the help says."""
 

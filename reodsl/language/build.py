@@ -79,7 +79,7 @@ class Lowering:
     cluster: Cluster | None = None
     """The study's cluster."""
     on_gpus: bool = False
-    """Whether servers on the cluster sample."""
+    """True if servers on the cluster sample."""
     arms: dict[int, str] = field(default_factory=dict)
     """Names of arms by the `id` of their experiment."""
     owners: dict[tuple[str, str], str] = field(default_factory=dict)

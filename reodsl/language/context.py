@@ -132,11 +132,11 @@ class Context:
     memos: dict[tuple[str, int], tuple[object, Any]] = field(default_factory=dict)
     """Values of `memoize`, by the name of the computation and the `id` of its record."""
     depth: int = 0
-    """How deep the expression at hand is nested."""
+    """The depth of the current expression."""
     errors: int = 0
-    """How many errors are reported."""
+    """The count of reported errors."""
     is_trial: bool = False
-    """Whether the findings are reported nowhere."""
+    """True if the findings are reported nowhere."""
     visited_bodies: set[Span] = field(default_factory=set)
     """Bodies of rewards whose unread names are reported."""
     parents: dict[Span, Span] = field(default_factory=dict)

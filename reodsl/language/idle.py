@@ -24,7 +24,7 @@ class Surroundings:
     reward: TypedReward | None = None
     """The reward of a stage, typed; None if it is wrong."""
     on_gpus: bool = False
-    """Whether servers may sample for the stage."""
+    """True if servers may sample for the stage."""
 
     def has(self, path: str, *words: str) -> bool:
         """Return whether a setting has a value among `words`, or is not known."""
@@ -127,13 +127,13 @@ class Need:
     deciders: str
     """The settings that decide the condition."""
     is_met: Callable[[Surroundings], bool]
-    """Whether the settings are read."""
+    """True if the settings are read."""
     remedy: str
-    """What to write so that they are read."""
+    """The text to write so that they are read."""
     reason: str
     """The end of the message: why they are not read."""
     is_spare: bool = False
-    """Whether it serves other heirs of a recipe: an inherited setting is reported only if the declaration decides too."""
+    """True if it serves other heirs of a recipe: an inherited setting is reported only if the declaration decides too."""
 
 
 _OPENS = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{[^}]*$")

@@ -326,7 +326,7 @@ class Extent:
     values: int
     """The values that its canonical JSON writes out."""
     depth: int
-    """How deep they are nested."""
+    """The depth of their nesting."""
     tasks: int
     """The tasks at most."""
 

@@ -34,11 +34,11 @@ class ParsedFile:
     """The path that messages show."""
     module: tree.Module
     std: bool
-    """Whether it is of the library."""
+    """True if it is of the library."""
     items: dict[str, tree.ModuleItem]
     """Declarations and params by name; of two of a name, the first."""
     imports: dict[str, Import]
-    """What it imports, by the name that it uses."""
+    """The imported names, by their names in this file."""
 
     def studies(self) -> Iterator[tuple[tree.Decl, list[tree.Decl]]]:
         """Yield the file's studies, each with its arms and frontiers; a sweep's arms are listed as they are written."""
@@ -103,7 +103,7 @@ class Modules:
     _tokens: int = MOST_TOKENS
     """Tokens that the spec may still have."""
     _errors: int = 0
-    """How many errors are among the diagnostics."""
+    """The count of errors among the diagnostics."""
 
     def main(self, path: Path) -> ParsedFile | None:
         """Return the module of the spec itself."""

@@ -180,7 +180,7 @@ class DeclaredExperiment(Record):
     stage_changes: tuple[Override, ...] = ()
     """The `--amend` of single stages."""
     from_checkpoint: bool = False
-    """Whether it is made from a checkpoint or a model, and trains nothing unless it names a method."""
+    """True if it is made from a checkpoint or a model, and trains nothing unless it names a method."""
 
     @property
     def is_trained(self) -> bool:
@@ -194,7 +194,7 @@ class TypedCondition(Record):
 
     expression: Any
     reads: frozenset[str]
-    """What the condition reads of a question: `ref` or `given`."""
+    """The reads of a question: `ref`, `given`, or both."""
     numbers: Mapping[str, Span]
     """The numbers of the question, with the first span of each."""
 
@@ -274,7 +274,7 @@ class Value:
     data: Data
     span: Span
     defined_at: tuple[tuple[Span, str], ...] = ()
-    """Where the names in it were set, nearest first, each with words for a label."""
+    """The spans that set the names in it, nearest first, each with the text of a label."""
     literal: tree.Number | None = None
     """The number as written, whose unit the setting may still fix."""
 
@@ -323,7 +323,7 @@ class Override:
     option: str
     """`--set` or `--amend`."""
     target: str
-    """What it changes, as typed."""
+    """The param or the path of the setting, as typed."""
     text: str
     """The value as typed."""
     value: tree.Expr
@@ -331,7 +331,7 @@ class Override:
     path: tuple[str, ...] = ()
     """The path of the setting inside the declaration."""
     where_set: bool = False
-    """Whether it changes only records that have the setting."""
+    """True if it changes only records that have the setting."""
 
     @property
     def block(self) -> tree.BraceBlock:

@@ -38,7 +38,7 @@ class Completion:
     label: str
     """The text."""
     sort: Sort
-    """What it names."""
+    """The sort of name."""
     span: Span
     """The text that it replaces."""
     detail: str = ""
@@ -46,9 +46,9 @@ class Completion:
     doc: str = ""
     """Its meaning, in Markdown."""
     best: bool = False
-    """Whether it fits best, and is listed first."""
+    """True if it fits best, and is listed first."""
     snippet: str = ""
-    """What an editor with snippets writes instead of the label."""
+    """The text that an editor with snippets writes instead of the label."""
     import_edit: Edit | None = None
     """The import of its name, if the file lacks it."""
 

@@ -42,7 +42,7 @@ class Frame:
     statement: list[Token] = field(default_factory=list)
     """The tokens since the last break."""
     has_sign: bool = False
-    """Whether the statement has a sign of assignment."""
+    """True if the statement has a sign of assignment."""
     argument: str | None = None
     """The word before the statement's first colon."""
     setting_names: set[str] = field(default_factory=set)
@@ -94,7 +94,7 @@ class CursorSite:
     expected: Setting | None
     """The setting or argument whose value stands here."""
     has_sign: bool
-    """Whether a sign of assignment stands before the position."""
+    """True if a sign of assignment stands before the position."""
 
 
 def fields_of(kind: str) -> Mapping[str, Setting]:

@@ -203,7 +203,7 @@ class TextLine:
     comment: str = ""
     """The comment behind the text."""
     blank: bool = False
-    """Whether a blank line stands before it."""
+    """True if a blank line stands before it."""
     key: str = ""
     """The kind of line that is aligned; empty for none."""
     split: int = 0

@@ -27,11 +27,11 @@ class LiteralFault:
     message: str
     help: str
     offset: int
-    """Where the fault begins in the literal, in characters."""
+    """The offset of the fault in the literal, in characters."""
     length: int
-    """How many characters it has."""
+    """The length of the fault, in characters."""
     assumed_value: tuple[int | float, Suffix | None] = (0, None)
-    """What a number is taken for, so that no second finding follows from it."""
+    """The value that a faulty number is taken for, so that no second finding follows."""
 
 
 def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:

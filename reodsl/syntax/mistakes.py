@@ -38,11 +38,11 @@ class SyntaxFault:
     index: int
     """The index of the token that does not fit."""
     in_block: bool
-    """Whether the item is in a block."""
+    """True if the item is in a block."""
     alone: bool
-    """Whether the text is a single expression, as on a command line, and no item."""
+    """True if the text is a single expression, as on a command line, and no item."""
     read: str
-    """What the parser has read of the item, as the grammar's symbols."""
+    """The symbols of the grammar that the parser has read of the item."""
     rules: set[str]
     """The rules that may begin at the token."""
     complete: set[str]

@@ -39,7 +39,7 @@ class ParseResult:
     diagnostics: tuple[Diagnostic, ...]
     comments: tuple[tree.Comment, ...]
     tokens: int = 0
-    """How many words, signs and comments the source has."""
+    """The count of words, signs and comments of the source."""
 
     @property
     def ok(self) -> bool:

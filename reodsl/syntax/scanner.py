@@ -45,9 +45,9 @@ class ScanResult:
     comments: list[Comment] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     count: int = 0
-    """How many tokens and comments the source has."""
+    """The count of tokens and comments of the source."""
     cut: bool = False
-    """Whether the rest of the source was not read."""
+    """True if the rest of the source was not read."""
 
 
 # What other languages write: the token it is taken for (None: left out), what it is called, what to write here.

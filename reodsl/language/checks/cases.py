@@ -192,7 +192,7 @@ class CheckedExperiment:
     study: DeclaredStudy | None = None
     """The study of an arm; None for an experiment by itself."""
     is_repeated: bool = False
-    """Whether it is an arm that is an experiment of this file unchanged, whose mistakes are reported there."""
+    """True if it is an arm that is an experiment of this file unchanged, whose mistakes are reported there."""
     methods: frozenset[str] | None = frozenset()
     """The methods of its stages; None if a method is wrong."""
     model: Record | None = None

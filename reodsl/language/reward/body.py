@@ -82,11 +82,11 @@ class TypedReward:
     """A typed reward: variables are renamed, and numbers are in base units."""
 
     split: Record | None
-    """Where it splits responses; None without splits, or if they depend on a parameter without an argument."""
+    """The splits of responses; None without splits, or if a parameter they depend on has no argument."""
     uses: set[str]
-    """What it needs of training, such as `group`, `ref`, `forced` or `teacher`."""
+    """The needs in training: `group`, `ref`, `forced`, `teacher` and the like."""
     cuts: list[tuple[TypedExpr, Span]]
-    """Where it cuts responses: the number of tokens, and the span."""
+    """The cuts of responses: the number of tokens, and the span."""
     lets: list[NamedValue] = field(default_factory=list)
     """Its `let`s, in order."""
     tracks: list[Track] = field(default_factory=list)
@@ -106,7 +106,7 @@ class TypedReward:
     fields: dict[str, Span] = field(default_factory=dict)
     """The numbers of a question that it reads, each with its first span."""
     is_sound: bool = True
-    """Whether no line has an error."""
+    """True if no line has an error."""
 
 
 def type_reward(
@@ -548,7 +548,7 @@ class Term:
     weight: tree.Expr | None
     """The factor as written; None for 1."""
     negative: bool
-    """Whether it is subtracted."""
+    """True if it is subtracted."""
     call: tree.Call
     """The call of `z`."""
 

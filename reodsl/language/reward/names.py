@@ -46,7 +46,7 @@ class ValueRange(NamedTuple):
     low: float = -math.inf
     high: float = math.inf
     zero: bool = True
-    """Whether the value may be 0."""
+    """True if the value may be 0."""
 
     @property
     def empty(self) -> bool:
@@ -136,9 +136,9 @@ class TypedExpr:
     high: float
     """The largest value."""
     condition: bool = False
-    """Whether it is a condition, 1 or 0."""
+    """True if it is a condition, 1 or 0."""
     open: bool = False
-    """Whether it is a parameter without an argument, which may have any value in its range."""
+    """True if it is a parameter without an argument, which may have any value in its range."""
 
     @property
     def interval(self) -> Interval:
@@ -194,7 +194,7 @@ class Names:
     call_stack: tuple[str, ...] = ()
     """The functions whose bodies are being typed."""
     split_count: int = 0
-    """How many variables over splits there are."""
+    """The count of variables over splits."""
     token: str = ""
     """The variable over tokens; empty outside of a statistic over tokens."""
     params: dict[str, tree.ParamDecl] = field(default_factory=dict)
@@ -261,7 +261,7 @@ class ResponseLimits:
     longest: float = INF
     """The longest response, in tokens."""
     wordings: float = INF
-    """How many wordings there may be."""
+    """The count of wordings."""
     group: float = INF
     """Responses to a question."""
 
@@ -279,7 +279,7 @@ class Splits:
     high: float = INF
     """The largest split, in tokens."""
     invalid: bool = False
-    """Whether they are wrong, which was reported."""
+    """True if they are wrong, which was reported."""
 
 
 @dataclass(slots=True)
@@ -295,9 +295,9 @@ class FormulaScope:
     split_name: str | None = None
     """The name of the current split in a `dense` line."""
     uses: set[str] = field(default_factory=set)
-    """What the formula needs of training, as in `TypedReward`."""
+    """The needs in training, as in `TypedReward`."""
     cuts: list[tuple[TypedExpr, Span]] = field(default_factory=list)
-    """Where it cuts responses: the number of tokens, and the span."""
+    """The cuts of responses: the number of tokens, and the span."""
     fields: dict[str, Span] = field(default_factory=dict)
     """The numbers of a question that it reads, each with its first span."""
     facts: Facts = field(default_factory=dict)
@@ -309,11 +309,11 @@ class FormulaScope:
     limits: ResponseLimits = ResponseLimits()
     """The limits of responses."""
     depth: int = 0
-    """How deep the expression at hand is nested."""
+    """The depth of the current expression."""
     is_selection: bool = False
-    """Whether the body is a selection's."""
+    """True if the body is a selection's."""
     is_measure: bool = False
-    """Whether the body is a measure's."""
+    """True if the body is a measure's."""
     track: str | None = None
     """The name of the track at hand; empty in a measure, `BATCH` in a statistic over the batch, else None."""
     track_response: str | None = None
