@@ -119,7 +119,7 @@ def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:
 
 
 def test_a_large_file_is_read_by_its_task_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "READ_AHEAD", 10)
+    monkeypatch.setattr(load, "CHECKED_BYTES", 10)
     place.write(GOOD + GOOD, "d.jsonl")
     place.write(with_file("d.jsonl"))
     assert place.call("plan", "tiny.reo").code == 2
@@ -138,7 +138,7 @@ def test_a_large_file_is_read_by_its_task_alone(place: Place, monkeypatch: pytes
 def test_columns_at_the_head_of_a_large_file_are_looked_for(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(load, "READ_AHEAD", 10)
+    monkeypatch.setattr(load, "CHECKED_BYTES", 10)
     table = pl.DataFrame({"question": ["1+1?", "1+1?"], "reply": ["2", "2"]})
     table.write_csv(place.folder / name) if name.endswith("csv") else table.write_parquet(place.folder / name)
     place.write(with_file(name))
@@ -172,7 +172,7 @@ def test_a_local_copy_of_a_hub_s_data_set_is_looked_into(
 
 
 def test_of_a_large_copy_every_head_is_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "READ_AHEAD", 60)
+    monkeypatch.setattr(load, "CHECKED_BYTES", 60)
     copy = place.folder / "data" / "own" / "er"
     copy.mkdir(parents=True)
     (copy / "train-0.csv").write_text("question,answer\n1+1?,2\n1+1?,2\n")
@@ -205,7 +205,7 @@ def test_a_file_whose_questions_are_in_the_store_is_not_read_again(
 
 
 def test_a_data_set_that_is_mended_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "READ_AHEAD", 10)
+    monkeypatch.setattr(load, "CHECKED_BYTES", 10)
     place.write(GOOD + GOOD, "d.jsonl")
     place.write(with_file("d.jsonl"))
     assert place.run().findings() == ["E0705"]

@@ -158,7 +158,7 @@ def test_what_is_printed_is_what_is_documented(
     # Without Ray; its own test is long.
     monkeypatch.setattr("runners.execute.cluster.RayCluster", lambda address, store, emit, *_: Local(emit))
     # What is wrong inside a file is left to the task that reads it, which fails.
-    monkeypatch.setattr(load, "READ_AHEAD", 0)
+    monkeypatch.setattr(load, "CHECKED_BYTES", 0)
     for name, text in (
         ("tiny.reo", SMALL),
         ("placed.reo", PLACED),
