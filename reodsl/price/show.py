@@ -8,6 +8,8 @@ from humanize import naturalsize
 
 from reodsl.diagnostics import Diagnostic, error, listed, plural
 from reodsl.ir import Origin, Spec
+from reodsl.ir.base import values_of
+from reodsl.ir.training import Experiment, Stage
 from reodsl.price.prices import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, add_prices
 
@@ -217,8 +219,8 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
     """Report E0610 if the tasks cost more than the limit, and E0606 for a role that does not fit a GPU of its cluster."""
     study = spec.study
-    names = tuple(tasks)
-    errors = []
+    stages = {experiment.name: experiment.stages for experiment in values_of(study, Experiment)}
+    names, errors = tuple(tasks), []
     most = prices.hours(names)
     if prices.limit is not None and most > prices.limit:
         dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
@@ -243,13 +245,20 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                         where=price.devices,
                         help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model"
                         if role != "trainer"
-                        else "write `sharding = cluster`, or train adapters (`lora { rank = 32 }`)"
-                        if price.sharding == "node"
-                        else "spread it over more GPUs (`nodes`), train adapters (`lora { rank = 32 }`), take the step on"
-                        " the host (`optim { on = host }`), or take a smaller model",
+                        else _advise_trainer(price, stages.get(name.partition(".")[0], ())),
                     )
                 )
     return tuple(errors)
+
+
+def _advise_trainer(price: Price, stages: Sequence[Stage]) -> str:
+    """Return what saves memory of a trainer, without what its stages do already."""
+    more = "write `sharding = cluster`" if price.sharding == "node" else "spread it over more GPUs (`nodes`)"
+    adapters = "train adapters (`lora { rank = 32 }`)"
+    host = "take the step on the host (`optim { on = host }`)"
+    ways = [more, adapters * all(stage.lora is None for stage in stages)]
+    ways.append(host * all(stage.optim.on == "device" for stage in stages))
+    return ", ".join(filter(None, ways)) + ", or take a smaller model"
 
 
 def _place(spec: Spec, origin: Origin | None) -> str | None:

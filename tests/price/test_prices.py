@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reodsl import load
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
@@ -531,6 +533,20 @@ def test_a_role_that_does_not_fit_is_refused(refusal: Callable[..., None]) -> No
     every = refusals(priced(small), tuple(found.tasks), small)
     assert {each.code for each in every} == {"E0606"}
     refusal("commands/E0606-task.txt", Problem(every[0]))
+
+
+def test_memory_is_saved_by_what_a_stage_does_not_do_yet(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(
+        "from std.runs_qwen3_4b import vanilla\nfrom std.clusters import h100_1x8\n"
+        "cluster one = h100_1x8 { gpus_per_node = 1, memory = 24 GiB }\n"
+        "experiment small = vanilla { cluster = one, lora { rank = 8 }, optim { on = host } }\n"
+        "study s { cluster = one, arm a = small }\n"
+    )
+    spec = load(path).spec
+    found = priced(spec)
+    (error,) = refusals(found, ("small.train.s1",), spec)
+    assert error.help == "spread it over more GPUs (`nodes`), or take a smaller model"
 
 
 def test_the_json_is_plain_and_complete() -> None:
