@@ -25,8 +25,8 @@ from reodsl.ir.training import Advantage, Batch, Ppo, Sampling
 from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
-from runners.rollout.questions import AskedQuestion
-from runners.train.batch import MicroBatch, TrainBatch, spread_batch
+from runners.rollout.questions import PromptedQuestion
+from runners.train.batch import MicroBatch, TrainBatch, broadcast_batch
 from runners.train.gather import make_step
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
@@ -93,13 +93,13 @@ class Weight(nn.Module):
 class FreeLearner(Learner):
     """A learner whose passes give the engine's log-probabilities and cost nothing."""
 
-    def logprobs(self, part: MicroBatch, *_: Any, **__: Any) -> Tensor:
-        scores: Tensor = part.columns.logprobs + self.model.one
+    def logprobs(self, micro: MicroBatch, *_: Any, **__: Any) -> Tensor:
+        scores: Tensor = micro.columns.engine_logprobs + self.model.one
         return scores
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
-        self.microbatches(batch, 1, self.deal(batch))
-        return batch.logprobs
+        self.microbatches(batch, 1, self.assign_rows(batch))
+        return batch.engine_logprobs
 
 
 def recorded(tokens: int) -> GradedStep:
@@ -115,7 +115,7 @@ def recorded(tokens: int) -> GradedStep:
         response = Generation(
             tuple(draw.integers(2, VOCABULARY, length).tolist()), logprobs, logprobs, "stop", (0,)
         )
-        question = AskedQuestion(str(number // ROLLOUTS), "", "1", prompt=prompt)
+        question = PromptedQuestion(str(number // ROLLOUTS), "", "1", prompt=prompt)
         rollouts.append(Rollout(question, number, Request(prompt, number), response))
     inputs = RewardInputs(
         tuple(map(str, range(PROMPTS))),
@@ -147,7 +147,7 @@ def measure(rounds: int, tokens: int = 22_000_000) -> dict[str, Any]:
         began = time.process_time()
         step = make_step(lambda _: graded, METHOD, 0)
         gathered = time.process_time()
-        batch = spread_batch(learner.ranks, step.batch)
+        batch = broadcast_batch(learner.ranks, step.batch)
         update(learner, batch, METHOD, 1, 0, engine_is_exact=False)
         every["gather"].append(gathered - began)
         every["update"].append(time.process_time() - gathered)

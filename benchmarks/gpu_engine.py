@@ -34,8 +34,8 @@ from runners.train.agreement import agreement
 from runners.train.batch import TrainBatch
 from runners.train.crew import Crew
 from runners.train.optimizers import build_optimizers
-from runners.train.ranks import joined
-from runners.train.sharding import keep_little, shard
+from runners.train.ranks import join_ranks
+from runners.train.sharding import enable_activation_checkpointing, shard
 from runners.train.update import Learner
 
 PROMPT = 64
@@ -56,12 +56,12 @@ def measure(
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     half = torch.bfloat16 if device.type != "cpu" else torch.float32
     figures: dict[str, Any] = {"shape": shape, "engine": engine_name, "device": name_of(device)}
-    with tempfile.TemporaryDirectory() as folder, joined(0, 1, HashStore(), device) as ranks:
+    with tempfile.TemporaryDirectory() as folder, join_ranks(0, 1, HashStore(), device) as ranks:
         with device:
             model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape])
         place = Path(folder) / "model"
         save(model, word_tokenizer([f"w{i}" for i in range(2, vocabulary)]), place)
-        keep_little(model)
+        enable_activation_checkpointing(model)
         longest = PROMPT + tokens
         learner = Learner.of(
             model, build_optimizers(model, SETTINGS), 1.0, ranks, shard(model, ranks, half), longest
@@ -93,7 +93,7 @@ def hand_over(shape: str, device: torch.device, syncs: int) -> dict[str, Any]:
         assert reader.stdout is not None
         for _ in range(syncs):
             began = time.perf_counter()
-            for bucket in weights.buckets(weights.untied(model.state_dict())):
+            for bucket in weights.buckets(weights.iter_untied(model.state_dict())):
                 print(weights.packed_tensors(bucket), file=reader.stdin, flush=True)
                 read = float(reader.stdout.readline() or "nan")
                 # One that has ended says nothing, which is no number.

@@ -28,7 +28,7 @@ from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_
 from reodsl.graph.job import Resources
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, ForcedTokens, Generation, Request, TokenSampling
+from runners.engine.protocol import ForcedTokens, ForcingPlan, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.models.folder import build, save
 from runners.models.tokenizer import word_tokenizer
@@ -98,7 +98,7 @@ def measure_served(
                 # New weights drop the caches of the ones before, here and below.
                 engine.load_weights(place, 2 * version)
                 sent, cached = engine.read.sent, engine.read.cached
-                ahead = Ahead(partial(_same, cuts[0]), FORCING, ANSWER)
+                ahead = ForcingPlan(partial(_same, cuts[0]), FORCING, ANSWER)
                 _, both = _timed(device, partial(engine.generate, requests, TokenSampling(tokens), ahead))
                 answers = engine.force(requests, given, cuts, FORCING, ANSWER)
                 sent, cached = engine.read.sent - sent, engine.read.cached - cached

@@ -30,8 +30,8 @@ from runners.models.folder import build
 from runners.train.batch import TrainBatch
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
-from runners.train.ranks import joined
-from runners.train.sharding import keep_little, shard
+from runners.train.ranks import join_ranks
+from runners.train.sharding import enable_activation_checkpointing, shard
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, optimizer_step
 
@@ -84,11 +84,11 @@ def measure(
     figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": len(ids), "checkpointing": recompute}
     figures["optimizer"] = on
     figures |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
-    with joined(0, 1, HashStore(), device) as ranks:
+    with join_ranks(0, 1, HashStore(), device) as ranks:
         with device:
             model = build(vocabulary, 1, eos=1, pad=0, **SHAPES[shape])
         if recompute:
-            keep_little(model)
+            enable_activation_checkpointing(model)
         scorer = shard(model, ranks, torch.bfloat16)
         settings = SETTINGS.model_copy(update={"on": on})
         learner = Learner.of(model, build_optimizers(model, settings), 1.0, ranks, scorer, tokens)
@@ -101,14 +101,14 @@ def measure(
             for number in range(steps + 2):
                 if number == 2:
                     wait(device)
-                    learner.tally.empty(1.0, sizes, 1, None)
+                    learner.throughput.empty(1.0, sizes, 1, None)
                     began = time.perf_counter()
                 optimizer_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
             wait(device)
         except Problem as caught:
             return figures | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}
         seconds = time.perf_counter() - began
-        figures |= learner.tally.empty(seconds, sizes, 1, peak_flops(device))
+        figures |= learner.throughput.empty(seconds, sizes, 1, peak_flops(device))
         figures["seconds_a_step"] = seconds / steps
         # A backward pass costs two forward ones; each token attends to half of its sequence on average.
         attended = sum((len(row) - 1) ** 2 / 2 for row in ids)

@@ -35,11 +35,11 @@ def measure(rounds: int, steps: int = 12, prompts: int = 32, rollouts: int = 8) 
         write(root / "start" / "checkpoint")
         _questions(root / "data", PROMPT)
         for number in range(rounds):
-            in_turn, beside = (
+            shares_device, beside = (
                 _stage(root, f"{number}-{lag}", steps, prompts, rollouts, lag) for lag in (0, 1)
             )
-            seconds.append((round(in_turn, 2), round(beside, 2)))
-            ratios.append(beside / in_turn)
+            seconds.append((round(shares_device, 2), round(beside, 2)))
+            ratios.append(beside / shares_device)
     return {
         "ratio": round(statistics.median(ratios), 2),
         "ratios": [round(ratio, 2) for ratio in ratios],

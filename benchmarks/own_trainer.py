@@ -23,8 +23,8 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, TokenSampling
 from runners.grade import Claim, Verdict
 from runners.models.folder import load
-from runners.rollout.grader import Generator, GradeAhead, Grader, grade
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.grader import Generator, Grader, GradingQueue, grade
+from runners.rollout.questions import PromptedQuestion
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
@@ -72,11 +72,11 @@ class Trainer:
             sampler=RolloutSampler(
                 generator=Generator(engine, loaded.tokenizer, TokenSampling(max_tokens, stop_ids=stop)),
                 grader=grader,
-                ahead=GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
+                queue=GradingQueue(lambda rollouts: grade(rollouts, lambda _: grader)),
                 rollouts=rollouts,
                 reward=reward,
-                places=(max_tokens,),
-                own_places={},
+                shared_splits=(max_tokens,),
+                question_splits={},
                 references={},
                 seed=1,
             ),
@@ -101,7 +101,7 @@ class Trainer:
     def step(self, number: int) -> list[int]:
         """Take a whole step, from the weights' way into the engine on, and return the lengths of its responses."""
         asked = range(self.method.batch.prompts)
-        questions = [AskedQuestion(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
+        questions = [PromptedQuestion(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
         step = self.sampler.sample(questions, number)
         batch = batch_of(score(step, self.method))

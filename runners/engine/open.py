@@ -19,27 +19,33 @@ def open_engine(
     folder: Path,
     resources: Resources,
     longest: int | None = None,
-    aside: Path | None = None,
-    beside: float | None = None,
+    scratch_dir: Path | None = None,
+    trainer_bytes: float | None = None,
     precision: str = "auto",
     caches: str = "auto",
 ) -> Engine:
     """Open the rollout engine that `resources` names, with a checkpoint's weights.
 
-    `longest` is the most tokens of any sequence (prompt, response, forcing text and answer; the model's context where
-    it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs; left out, a
-    temporary one, which goes when the engine is closed. `beside` is given where the caller trains on the same devices in
-    turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
-    `precision` is the model's: `bfloat16` rounds what the embedded engine multiplies; servers have one of their own.
-    `caches` is `fp8` for keys and values of one byte a number, on GPUs.
+    Args:
+        folder: The checkpoint.
+        resources: The engine, its number, and its devices.
+        longest: The most tokens of a sequence (prompt, response, forcing text and answer); None for the model's
+            context.
+        scratch_dir: A folder for what the engine writes, such as its servers' logs; None for a temporary folder, which
+            is removed when the engine is closed.
+        trainer_bytes: Bytes of each device that a trainer does not hold yet and will keep while the engine generates;
+            None if no trainer shares the devices.
+        precision: The model's; `bfloat16` rounds what the embedded engine multiplies. Servers have their own.
+        caches: `fp8` for keys and values of one byte a number, on GPUs.
 
-    Raises E0801 or E0803 for the folder, E0807 for sequences longer than the model's context, E0314 for an unknown
-    engine, E0820 and E0821 if a server does not start.
+    Raises:
+        Problem: E0801 or E0803 for the folder, E0807 for sequences longer than the model's context, E0314 for an
+            unknown engine, E0820 and E0821 if a server does not start.
     """
     config = load_config(folder)
     # In a rehearsal on a cluster the task's own process generates: its GPUs may be declared alone.
     if resources.engine == "sglang" and resources.notes is None:
-        return _sglang(folder, config, resources, longest, aside, beside, caches)
+        return _sglang(folder, config, resources, longest, scratch_dir, trainer_bytes, caches)
     if resources.engine not in ("embedded", "sglang"):
         raise problem(
             "E0314",
@@ -56,10 +62,11 @@ def _sglang(
     config: Any,
     resources: Resources,
     longest: int | None,
-    aside: Path | None,
-    beside: float | None,
+    scratch_dir: Path | None,
+    trainer_bytes: float | None,
     caches: str,
 ) -> SGLangEngine:
+    """Open SGLang's engine, with servers on this machine or the cluster; see `open_engine`."""
     import tempfile
     from contextlib import suppress
 
@@ -87,22 +94,22 @@ def _sglang(
         patience=patience(),
         caches=caches,
     )
-    if beside is not None:
-        settings = colocated_settings(settings, beside)
+    if trainer_bytes is not None:
+        settings = colocated_settings(settings, trainer_bytes)
     limits = Limits(settings.context, config.vocab_size)
-    place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
+    logs = scratch_dir or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     try:
-        return SGLangEngine(hosts(settings, resources, place), settings, limits, place, aside is None)
+        return SGLangEngine(hosts(settings, resources, logs), settings, limits, logs, scratch_dir is None)
     except BaseException:
-        if aside is None:
+        if scratch_dir is None:
             # It stays where it has the log that the problem names.
             with suppress(OSError):
-                place.rmdir()
+                logs.rmdir()
         raise
 
 
 def _token_bytes(config: Any, width: int) -> int:
-    """Return the bytes of one token's keys and values."""
+    """Return the bytes of a token's keys and values."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * head_dim * width)

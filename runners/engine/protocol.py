@@ -20,12 +20,12 @@ from reodsl.diagnostics import problem
 
 @dataclass(frozen=True, slots=True)
 class TokenSampling:
-    """A way to draw tokens. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
+    """The sampling of tokens. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 do not truncate the distribution.
 
-    Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
-    In falling order of probability, tokens are kept until their sum reaches `top_p`, the first always.
-    Generation stops after the first of `stop_ids` or after `max_tokens` tokens. Without `logprobs` responses carry none,
-    which servers answer several times cheaper.
+    Temperature comes first, then top-k, then top-p on the rest; the remaining tokens are renormalised. In falling order
+    of probability, tokens remain until their sum reaches `top_p`, the first always. Generation stops after the first of
+    `stop_ids` or after `max_tokens` tokens. Without `logprobs` responses carry no log-probabilities, and servers answer
+    several times cheaper.
     """
 
     max_tokens: int
@@ -36,8 +36,8 @@ class TokenSampling:
     logprobs: bool = True
 
     @property
-    def whole(self) -> bool:
-        """Return whether draws come from the model's own distribution (temperature 1, nothing cut off)."""
+    def plain(self) -> bool:
+        """Return whether tokens are sampled from the model's own distribution (temperature 1, no truncation)."""
         return self.temperature == 1.0 and self.top_p >= 1.0 and self.top_k <= 0
 
 
@@ -45,34 +45,33 @@ class TokenSampling:
 class Request:
     """A prompt as token ids, and the 64-bit seed of its stream of draws.
 
-    Requests with equal prompts in one call share one prefill. The uniform behind token t is a function of
-    `(seed, t)` alone, so a response does not depend on what else is in the batch. `drawn` tokens of the prompt are the
-    response's own, from earlier calls: the next token is number `drawn` of it. `most` is a limit of this request below the
-    `max_tokens` of its call.
+    Requests with equal prompts in one call share one prefill. The uniform behind token t is a function of `(seed, t)`
+    alone, so a response does not depend on its batch. `num_sampled` tokens of the prompt are the response's own, from
+    earlier calls: the next token has that index in it. `max_tokens` is a limit of this request below that of its call.
     """
 
     prompt: tuple[int, ...]
     seed: int
-    drawn: int = 0
-    most: int | None = None
+    num_sampled: int = 0
+    max_tokens: int | None = None
 
     def limit(self, sampling: TokenSampling) -> int:
-        """Return how many tokens it may get."""
-        return sampling.max_tokens if self.most is None else min(self.most, sampling.max_tokens)
+        """Return how many tokens the request may get."""
+        return sampling.max_tokens if self.max_tokens is None else min(self.max_tokens, sampling.max_tokens)
 
-    def after(self, response: Generation, most: int | None = None) -> Request:
-        """Return the request for what follows a response to it, at most so many tokens."""
+    def after(self, response: Generation, max_tokens: int | None = None) -> Request:
+        """Return the request for the continuation of a response, of at most `max_tokens` tokens."""
         prompt = (*self.prompt, *response.sequence())
-        return Request(prompt, self.seed, self.drawn + len(response.tokens), most)
+        return Request(prompt, self.seed, self.num_sampled + len(response.tokens), max_tokens)
 
-    def limited(self, sampling: TokenSampling) -> TokenSampling:
-        """Return how its tokens are drawn, with its own limit."""
-        return sampling if self.most is None else replace(sampling, max_tokens=self.limit(sampling))
+    def limit_sampling(self, sampling: TokenSampling) -> TokenSampling:
+        """Return the sampling with the request's own limit."""
+        return sampling if self.max_tokens is None else replace(sampling, max_tokens=self.limit(sampling))
 
 
 @dataclass(frozen=True, slots=True)
-class Inserted:
-    """Tokens that are not the model's own: they end its thinking after the first `after` tokens of a response."""
+class Insertion:
+    """Tokens that the model did not sample: they end its thinking after the first `after` tokens of a response."""
 
     after: int
     tokens: tuple[int, ...]
@@ -80,98 +79,97 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The result of one request.
+    """The result of a request.
 
-    `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
-    of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
-    `behaviour[t]` is the one under the distribution that it was drawn from (tempered, truncated, renormalised;
-    0 when greedy): what importance weights divide by. The two are the same array when `Sampling.whole`, and
-    empty without `Sampling.logprobs`. A step has tens of millions of them, so none is a Python number.
-    `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
-    came while it was made. `inserted` is what ended its thinking; no engine
-    gives any, and none of it counts as the response's tokens.
+    `tokens` include the stop token if there was one (`finish == "stop"`). `logprobs[t]` is the log-probability of
+    `tokens[t]` under the model's own softmax (temperature 1, no truncation): what a trainer recomputes.
+    `sampling_logprobs[t]` is that under the distribution that the token was sampled from (tempered, truncated,
+    renormalised; 0 if greedy): what importance weights divide by. The two are the same array if `TokenSampling.plain`,
+    and empty without `TokenSampling.logprobs`. A step has tens of millions of these numbers, so they are no Python
+    objects. `weight_versions` are the versions of the weights in the order of tokens: several if new weights came
+    meanwhile. `inserted` is what ended its thinking; no engine inserts anything, and insertions do not count as the
+    response's tokens.
     """
 
     tokens: tuple[int, ...]
     logprobs: array[float]
-    behaviour: array[float]
+    sampling_logprobs: array[float]
     finish: Literal["stop", "length"]
     weight_versions: tuple[int, ...]
-    inserted: tuple[Inserted, ...] = ()
+    inserted: tuple[Insertion, ...] = ()
 
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
-        """Return its first `count` tokens with what was inserted before the next one, or all of it.
+        """Return the first `count` tokens with the insertions before the next token, or the full sequence.
 
-        Thinking that is over after `count` tokens was not ended yet.
+        Thinking that is over after `count` tokens has not been ended yet.
         """
         end = len(self.tokens) if count is None else count
         if not self.inserted:
             return self.tokens[:end]
         parts: list[int] = []
-        place = 0
-        for each in self.inserted:
-            if each.after < end or (each.after == end and count is None):
-                parts += (*self.tokens[place : each.after], *each.tokens)
-                place = each.after
-        return (*parts, *self.tokens[place:end])
+        start = 0
+        for insertion in self.inserted:
+            if insertion.after < end or (insertion.after == end and count is None):
+                parts += (*self.tokens[start : insertion.after], *insertion.tokens)
+                start = insertion.after
+        return (*parts, *self.tokens[start:end])
 
     def gaps(self, lead: int = 0) -> list[tuple[int, int]]:
-        """Return what was inserted into it, after a prefix of `lead` tokens, as places and counts."""
+        """Return the insertions as (first, count) in the sequence after a prefix of `lead` tokens."""
         gaps, before = [], lead
-        for each in self.inserted:
-            gaps.append((before + each.after, len(each.tokens)))
-            before += len(each.tokens)
+        for insertion in self.inserted:
+            gaps.append((before + insertion.after, len(insertion.tokens)))
+            before += len(insertion.tokens)
         return gaps
 
     def then(self, more: Generation) -> Generation:
-        """Return the response with what came after it; each token keeps the log-probabilities that it was drawn with."""
+        """Return the response with its continuation; each token keeps its log-probabilities."""
         logprobs = self.logprobs + more.logprobs
-        same = self.behaviour is self.logprobs and more.behaviour is more.logprobs
+        same = self.sampling_logprobs is self.logprobs and more.sampling_logprobs is more.logprobs
         return Generation(
             self.tokens + more.tokens,
             logprobs,
-            logprobs if same else self.behaviour + more.behaviour,
+            logprobs if same else self.sampling_logprobs + more.sampling_logprobs,
             more.finish,
             tuple(dict.fromkeys(self.weight_versions + more.weight_versions)),
             self.inserted,
         )
 
-    def own(self, count: int) -> int:
-        """Return how many of the first `count` tokens of its sequence are its own."""
-        for each in self.inserted:
-            count -= min(len(each.tokens), max(0, count - each.after))
+    def count_own(self, count: int) -> int:
+        """Return how many of the first `count` tokens of the sequence the model sampled."""
+        for insertion in self.inserted:
+            count -= min(len(insertion.tokens), max(0, count - insertion.after))
         return count
 
-    def first(self, count: int) -> Generation:
-        """Return its first `count` tokens, as a response that would have gone on; all of it where it has no more."""
+    def truncate(self, count: int) -> Generation:
+        """Return the first `count` tokens as an unfinished response; the response itself if it has no more."""
         if len(self.tokens) <= count:
             return self
         logprobs = self.logprobs[:count]
-        behaviour = logprobs if self.behaviour is self.logprobs else self.behaviour[:count]
-        return replace(
-            self, tokens=self.tokens[:count], logprobs=logprobs, behaviour=behaviour, finish="length"
-        )
+        sampling = logprobs if self.sampling_logprobs is self.logprobs else self.sampling_logprobs[:count]
+        tokens = self.tokens[:count]
+        return replace(self, tokens=tokens, logprobs=logprobs, sampling_logprobs=sampling, finish="length")
 
-    def with_inserted(self, inserted: Inserted) -> Generation:
-        """Return the response with something inserted at its end."""
+    def with_inserted(self, inserted: Insertion) -> Generation:
+        """Return the response with an insertion at its end."""
         return replace(self, inserted=(*self.inserted, inserted))
 
-    def unfinished(self) -> Generation:
-        """Return the response as one that would have gone on."""
+    def as_unfinished(self) -> Generation:
+        """Return the response as if it had been cut by a limit."""
         return replace(self, finish="length")
 
 
 NO_NUMBERS = array("d")
 """The log-probabilities of a response that was not asked for any."""
-NOTHING = Generation((), NO_NUMBERS, NO_NUMBERS, "length", ())
-"""A response of which no token is drawn yet."""
+EMPTY = Generation((), NO_NUMBERS, NO_NUMBERS, "length", ())
+"""A response without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedTokens:
     """The answer tokens that follow `prompt + response[:cut] + forcing`; stop token included, if any.
 
-    Empty when `cut` is no shorter than the response: there is nothing to cut, grade the response as it is.
+    Empty if `cut` is not inside the response: then the response is graded as it is.
     """
 
     cut: int
@@ -179,8 +177,8 @@ class ForcedTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """The next call of `force`: `cuts(i, response)` of request i's response, the forcing text and how to draw.
+class ForcingPlan:
+    """The next call of `force`: `cuts(i, response)` of request i's response, the forcing text and its sampling.
 
     A guess: an engine may use it to answer while other responses still run, and nothing depends on it.
     """
@@ -190,48 +188,50 @@ class Ahead:
     sampling: TokenSampling
 
 
-Ended = Callable[[int, Generation, Mapping[int, tuple[int, ...]]], None]
-"""Hears that request i has its response, with the answers by cut that `Ahead` asked for, while others still run."""
+OnResponse = Callable[[int, Generation, Mapping[int, tuple[int, ...]]], None]
+"""Receives the response to request i, with the answers by cut that a `ForcingPlan` asked for, while others still run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedWeights:
-    """Weights that several processes train together. They stay as they are until an engine gets the next ones.
+    """Weights that several processes train together. They do not change until an engine gets the next weights.
 
-    `world` is how many processes there are, each with a device of its own, and `shapes` are those of all whole tensors by
-    name. `whole(device)` returns all tensors in this process, on a device or for None its own. `pieces()` gives them here
-    one by one, each when it is asked for, while the other processes wait: it has to be read to its end.
-
-    `each(call, *arguments)` calls a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
-    `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
-    ask for as many of them. `gather` gives every process the values of all, by rank. What a call raises ends its process.
+    `pieces` has to be read to its end, because the other processes wait meanwhile.
     """
 
     world: int
+    """The number of processes, each with a device of its own."""
     shapes: Mapping[str, tuple[int, ...]]
-    whole: Callable[[str | None], Mapping[str, torch.Tensor]]
+    """The shapes of all full tensors by name."""
+    assemble: Callable[[str | None], Mapping[str, torch.Tensor]]
+    """Returns all full tensors in this process, on a device, or for None on its own."""
     pieces: Callable[[], Iterator[tuple[str, torch.Tensor]]]
-    each: Callable[..., object]
+    """Yields all full tensors here, each gathered when it is asked for."""
+    run_on_all: Callable[..., object]
+    """`run_on_all(call, *arguments)` calls a module's function in every process, as `call(pieces, rank, gather,
+    *arguments)`. `pieces` yields the name and the full tensor of each weight on the process's own device; all processes
+    have to read as many. `gather` gives every process the values of all, by rank. What a call raises ends its process.
+    """
 
 
 Weights = Mapping[str, torch.Tensor] | Path | SharedWeights
-"""New weights of an engine: tensors by their `transformers` names, a folder, or what processes hold together."""
+"""New weights of an engine: tensors by their `transformers` names, a folder, or the shards of several processes."""
 
 
 class Engine(Protocol):
-    """A model that answers prompts. One thread at a time."""
+    """A model that answers prompts, for a single thread at a time."""
 
     def generate(
         self,
         requests: Sequence[Request],
         sampling: TokenSampling,
-        ahead: Ahead | None = None,
-        ended: Ended | None = None,
+        plan: ForcingPlan | None = None,
+        on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return one response for each request, in the order of the requests.
+        """Return a response for each request, in the order of the requests.
 
-        `ended` may be called from another thread, for some of the requests or for none, once each. What it raises ends
-        the call.
+        `on_response` may be called from another thread, for some of the requests or for none, once each. What it raises
+        ends the call.
         """
 
     def force(
@@ -242,11 +242,11 @@ class Engine(Protocol):
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
+        """Return answers forced at each of `cuts[i]` tokens of response i, in the order of the cuts; cut 0 forces at once.
 
-        Cheapest on the responses of the last `generate`, whose cache the engine may still hold; right on any.
-        The stream of a forced answer depends on the request's seed and the cut, counted from the response's first token,
-        alone (`streams.forced_seed`). Responses have nothing inserted here.
+        Cheapest on the responses of the last `generate`, whose cache the engine may still hold; correct on any. The
+        stream of a forced answer depends on the request's seed and the cut alone, counted from the response's first
+        token (`streams.forced_seed`). Responses have no insertions here.
         """
 
     def load_weights(self, state: Weights, version: int) -> None:
@@ -255,42 +255,42 @@ class Engine(Protocol):
     def release(self) -> None:
         """Give memory back, as far as possible, to a trainer on the same devices; weights have to be loaded next.
 
-        What the last `generate` left for `force` is gone, and so are the present weights.
+        The caches that the last `generate` left for `force` are dropped, and so are the weights.
         """
 
     def close(self) -> None:
         """Give memory (and processes, if any) back; no other call may follow."""
 
 
-_LOOK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
+_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
 
 
-def look() -> None:
-    """Call the caller's own look between two steps of an engine's work, in its thread; raise what that raises."""
-    callers_look = _LOOK.get()
+def check_cancelled() -> None:
+    """Call the caller's check between two steps of an engine's work, in its thread; raise what the check raises."""
+    callers_look = _CHECK.get()
     if callers_look is not None:
         callers_look()
 
 
 @contextmanager
-def looking(callers_look: Callable[[], None]) -> Iterator[None]:
+def cancellable(callers_look: Callable[[], None]) -> Iterator[None]:
     """Let engines call `callers_look`, which has to be quick, until the block ends."""
-    token = _LOOK.set(callers_look)
+    token = _CHECK.set(callers_look)
     try:
         yield
     finally:
-        _LOOK.reset(token)
+        _CHECK.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The longest sequence a model reads, and how many tokens it knows."""
+    """The longest sequence that a model reads, and the size of its vocabulary, both in tokens."""
 
     context: int
     vocab: int
 
     def check(self, requests: Sequence[Request], sampling: TokenSampling) -> None:
-        """Check requests. Raises E0807 for no tokens, unknown ones, or more than the context."""
+        """Check requests. Raises E0807 for no tokens, unknown tokens, or more than the context."""
         for request in requests:
             self._check([request], sampling, request.limit(sampling))
 
@@ -303,19 +303,20 @@ class Limits:
         sampling: TokenSampling,
     ) -> None:
         """Check that answers can be forced. Raises E0807."""
-        if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
+        if min((cut for row in cuts for cut in row), default=0) < 0:
             raise problem(
                 "E0807",
                 "a response cannot be cut before its first token",
                 help="force answers at 0 tokens or more",
             )
-        for request, response, wanted in zip(requests, responses, cuts, strict=True):
-            inside = [cut for cut in wanted if cut < len(response.tokens)]
+        for request, response, row in zip(requests, responses, cuts, strict=True):
+            inside = [cut for cut in row if cut < len(response.tokens)]
             if inside:
                 self._check([request], sampling, max(inside) + len(forcing) + sampling.max_tokens)
         self._check_tokens(forcing)
 
     def _check(self, requests: Sequence[Request], sampling: TokenSampling, room: int) -> None:
+        """Check that a prompt and `room` tokens fit into the context. Raises E0807."""
         if sampling.max_tokens < 1:
             raise problem(
                 "E0807",

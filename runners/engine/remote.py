@@ -14,26 +14,26 @@ from typing import Any, TypeVar
 import httpx
 
 from reodsl.ir.model import Served
-from runners.engine.protocol import look
+from runners.engine.protocol import check_cancelled
 from runners.sandbox.untrusted import Undecodable, decoded, shown
 
-LOOK = 1.0
-"""Seconds between two looks at whether there is still a reason to wait."""
-LARGEST_REPLY = 1 << 20
+POLL_SECONDS = 1.0
+"""Seconds between two checks whether a reply has still to be waited for."""
+MAX_REPLY_BYTES = 1 << 20
 """Bytes of a reply that are read, unless a request allows more."""
-LONGEST_WAIT = 300.0
-"""Seconds that a server may ask to be left alone."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+MAX_WAIT_SECONDS = 300.0
+"""The longest wait that a server may ask for before the next request."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0
 """Seconds between a failure and the next request: twice as many after each."""
-_LATER = frozenset({408, 409, 425, 429, *range(500, 600)})
-_OF_THIS_REQUEST = frozenset({400, 413, 422})
+_RETRY_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
+_REQUEST_STATUSES = frozenset({400, 413, 422})
 _PATH = "/completions"
 
 Result = TypeVar("Result")
 
 
 class Loop:
-    """An event loop in a thread of its own: a notebook's or a caller's may be running already."""
+    """An event loop in a thread of its own, because a notebook or a caller may run its own loop already."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -48,13 +48,13 @@ class Loop:
     ) -> Result:
         """Do `meanwhile` here and then wait for a coroutine.
 
-        An interruption, or what `look` or `check` raises, cancels it.
+        An interruption, or what `check_cancelled` or `check` raises, cancels it.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             meanwhile()
-            while not wait([future], LOOK).done:
-                look()
+            while not wait([future], POLL_SECONDS).done:
+                check_cancelled()
                 check()
             return future.result()
         except ExceptionGroup as several:
@@ -83,7 +83,8 @@ def _first(several: BaseException) -> BaseException:
 class RefusedReply(Exception):
     """A refusal to reply.
 
-    `again`: asking later may help. `wait`: the server names these seconds. `request`: the request may be the reason.
+    `again`: a later request may succeed. `wait`: the server asks to wait so many seconds. `request`: the request may be
+    the reason.
     """
 
     words: str
@@ -112,33 +113,33 @@ class Remote:
             limits=httpx.Limits(max_connections=source.at_once, max_keepalive_connections=source.at_once),
         )
 
-    async def post(self, request: dict[str, Any], largest: int = LARGEST_REPLY) -> bytes:
-        """Return the reply to a request, of at most `largest` bytes, after at most the allowed failures that may pass.
+    async def post(self, request: dict[str, Any], largest: int = MAX_REPLY_BYTES) -> bytes:
+        """Return the reply to a request, of at most `largest` bytes, and try again after failures that may pass.
 
         Raises RefusedReply.
         """
-        pause = FIRST_PAUSE
-        for left in range(self._source.retries, -1, -1):
+        pause = FIRST_PAUSE_SECONDS
+        for retries in range(self._source.retries, -1, -1):
             try:
                 return await self._post(request, largest)
             except RefusedReply as refused:
-                if not refused.again or not left:
+                if not refused.again or not retries:
                     raise
                 await asyncio.sleep(max(refused.wait, pause))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
         raise AssertionError
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """Return what the server says of its models, by name; nothing where it says nothing that can be read."""
+        """Return what the server says of its models, by name; nothing if it says nothing that can be read."""
         try:
-            _, _, body = await self._send("GET", "/models", None, LARGEST_REPLY)
-            return {str(each["id"]): dict(each) for each in decoded(body, LARGEST_REPLY)["data"]}
+            _, _, body = await self._send("GET", "/models", None, MAX_REPLY_BYTES)
+            return {str(model["id"]): dict(model) for model in decoded(body, MAX_REPLY_BYTES)["data"]}
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError, Undecodable):
             # What is wrong with the server is told as it is asked.
             return {}
 
     async def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""
         await self._client.aclose()
 
     def shown(self, body: bytes | str) -> str:
@@ -148,6 +149,7 @@ class Remote:
         return shown(body.decode("utf-8", "replace") if isinstance(body, bytes) else body)
 
     async def _post(self, request: dict[str, Any], largest: int) -> bytes:
+        """Return the reply to a single request. Raises RefusedReply."""
         try:
             status, headers, body = await self._send("POST", _PATH, request, largest)
         except (httpx.TimeoutException, TimeoutError):
@@ -176,7 +178,7 @@ class Remote:
     async def _send(
         self, method: str, path: str, request: dict[str, Any] | None, largest: int
     ) -> tuple[int, httpx.Headers, bytes]:
-        """Status, headers and body, of bounded size and time: httpx itself only bounds the silence between two bytes."""
+        """Return status, headers and body, of bounded size and time; httpx only bounds the silence between two bytes."""
         # Not ASCII alone: servers bound the bytes of a request.
         content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace") if request else None
         headers = {"Content-Type": "application/json"} if request else {}
@@ -194,9 +196,10 @@ class Remote:
             return response.status_code, response.headers, bytes(body)
 
     def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> RefusedReply:
-        says = f"HTTP {status}: {self.shown(_words_of(body))}".rstrip(": ")
+        """Return the reason and remedy of a status that is not 200."""
+        says = f"HTTP {status}: {self.shown(_error_message(body))}".rstrip(": ")
         after = headers.get("retry-after", "")
-        wait = min(float(after), LONGEST_WAIT) if after.isascii() and after.isdigit() else 0.0
+        wait = min(float(after), MAX_WAIT_SECONDS) if after.isascii() and after.isdigit() else 0.0
         if status in (401, 403):
             with_key = "refuses the key" if self._key else "asks for a key"
             return RefusedReply(
@@ -217,7 +220,7 @@ class Remote:
                 again=True,
                 wait=wait,
             )
-        if status in _LATER:
+        if status in _RETRY_STATUSES:
             return RefusedReply(
                 f"it fails ({says})",
                 "see what the server says of itself; the same command goes on",
@@ -227,15 +230,15 @@ class Remote:
         return RefusedReply(
             f"it refuses the request ({says})",
             "mend what it names; for a model with a short context write a smaller `max_tokens`",
-            request=status in _OF_THIS_REQUEST,
+            request=status in _REQUEST_STATUSES,
         )
 
 
-def _words_of(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """Return a server's words about an error, as OpenAI's interface has them or as they are."""
     try:
-        said = decoded(body, LARGEST_REPLY)
-        fault = said.get("error", said)
+        reply = decoded(body, MAX_REPLY_BYTES)
+        fault = reply.get("error", reply)
         words = fault.get("message", fault) if isinstance(fault, dict) else fault
     except (Undecodable, AttributeError):
         return body.decode("utf-8", "replace")

@@ -17,41 +17,41 @@ from reodsl.store.manifest import INEXACT, record
 from runners.data.draws import derive, forced_seed
 from runners.engine.protocol import (
     NO_NUMBERS,
-    Ahead,
-    Ended,
     ForcedTokens,
+    ForcingPlan,
     Generation,
     Limits,
+    OnResponse,
     Request,
     TokenSampling,
     Weights,
 )
-from runners.engine.remote import LARGEST_REPLY, Loop, RefusedReply, Remote, read_key
+from runners.engine.remote import MAX_REPLY_BYTES, Loop, RefusedReply, Remote, read_key
 from runners.sandbox.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
-"""It gave texts, whose tokens are those of the tokenizer here."""
+"""The server gave texts, whose tokens are those of the tokenizer here."""
 ASKED_AS_TEXT = "asked_as_text"
-"""It took prompts as texts alone, and made its own tokens of them."""
+"""The server took prompts only as texts, and made its own tokens of them."""
 CUT_AGAIN = "cut_again"
-"""It gave a text of a few tokens more than it counted and was asked for, without its end."""
+"""The server gave a text with more tokens than it counted and was asked for, without its end."""
 UNREPEATABLE = "unrepeatable"
-"""It gave two answers to one greedy request."""
-PROBED = 16
-"""Tokens that the first requests ask for, which see what the server is."""
+"""The server gave two answers to a greedy request."""
+PROBE_TOKENS = 16
+"""Tokens that the first requests ask for, which find out what the server can do."""
 _BYTES_PER_TOKEN = 128
-"""Bytes of a reply for each token that it may be about: its text, and its number twice."""
-_SEED = (1 << 31) - 1
+"""Bytes of a reply for each of its tokens: the token's text, and its number twice."""
+_SEED_MASK = (1 << 31) - 1
 """Seeds lose their higher bits: some servers take no more."""
-_LOST = 0.02
+_MAX_LOSS = 0.02
 """The share by which a server's tokens and those of its texts, tokenised again, may differ over all responses."""
-_UNLIKE = 0.1
-"""The same for a single response, besides `_APART` tokens."""
-_APART = 4
-"""Tokens by which a server may read a text otherwise, where it is cut and where words to force an answer follow."""
+_MAX_DIFFERENCE = 0.1
+"""The same share for a single response, besides `_SLACK_TOKENS`."""
+_SLACK_TOKENS = 4
+"""Tokens by which a server may tokenize a text differently, at a cut and before the forcing text."""
 
-_MOST_READ = 1 << 40
-"""The largest number of tokens of a prompt that is one."""
+_MAX_PROMPT_TOKENS = 1 << 40
+"""The largest plausible number of tokens of a prompt."""
 _KEEPS_MARKS = (
     "start it so that texts keep their marks (`skip_special_tokens`), or take a server that replies token ids"
 )
@@ -66,11 +66,11 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Tokens that follow a prompt, those that the server `counted`, and whether the text `ended` there."""
+    """The tokens that follow a prompt, their `count` by the server, and whether the text ends with them (`is_finished`)."""
 
     tokens: tuple[int, ...]
-    counted: int
-    ended: bool
+    count: int
+    is_finished: bool
 
 
 class _TakesNoTokens(Exception):
@@ -86,16 +86,16 @@ class ServedEngine:
         encode: Encode,
         decode: Decode,
         limits: Limits,
-        aside: Path,
+        scratch_dir: Path,
         reads_alike: Callable[[Sequence[int]], bool],
     ) -> None:
-        """Raise E0833 if the server's key is not set. `aside` is where it is noted what the server cannot do.
+        """Raise E0833 if the server's key is not set. What the server cannot do is noted in `scratch_dir`.
 
         `reads_alike` says whether the text of tokens has no control tokens but theirs.
         """
         self._source, self._encode, self._decode, self._limits = source, encode, decode, limits
         self._reads_alike = reads_alike
-        self._aside, self._texts = aside, False
+        self._scratch_dir, self._texts = scratch_dir, False
         try:
             self._remote = Remote(source, read_key(source.key))
         except RefusedReply as refused:
@@ -108,43 +108,43 @@ class ServedEngine:
         self,
         requests: Sequence[Request],
         sampling: TokenSampling,
-        ahead: Ahead | None = None,
-        ended: Ended | None = None,
+        plan: ForcingPlan | None = None,
+        on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """See `Engine.generate`. Answers are forced out of a response as it ends, while its prefix is cached there.
+        """Return responses as `Engine.generate`; answers are forced when a response ends, from the server's cache.
 
-        Raises E0833 where the server cannot be asked, and E0834 where what it replies is not what was asked for.
+        Raises E0833 if the server cannot be asked, and E0834 if its reply is not what was asked for.
         """
         self._limits.check(requests, sampling)
         self._made = {}
         self._loop.run(self._probe(requests))
-        for each in requests:
-            self._require_alike(each.prompt, "a question", ", or take such words out of the questions")
+        for request in requests:
+            self._require_alike(request.prompt, "a question", ", or take such words out of the questions")
 
-        async def respond(at: int) -> tuple[Generation, int]:
-            request = requests[at]
-            seed = derive(request.seed, request.drawn) if request.drawn else request.seed
-            made = await self._complete(request.prompt, request.limited(sampling), seed)
-            finish: Literal["stop", "length"] = "stop" if made.ended else "length"
-            response = Generation(made.tokens, NO_NUMBERS, NO_NUMBERS, finish, (0,))
+        async def respond(i: int) -> tuple[Generation, int]:
+            request = requests[i]
+            seed = derive(request.seed, request.num_sampled) if request.num_sampled else request.seed
+            completion = await self._complete(request.prompt, request.limit_sampling(sampling), seed)
+            finish: Literal["stop", "length"] = "stop" if completion.is_finished else "length"
+            response = Generation(completion.tokens, NO_NUMBERS, NO_NUMBERS, finish, (0,))
             answers: dict[int, tuple[int, ...]] = {}
-            if ahead is not None:
-                for cut in dict.fromkeys(ahead.cuts(at, response)):
-                    answers[cut] = await self._force(request, response, cut, ahead.forcing, ahead.sampling)
-                self._made[request, len(made.tokens)] = answers
-            if ended is not None:
-                ended(at, response, answers)
-            return response, made.counted
+            if plan is not None:
+                for cut in dict.fromkeys(plan.cuts(i, response)):
+                    answers[cut] = await self._force(request, response, cut, plan.forcing, plan.sampling)
+                self._made[request, len(response.tokens)] = answers
+            if on_response is not None:
+                on_response(i, response, answers)
+            return response, completion.count
 
-        made = self._ask_all(respond, len(requests))
-        has, counted = (sum(each) for each in zip(*((len(one.tokens), n) for one, n in made), strict=True))
-        if has < counted * (1 - _LOST):
+        pairs = self._ask_all(respond, len(requests))
+        has, counted = (sum(row) for row in zip(*((len(r.tokens), n) for r, n in pairs), strict=True))
+        if has < counted * (1 - _MAX_LOSS):
             raise self._misread("its texts have", has, counted, _KEEPS_MARKS)
         # Here each end is counted, there it may be.
-        ends = sum(one.finish == "stop" for one, _ in made)
-        if has - 2 * ends > counted * (1 + _LOST) + _APART:
+        ends = sum(response.finish == "stop" for response, _ in pairs)
+        if has - 2 * ends > counted * (1 + _MAX_LOSS) + _SLACK_TOKENS:
             raise self._misread("its texts have", has, counted, _OWN_TOKENIZER)
-        return [response for response, _ in made]
+        return [response for response, _ in pairs]
 
     def force(
         self,
@@ -154,21 +154,21 @@ class ServedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """See `Engine.force`: what was answered as the responses ended is there. Raises as `generate`."""
+        """Return answers as `Engine.force`; those that `generate` forced are not asked for again. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         self._loop.run(self._probe(requests))
 
-        async def answer(at: int) -> list[ForcedTokens]:
-            request, response = requests[at], responses[at]
-            known = self._made.get((request, len(response.tokens)), {})
+        async def answer(i: int) -> list[ForcedTokens]:
+            request, response = requests[i], responses[i]
+            answers = self._made.get((request, len(response.tokens)), {})
             return [
                 ForcedTokens(
                     cut,
-                    known[cut]
-                    if cut in known
+                    answers[cut]
+                    if cut in answers
                     else await self._force(request, response, cut, forcing, sampling),
                 )
-                for cut in cuts[at]
+                for cut in cuts[i]
             ]
 
         return self._ask_all(answer, len(requests))
@@ -178,10 +178,10 @@ class ServedEngine:
         raise TypeError("a served model is given no weights")
 
     def release(self) -> None:
-        """Do nothing: it has no memory of ours."""
+        """Do nothing: the server has no memory of ours."""
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close the server's connections."""
         self._loop.run(self._remote.close())
         self._loop.close()
 
@@ -198,11 +198,11 @@ class ServedEngine:
             return ()
         prompt = (*request.prompt, *response.tokens[:cut], *forcing)
         self._require_alike(prompt, "a response", "")
-        made = await self._complete(prompt, sampling, forced_seed(request.seed, request.drawn + cut))
-        return made.tokens
+        result = await self._complete(prompt, sampling, forced_seed(request.seed, request.num_sampled + cut))
+        return result.tokens
 
     def _require_alike(self, prompt: Sequence[int], where: str, more: str) -> None:
-        """Check that a server of texts finds no control tokens in that of a prompt but its own. Raises E0834."""
+        """Check that a server of texts finds only a prompt's own control tokens in its text. Raises E0834."""
         if self._texts and not self._reads_alike(prompt):
             raise self._unsound(
                 f"it reads texts alone, and would take words of {where} for a control token",
@@ -210,27 +210,27 @@ class ServedEngine:
             )
 
     def _ask_all(self, ask: Callable[[int], Coroutine[Any, Any, Value]], count: int) -> list[Value]:
-        """Return what `ask` returns for each number below `count`, so many at a time. A failure ends the others."""
+        """Return the result of `ask` for each number below `count`, some at a time. A failure cancels the rest."""
         turns = asyncio.Semaphore(self._source.at_once)
 
-        async def ask_one(at: int) -> Value:
+        async def ask_one(i: int) -> Value:
             async with turns:
-                return await ask(at)
+                return await ask(i)
 
         async def ask_all() -> list[Value]:
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(ask_one(at)) for at in range(count)]
-            return [each.result() for each in asked]
+                tasks = [group.create_task(ask_one(i)) for i in range(count)]
+            return [task.result() for task in tasks]
 
         return self._loop.run(ask_all())
 
     async def _probe(self, requests: Sequence[Request]) -> None:
-        """See, before anything else is asked, whether the server is what it has to be. Raises E0833, E0834."""
+        """Find out before the first request whether the server is suitable. Raises E0833, E0834."""
         if self._probed or not requests:
             return
         models, name = await self._remote.models(), self._source.model
         if models and name not in models:
-            names = self._remote.shown(", ".join(f"`{each}`" for each in list(models)[:4]))
+            names = self._remote.shown(", ".join(f"`{model}`" for model in list(models)[:4]))
             words = f"it has no model `{name}`, and has {names}"
             raise self._cannot_ask(RefusedReply(words, "write the model's name as the server has it"))
         most = models.get(name, {}).get("max_model_len")
@@ -240,35 +240,35 @@ class ServedEngine:
                 f"start it with a longest sequence of {self._limits.context:,} tokens, or shorten the suite's `max_tokens`",
             )
         prompt = requests[0].prompt
-        room = min(PROBED, self._limits.context - len(prompt))
+        room = min(PROBE_TOKENS, self._limits.context - len(prompt))
         greedy = TokenSampling(room, 0.0, stop_ids=(), logprobs=False)
         try:
-            one = await self._complete(prompt, greedy, 0)
+            first = await self._complete(prompt, greedy, 0)
         except _TakesNoTokens:
             self._texts = True
-            record(self._aside, INEXACT, ASKED_AS_TEXT)
-            one = await self._complete(prompt, greedy, 0)
-        other = await self._complete(prompt, greedy, 0)
-        if one.tokens != other.tokens:
-            record(self._aside, INEXACT, UNREPEATABLE)
+            record(self._scratch_dir, INEXACT, ASKED_AS_TEXT)
+            first = await self._complete(prompt, greedy, 0)
+        second = await self._complete(prompt, greedy, 0)
+        if first.tokens != second.tokens:
+            record(self._scratch_dir, INEXACT, UNREPEATABLE)
         self._probed = True
 
     async def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
-        """Return what follows a prompt, after at most the allowed failures. Raises E0833, E0834."""
+        """Return the continuation of a prompt, and try again after failures that may pass. Raises E0833, E0834."""
         request: dict[str, Any] = {
             "model": self._source.model,
             "prompt": self._decode(prompt) if self._texts else list(prompt),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": min(sampling.top_p, 1.0),
-            "seed": seed & _SEED,
+            "seed": seed & _SEED_MASK,
             "stop_token_ids": list(sampling.stop_ids),
             "skip_special_tokens": False,
             "return_token_ids": True,
         }
         request |= {"top_k": sampling.top_k} if sampling.top_k > 0 else {}
         request |= {"add_special_tokens": False} if self._texts else {}
-        largest = LARGEST_REPLY + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
+        largest = MAX_REPLY_BYTES + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
         try:
             body = await self._remote.post(request, largest)
         except RefusedReply as refused:
@@ -294,68 +294,68 @@ class ServedEngine:
                 raise TypeError
             if not (type(read) is type(counted) is int and 0 < counted <= sampling.max_tokens):
                 raise TypeError
-            if not 0 <= read <= _MOST_READ:
+            if not 0 <= read <= _MAX_PROMPT_TOKENS:
                 raise TypeError
         except (Undecodable, LookupError, TypeError, AttributeError):
             raise self._unsound(
                 f"it sends no completion with its counts of tokens: {self._remote.shown(body)}",
                 "give the address of OpenAI's interface of completions, which ends in `/v1`",
             ) from None
-        apart = _LOST * len(prompt) + _APART if self._texts and self._probed else 0
-        if abs(read - len(prompt)) > apart:
+        slack = _MAX_LOSS * len(prompt) + _SLACK_TOKENS if self._texts and self._probed else 0
+        if abs(read - len(prompt)) > slack:
             raise self._unsound(
                 f"it read {read:,} tokens where {len(prompt):,} were sent",
                 "start it so that it adds nothing to prompts, such as a mark of their beginning",
             )
-        ended = finish == "stop"
-        if not ended and counted < sampling.max_tokens:
+        stopped = finish == "stop"
+        if not stopped and counted < sampling.max_tokens:
             raise self._unsound(
                 f"it cut a response at {counted:,} tokens, where {sampling.max_tokens:,} were asked for",
                 "start it with room for the whole sequence, or shorten the suite's `max_tokens`",
             )
         if ids is None:
-            record(self._aside, INEXACT, RETOKENISED)
+            record(self._scratch_dir, INEXACT, RETOKENISED)
             ids = self._tokens_of(text, sampling.stop_ids)
-            apart = _UNLIKE * counted + _APART
-            if len(ids) < counted - ended - apart:
+            slack = _MAX_DIFFERENCE * counted + _SLACK_TOKENS
+            if len(ids) < counted - stopped - slack:
                 raise self._misread("one of its texts has", len(ids), counted, _KEEPS_MARKS)
-            if len(ids) > counted + apart:
+            if len(ids) > counted + slack:
                 raise self._misread("one of its texts has", len(ids), counted, _OWN_TOKENIZER)
-            return Continuation(self._end(ids, ended, sampling), counted - ended, ended)
+            return Continuation(self._end(ids, stopped, sampling), counted - stopped, stopped)
         if not isinstance(ids, list) or not all(
-            type(each) is int and 0 <= each < self._limits.vocab for each in ids
+            type(token) is int and 0 <= token < self._limits.vocab for token in ids
         ):
             raise self._unsound(
                 f"it replies tokens that are none of the {self._limits.vocab:,} of the tokenizer",
                 "name the tokenizer of the model that it serves",
             )
-        if len(ids) not in (counted, counted - ended):
+        if len(ids) not in (counted, counted - stopped):
             raise self._unsound(
                 f"it sends {len(ids):,} tokens, and counts {counted:,}",
                 "take a server that replies all token ids that it makes, as vLLM's and SGLang's do",
             )
-        last = next((at for at, each in enumerate(ids) if each in sampling.stop_ids), None)
+        last = next((i for i, token in enumerate(ids) if token in sampling.stop_ids), None)
         if last is not None:
             # Not every server stops at the tokens that it is told.
-            ids, ended = ids[: last + 1], True
+            ids, stopped = ids[: last + 1], True
         elif len(ids) < counted:
-            ids = self._end(ids, ended, sampling)
-        return Continuation(tuple(ids), len(ids), ended)
+            ids = self._end(ids, stopped, sampling)
+        return Continuation(tuple(ids), len(ids), stopped)
 
-    def _end(self, ids: list[int], ended: bool, sampling: TokenSampling) -> tuple[int, ...]:
-        """Return tokens with the stop token that a server leaves out."""
-        stop = sampling.stop_ids[:1] if ended and not set(ids[-1:]) & set(sampling.stop_ids) else ()
+    def _end(self, ids: list[int], stopped: bool, sampling: TokenSampling) -> tuple[int, ...]:
+        """Return tokens with the stop token that a server omits."""
+        stop = sampling.stop_ids[:1] if stopped and not set(ids[-1:]) & set(sampling.stop_ids) else ()
         room = sampling.max_tokens - len(stop)
         if len(ids) > room:
-            record(self._aside, INEXACT, CUT_AGAIN)
+            record(self._scratch_dir, INEXACT, CUT_AGAIN)
         return (*ids[:room], *stop)
 
     def _tokens_of(self, text: str, stop_ids: Sequence[int]) -> list[int]:
-        """Return the tokens of a server's text. Raises E0834 for one that the tokenizer does not know."""
+        """Return the tokens of a server's text. Raises E0834 for a text that the tokenizer does not know."""
         # JSON may hold halves of characters.
         text = text.encode("utf-8", "replace").decode("utf-8")
-        marks = {each: self._decode([each]) for each in stop_ids}
-        last = [each for each, mark in marks.items() if mark and text.endswith(mark)][:1]
+        marks = {token: self._decode([token]) for token in stop_ids}
+        last = [token for token, mark in marks.items() if mark and text.endswith(mark)][:1]
         try:
             return [*self._encode(text.removesuffix(marks[last[0]]) if last else text), *last]
         except Problem as fault:
@@ -365,8 +365,8 @@ class ServedEngine:
             words = f"the tokenizer has no tokens for all of its text: {self._remote.shown(text)}"
             raise self._unsound(words, _OWN_TOKENIZER) from None
 
-    def _misread(self, what: str, has: int, counted: int, help: str) -> Problem:
-        return self._unsound(f"{what} {has:,} tokens by the tokenizer here, and it counts {counted:,}", help)
+    def _misread(self, noun: str, has: int, counted: int, help: str) -> Problem:
+        return self._unsound(f"{noun} {has:,} tokens by the tokenizer here, and it counts {counted:,}", help)
 
     def _cannot_ask(self, refused: RefusedReply) -> Problem:
         message = f"the served model `{self._source.model}` cannot be asked: {refused.words}"

@@ -37,9 +37,9 @@ from runners.models.tokenizer import require_written
 from runners.rollout.answers import marks_of, thinking_of
 from runners.rollout.grader import (
     Generator,
-    GradeAhead,
     GradedRollout,
     Grader,
+    GradingQueue,
     Rollout,
     RolloutGroup,
     forced_length,
@@ -49,7 +49,7 @@ from runners.rollout.grader import (
 from runners.rollout.phases import Phases, count_thinking
 from runners.rollout.prompts import render_prompt, stop_tokens
 from runners.rollout.questions import (
-    AskedQuestion,
+    PromptedQuestion,
     place_wordings,
     questions_of,
     read_references,
@@ -86,7 +86,7 @@ class EvaluationWork:
     texts: Texts | None = None  # imported responses that take the place of sampled responses
     wordings: tuple[Wording, ...] = ()  # prompts, chosen by a question's `mode`
 
-    def count(self, question: AskedQuestion) -> int:
+    def count(self, question: PromptedQuestion) -> int:
         """Return how many responses a question has: the number of its imported texts, or else `samples`."""
         return self.samples if self.texts is None else len(self.texts[question.benchmark, question.id])
 
@@ -184,7 +184,7 @@ def met_by(job: Job, model: Model) -> list[str]:
     return list(dict.fromkeys(ids[i] for i in questions_seen(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
-def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
+def read_questions(folder: Path, benchmark: str) -> list[PromptedQuestion]:
     """Return the questions of a `data` artifact, in their order. Raises E0704 if there are no questions."""
     questions = questions_of(read_table(folder), benchmark)
     if not questions:
@@ -194,7 +194,7 @@ def read_questions(folder: Path, benchmark: str) -> list[AskedQuestion]:
     return questions
 
 
-def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
+def _read_benchmark(job: Job, suite: Suite, name: str) -> list[PromptedQuestion]:
     """Return a benchmark's questions, each with the index of its wording if the suite has several."""
     questions = once(read_questions(job.inputs[f"data:{name}"], name))
     if not suite.wordings:
@@ -204,7 +204,7 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[AskedQuestion]:
     return place_wordings(questions, suite.wordings, references, job.task.work["seed"])
 
 
-def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:
+def once(questions: list[PromptedQuestion]) -> list[PromptedQuestion]:
     """Return a benchmark's questions. Raises E0705 for a duplicate: curves count rows, and scores count questions."""
     more = len(questions) - len({question.id for question in questions})
     if more:
@@ -218,8 +218,8 @@ def once(questions: list[AskedQuestion]) -> list[AskedQuestion]:
 
 
 def chunked(
-    questions: Sequence[AskedQuestion], samples: int, count: int = CHUNK
-) -> list[list[AskedQuestion]]:
+    questions: Sequence[PromptedQuestion], samples: int, count: int = CHUNK
+) -> list[list[PromptedQuestion]]:
     """Return questions in chunks of about `count` responses; all samples of a question are in the same chunk."""
     size = max(1, count // samples)
     return [list(questions[start : start + size]) for start in range(0, len(questions), size)]
@@ -240,7 +240,7 @@ class Responder:
 
 
 def open_responder(
-    job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork, opened: ExitStack
+    job: Job, model: Model, questions: Sequence[PromptedQuestion], plan: EvaluationWork, opened: ExitStack
 ) -> Responder:
     """Open a task's checkpoint in its engine; engine and verifiers close with `opened`. Raises what `open_engine` does."""
     checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
@@ -293,7 +293,7 @@ def _words(tokenizer: Any, checkpoint: Path) -> int:
     return max(len(tokenizer), config_size)
 
 
-def requests_of(responder: Responder, question: AskedQuestion, samples: int, seed: int) -> list[Request]:
+def requests_of(responder: Responder, question: PromptedQuestion, samples: int, seed: int) -> list[Request]:
     """Return a request for each sample; its random stream depends on seed, benchmark, question and sample alone."""
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
@@ -301,7 +301,7 @@ def requests_of(responder: Responder, question: AskedQuestion, samples: int, see
 
 
 def _prompt(
-    model: Model, wordings: Sequence[Wording], question: AskedQuestion, tokenizer: Any
+    model: Model, wordings: Sequence[Wording], question: PromptedQuestion, tokenizer: Any
 ) -> tuple[int, ...]:
     prompt = wordings[int(question.given["mode"])].over(model.prompt) if wordings else model.prompt
     return render_prompt(prompt, question.text, tokenizer)
@@ -309,7 +309,7 @@ def _prompt(
 
 def respond(
     responder: Responder,
-    questions: Sequence[AskedQuestion],
+    questions: Sequence[PromptedQuestion],
     plan: EvaluationWork,
     arrived: Callable[[int, Rollout], None],
 ) -> list[Rollout]:
@@ -351,7 +351,7 @@ def chunks_at_once(resources: Resources) -> int:
 
 
 def work_through(
-    job: Job, model: Model, questions: Sequence[AskedQuestion], plan: EvaluationWork
+    job: Job, model: Model, questions: Sequence[PromptedQuestion], plan: EvaluationWork
 ) -> tuple[Chunks, int]:
     """Generate, grade and store the missing chunks; return all chunks and their number.
 
@@ -371,7 +371,7 @@ def work_through(
         size = min(size, PER_SERVER)
     with ExitStack() as opened:
         responder = open_responder(job, model, questions, plan, opened)
-        graders = GradeAhead(responder.grade)
+        graders = GradingQueue(responder.grade)
         # Whatever ends this: what was answered is graded and kept.
         opened.callback(graders.close)
         text = next(iter(responder.graders.values())).text
@@ -397,7 +397,7 @@ def work_through(
 
 
 def _arrive(
-    graders: GradeAhead, slots: Sequence[tuple[RolloutGroup[float], int]], i: int, rollout: Rollout
+    graders: GradingQueue, slots: Sequence[tuple[RolloutGroup[float], int]], i: int, rollout: Rollout
 ) -> None:
     graders.add([(*slots[i], rollout)])
 

@@ -56,7 +56,11 @@ def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
     """Return rows of `samples.parquet`."""
     rows = []
     for result in graded:
-        question, response, (answer, verdict) = result.rollout.question, result.rollout.response, result.whole
+        question, response, (answer, verdict) = (
+            result.rollout.question,
+            result.rollout.response,
+            result.answer,
+        )
         rows.append(
             (
                 question.benchmark,
@@ -94,7 +98,7 @@ def forced_rows(
         words = {forced.cut: forced.tokens for forced in result.rollout.forced}
         for budget in grid:
             forced = budget in result.forced
-            answer, verdict = result.forced.get(budget, result.whole)
+            answer, verdict = result.forced.get(budget, result.answer)
             keys = (question.benchmark, question.id, number, budget)
             verdict_columns = (answer.text or None, verdict.correct)
             rows.append((*keys, forced, *verdict_columns, verdict.unsettled if forced else None))

@@ -509,28 +509,28 @@ def add_up(
 
     from runners.machine.rendezvous import LOOPBACK, SharedFile
     from runners.train.launch import cluster_address
-    from runners.train.ranks import joined
+    from runners.train.ranks import join_ranks
 
     device = torch.device("cuda", 0) if on_gpus else torch.device("cpu")
     store = SharedFile(file, world, timedelta(seconds=ANSWER_SECONDS))
     host = cluster_address() if many else None
     with (
-        joined(rank, world, store, device, host) as ranks,
+        join_ranks(rank, world, store, device, host) as ranks,
         socket.create_server((host or LOOPBACK, 0)) as own,
     ):
         # Servers are asked at a port of their node.
         Thread(target=_drain, args=(own,), daemon=True).start()
-        addresses = ranks.gather(own.getsockname())
+        addresses = ranks.all_gather_objects(own.getsockname())
         for address in addresses:
             try:
                 _send(address, 1)
             except OSError as caught:
                 raise ProbeFailed(f"{host} does not reach {address[0]}: {caught}") from caught
-        ranks.wait()
+        ranks.barrier()
         way = math.inf if other is None else _send(addresses[other], _FILE_BYTES)
         for _ in range(2):
             tensor = torch.ones(_SUMMANDS * (16 if on_gpus else 1), device=device)
-            ranks.wait()
+            ranks.barrier()
             began = time.perf_counter()
             dist.all_reduce(tensor)
             total = float(tensor[-1])
@@ -538,7 +538,7 @@ def add_up(
             raise ProbeFailed(f"the sum of {world} ones is {total:g}")
         speed = tensor.nbytes / (time.perf_counter() - began)
         # Nobody's port is closed while another sends to it.
-        ranks.wait()
+        ranks.barrier()
         own.shutdown(socket.SHUT_RDWR)
         return speed, way
 

@@ -12,14 +12,14 @@ from runners.grade import Thinking, answer_changes, forced_answer, opens_box, re
 from runners.rewards.offsets import Decode, Offsets
 
 BOXED: tuple[AnswerReader, ...] = (Boxed(),)
-LONGEST_MARK = 64
-"""Tokens at the end of a prompt that are read for a mark that closes the thinking."""
+MARK_TOKENS = 64
+"""Tokens at the end of a prompt in which a mark that closes the thinking is looked for."""
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
     """Return the text of a response without its stop token; special tokens inside (thinking marks) stay."""
-    kept = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
-    return str(tokenizer.decode(list(kept), skip_special_tokens=False))
+    ids = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def thinking_of(model: Model, grading: Grading) -> Thinking | None:
@@ -28,36 +28,36 @@ def thinking_of(model: Model, grading: Grading) -> Thinking | None:
 
 
 def marks_of(model: Model) -> Thinking:
-    """Return the marks of a model's thinking: those that its declaration names, or the usual ones."""
+    """Return the marks of a model's thinking: those of its declaration, or the usual marks."""
     return Thinking(model.think_open or THINK_OPEN, model.think_close or THINK_CLOSE)
 
 
 def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
-    """Return the same marks for a text after these tokens, which may end in a closing mark: then no thinking follows."""
-    end = str(tokenizer.decode(list(before[-LONGEST_MARK:]), skip_special_tokens=False))
+    """Return the marks for a text after some tokens; if these end in a closing mark, no thinking follows."""
+    end = str(tokenizer.decode(list(before[-MARK_TOKENS:]), skip_special_tokens=False))
     return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
 
 
 def tokens_of_thinking(
     thinking: Thinking, tokenizer: Any, before: Sequence[int], tokens: Sequence[int]
 ) -> int | None:
-    """Return how many tokens there are up to the end of the first closing mark; None without one.
+    """Return how many tokens a response has up to the end of its first closing mark; None without a mark.
 
-    There are none where the tokens `before` end in the mark.
+    It is 0 if the tokens `before` the response end in the mark.
     """
     if thinking_after(thinking, tokenizer, before).over:
         return 0
     offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
-    place = offsets.text.find(thinking.close)
-    return None if place < 0 else offsets.holding(place + len(thinking.close))
+    position = offsets.text.find(thinking.close)
+    return None if position < 0 else offsets.holding(position + len(thinking.close))
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
     """Return the answer in what a model wrote after the forcing text.
 
-    Inside a box that the text opens it ends where the box closes, however answers are read elsewhere. Otherwise it is
-    read from the text and the continuation together, of what ends in the continuation; where nothing is found, it is all
-    that comes before `close`.
+    In a box that the text opens, the answer ends where the box closes, however answers are read elsewhere. Otherwise it
+    is read from the text and the continuation together, and must end in the continuation; if nothing is found, it is
+    everything that comes before `close`.
     """
     if opens_box(forcing.text):
         return forced_answer(continuation)
@@ -77,27 +77,37 @@ def bare_answers(
     readers: Sequence[AnswerReader] = BOXED,
     thinking: Thinking | None = None,
 ) -> list[tuple[int, str]]:
-    """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
+    """Return (tokens, answer) at every prefix whose answer differs from that of the prefix with one token less, in order.
 
-    An answer is what `answer_changes` finds with nothing forced; before the first pair there is none. `decode` gives the
-    text of a prefix; `text` is that of all tokens, where it is known.
+    Args:
+        tokens: The response.
+        decode: Returns the text of a prefix.
+        text: The text of all tokens, if it is known.
+        readers: How answers are read.
+        thinking: Marks between which no answer is read.
+
+    Returns:
+        The tokens of each prefix and its answer, which is what `answer_changes` finds without forcing. Before the first
+            pair
+        there is no answer.
     """
     changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
     for end, answer in answer_changes(readers, offsets.text, thinking):
-        place = offsets.holding(end)
+        tokens_read = offsets.holding(end)
         # Answers that end within one token leave the last of them.
-        while changes and changes[-1][0] == place:
+        while changes and changes[-1][0] == tokens_read:
             changes.pop()
         if answer != (changes[-1][1] if changes else ""):
-            changes.append((place, answer))
+            changes.append((tokens_read, answer))
     return changes
 
 
 def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, int, str] | None:
-    """Return the tokens before the last place of an answer's text, those to its end, and what the first has before it.
+    """Return where an answer's text occurs last in a response; None if it does not occur.
 
-    It is None where the text is not there.
+    Returns:
+        The tokens before the text, the tokens up to its end, and the text that its first token has before it.
     """
     offsets = Offsets(tokens, decode)
     start = offsets.text.rfind(answer)

@@ -17,11 +17,12 @@ from runners.models.tokenizer import encode
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
     """Return the model's input for a question, and the prefix after it.
 
-    `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if there
-    is one, up to where the model's turn begins. Control tokens are those of the templates alone: what looks like one in the
-    question is text.
+    `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if it
+    has one, up to the start of the model's turn. Control tokens are those of the templates alone: what looks like a
+    control token in the question is text.
 
-    Raises E0815 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails or does not end).
+    Raises E0815 (words outside the vocabulary), E0812 (`chat` without a chat template, or with a template that fails or
+    does not end).
     """
     text = prompt.template.replace("{question}", veil(tokenizer, question))
     prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
@@ -61,7 +62,7 @@ def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
-    """Return the tokens that end a response: the tokenizer's end of text, and those that generation_config.json names."""
+    """Return the tokens that end a response: the tokenizer's end of text, and those of generation_config.json."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     path = folder / "generation_config.json"
     if path.is_file():

@@ -1,4 +1,4 @@
-"""Questions as they are asked: read from a table, rendered as prompts, and worded in the ways that a method draws."""
+"""Questions and their prompts: read from a table, rendered, and worded in the ways that a method draws."""
 
 from __future__ import annotations
 
@@ -28,24 +28,27 @@ from runners.rollout.prompts import continuation_tokens, prompt_tokens, render_p
 
 
 @dataclass(frozen=True, slots=True)
-class AskedQuestion:
-    """A question as a rollout is asked it.
-
-    `meta` is its JSON metadata. `benchmark` is empty for training data. `prompt` has the tokens that a model reads, none
-    before they are rendered; the last `trained_prefix` of them are trained with the response. `asked` are those that a
-    teacher reads in their place, none where it reads the same. A reward may read the numbers `given`: those of the metadata
-    by their paths, and those of its wording.
-    """
+class PromptedQuestion:
+    """A question with the prompt of a rollout."""
 
     id: str
+    """Its id in the data."""
     text: str
+    """Its text, without a template."""
     gold: str
+    """The reference answer."""
     meta: str = ""
+    """Its JSON metadata."""
     benchmark: str = ""
+    """The benchmark's name; empty for training data."""
     prompt: tuple[int, ...] = ()
+    """Token ids that the model reads; none before they are rendered."""
     trained_prefix: int = 0
-    asked: tuple[int, ...] = ()
+    """The number of tokens at the end of the prompt that are trained with the response."""
+    teacher_prompt: tuple[int, ...] = ()
+    """Token ids that a teacher reads instead; none if it reads the same."""
     given: Mapping[str, float] = field(default_factory=dict)
+    """The numbers that a reward may read: those of the metadata by their paths, and those of the wording."""
 
 
 def read_table(folder: Path) -> pl.DataFrame:
@@ -54,24 +57,24 @@ def read_table(folder: Path) -> pl.DataFrame:
 
 
 def repeated_rows(folder: Path) -> dict[str, int]:
-    """Return how many rows a `data` artifact dropped as repeated, as a fact of `train.json`; empty where none."""
+    """Return how many repeated rows a `data` artifact dropped, as a fact of `train.json`; empty without any."""
     path = folder / "left_out.json"
     return {"left_out_repeated": json.loads(path.read_bytes())["left_out_repeated"]} if path.exists() else {}
 
 
-def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[AskedQuestion]:
+def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[PromptedQuestion]:
     """Return the questions of a table in their order, without prompts."""
     metas = table["meta"] if "meta" in table.columns else [None] * table.height
     rows = zip(table["id"], table["question"], table["answer"], metas, strict=True)
     return [
-        AskedQuestion(str(name), str(text), str(gold), str(meta or ""), benchmark)
+        PromptedQuestion(str(name), str(text), str(gold), str(meta or ""), benchmark)
         for name, text, gold, meta in rows
     ]
 
 
 def render_questions(
-    questions: Sequence[AskedQuestion], prompt: Prompt, tokenizer: Any
-) -> list[AskedQuestion]:
+    questions: Sequence[PromptedQuestion], prompt: Prompt, tokenizer: Any
+) -> list[PromptedQuestion]:
     """Return the questions with their prompts and the numbers of their metadata."""
     prompts = prompt_tokens(prompt, tokenizer, [question.text for question in questions])
     return [
@@ -82,10 +85,10 @@ def render_questions(
 
 def fitting_questions(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
-) -> tuple[list[AskedQuestion], int]:
+) -> tuple[list[PromptedQuestion], int]:
     """Return the questions whose prompts have at most `longest` tokens, and how many have more.
 
-    Raises E0927 where none fits.
+    Raises E0927 if none fits.
     """
     questions = render_questions(questions_of(table), prompt, tokenizer)
     fitting = [question for question in questions if len(question.prompt) <= longest]
@@ -101,40 +104,44 @@ def fitting_questions(
     return fitting, table.height - len(fitting)
 
 
-def require_numbers(readers: Iterable[tuple[str, str]], questions: Sequence[AskedQuestion]) -> None:
-    """Raise E0922 for the first number that its reader, as "the reward `paid`", reads and that a question lacks."""
+def require_numbers(readers: Iterable[tuple[str, str]], questions: Sequence[PromptedQuestion]) -> None:
+    """Raise E0922 for the first number that its reader, such as "the reward `paid`", reads and that a question lacks."""
     for asker, name in readers:
-        missing = find_missing_number(asker, name, ((each.id, read_facts(each.meta)) for each in questions))
+        missing = find_missing_number(asker, name, ((q.id, read_facts(q.meta)) for q in questions))
         if missing is not None:
             raise Problem(missing)
 
 
-def shared_numbers(questions: Sequence[AskedQuestion]) -> dict[str, list[float]]:
-    """Return the given numbers that all of these questions have, by name, each in the order of the questions."""
+def shared_numbers(questions: Sequence[PromptedQuestion]) -> dict[str, list[float]]:
+    """Return the numbers that all of these questions have.
+
+    Returns:
+        Values in the order of the questions, by name.
+    """
     names = set.intersection(*(set(question.given) for question in questions)) if questions else set()
     return {name: [question.given[name] for question in questions] for name in sorted(names)}
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The reference model's frozen samples of a question: tokens and verdicts (1 or 0), and those of thinking if counted."""
+    """The starting model's samples of a question: tokens, verdicts (1 or 0), and tokens of thinking if counted."""
 
     lengths: tuple[float, ...]
     correct: tuple[float, ...]
     thinking: tuple[float, ...] = ()
 
     def responses(self) -> tuple[RewardedResponse, ...]:
-        """Return them as a reward reads them."""
+        """Return the samples as a reward reads them."""
         pairs = zip(self.lengths, self.correct, strict=True)
-        given = [{"thinking": each} for each in self.thinking] or [{}] * len(self.lengths)
+        features = [{"thinking": count} for count in self.thinking] or [{}] * len(self.lengths)
         return tuple(
             RewardedResponse(int(length), bool(right), given=more)
-            for (length, right), more in zip(pairs, given, strict=True)
+            for (length, right), more in zip(pairs, features, strict=True)
         )
 
 
 def read_references(folder: Path, count: int) -> dict[str, Reference]:
-    """Return lengths (tokens) and verdicts of the first `count` of a `sample` artifact's responses, by question."""
+    """Return lengths (tokens) and verdicts of the first `count` responses of a `sample` artifact, by question."""
     path = folder / "samples.parquet"
     lazily = pl.scan_parquet(path, glob=False)
     columns = ["question", "tokens", "correct", *["thinking"] * ("thinking" in lazily.collect_schema())]
@@ -147,66 +154,70 @@ def read_references(folder: Path, count: int) -> dict[str, Reference]:
 
 
 def choose_wording(
-    wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: AskedQuestion
+    wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: PromptedQuestion
 ) -> int | None:
-    """Return the place of the first wording that is for a question; None where each is for all.
+    """Return the index of the first wording whose condition holds for a question; None if no wording has a condition.
 
-    Of the questions for which a `when` holds, `share` are asked in its wording: a draw of the task's `seed`, the question's
-    id and the place alone. `references` are the reference model's samples of each question.
+    Of the questions for which a `when` holds, `share` get its wording: a draw of the task's `seed`, the question's id
+    and the index alone. `references` are the starting model's samples of each question.
     """
     if not any(wording.selective for wording in wordings):
         return None
     reference = references.get(question.id)
     group = ResponseGroup(question.id, (), () if reference is None else reference.responses())
-    asked = {"y": RewardedResponse(0, False, given=question.given)}
-    for place, each in enumerate(wordings):
-        name = f"wording `{each.name}`" if each.name else f"wording {place + 1}"
-        holds = each.when is None or measure(name, each.when, group, asked, {})
-        if holds and derive_seed(seed, f"share\0{question.id}", place) < each.share * 2**64:
-            return place
+    responses = {"y": RewardedResponse(0, False, given=question.given)}
+    for index, wording in enumerate(wordings):
+        name = f"wording `{wording.name}`" if wording.name else f"wording {index + 1}"
+        holds = wording.when is None or measure(name, wording.when, group, responses, {})
+        if holds and derive_seed(seed, f"share\0{question.id}", index) < wording.share * 2**64:
+            return index
     return None
 
 
 def place_wordings(
-    questions: Sequence[AskedQuestion],
+    questions: Sequence[PromptedQuestion],
     wordings: Sequence[Wording],
     references: Mapping[str, Reference],
     seed: int,
-) -> list[AskedQuestion]:
-    """Return questions with their numbers, of which `mode` is the place of the wording of each. Raises E0922."""
+) -> list[PromptedQuestion]:
+    """Return questions with their numbers, of which `mode` is the index of the question's wording. Raises E0922."""
     require_numbers(list_choosers(wordings), questions)
-    placed = []
+    result = []
     for each in questions:
         question = replace(each, given=read_numbers(each.meta))
         mode = choose_wording(wordings, references, seed, question) or 0
-        placed.append(replace(question, given={**question.given, "mode": float(mode)}))
-    return placed
+        result.append(replace(question, given={**question.given, "mode": float(mode)}))
+    return result
 
 
 @dataclass(frozen=True)
 class Wordings:
-    """The wordings of a stage's questions. Without any, each rollout has the question's own prompt.
-
-    `learn_prefix` makes a wording's prefix part of what is trained. `longest` bounds a prompt without it. A teacher is asked
-    in the words of `teacher`, or reads what the policy does. `choose` gives the place of a question's wording, where a
-    property of the question decides.
-    """
+    """The wordings of a stage's questions. Without any, each rollout has the question's own prompt."""
 
     prompt: Prompt
+    """The model's template."""
     tokenizer: Any
+    """The model's tokenizer."""
     seed: int
+    """The stage's seed."""
     wordings: tuple[Wording, ...] = ()
+    """The variants of the prompt."""
     per: Literal["rollout", "question"] = "rollout"
+    """True if each rollout draws a wording or the question as a group."""
     learn_prefix: bool = False
+    """True if a wording's prefix is trained with the response."""
     longest: int | None = None
+    """The most tokens of a prompt without a trained prefix."""
     teacher: Wording | None = None
-    choose: Callable[[AskedQuestion], int | None] = lambda _: None
+    """The wording that a teacher reads; None if it reads what the policy does."""
+    choose: Callable[[PromptedQuestion], int | None] = lambda _: None
+    """Returns the index of a question's wording, if a property of the question decides."""
 
     @staticmethod
     def of(
-        method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[AskedQuestion], int | None]
+        method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[PromptedQuestion], int | None]
     ) -> Wordings:
-        """Return the wordings of a stage with this method."""
+        """Return the wordings of a stage with a method."""
         return Wordings(
             model.prompt,
             tokenizer,
@@ -219,50 +230,53 @@ class Wordings:
             choose,
         )
 
-    def ask(self, question: AskedQuestion, draw: int, position: int, rollouts: int) -> list[AskedQuestion]:
-        """Return the question as each of its rollouts is asked it.
+    def ask(
+        self, question: PromptedQuestion, draw: int, position: int, rollouts: int
+    ) -> list[PromptedQuestion]:
+        """Return the question with the prompt of each of its rollouts.
 
-        The budget and a wording of the whole question are a function of seed, draw and position, and all rollouts share
-        the budget. The numbers of a wording are `mode`, its place, and `budget` where one is drawn. Raises E0933 where a
-        wording makes the prompt too long.
+        The budget, and a wording of all rollouts, are a function of seed, draw and position, and all rollouts share the
+        budget. The numbers of a wording are `mode`, its index, and `budget` if one is drawn. Raises E0933 if a wording
+        makes the prompt too long.
         """
         if self.teacher is not None:
-            words, text = told(self.teacher, question, self.tokenizer)
-            prompt, _ = rendered(self.prompt, words, text, self.tokenizer)
+            words, text = fill_answer(self.teacher, question, self.tokenizer)
+            prompt, _ = render(self.prompt, words, text, self.tokenizer)
             self._require_short(len(prompt), question, "the teacher's wording")
-            question = replace(question, asked=prompt)
+            question = replace(question, teacher_prompt=prompt)
         if not self.wordings:
             return [question] * rollouts
         count = len(self.wordings)
-        if (place := self.choose(question)) is not None:
-            return [self._word(question, place, draw, position)] * rollouts
+        if (mode := self.choose(question)) is not None:
+            return [self._word(question, mode, draw, position)] * rollouts
         chosen = derive_seed(self.seed, "wording", draw, position) % count
         modes = [chosen if self.per == "question" else i % count for i in range(rollouts)]
         by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
 
-    def require_room(self, question: AskedQuestion) -> None:
-        """Raise E0933 where any wording makes a question's prompt too long, with any of the budgets that it draws."""
+    def require_room(self, question: PromptedQuestion) -> None:
+        """Raise E0933 if a wording makes a question's prompt too long, with any of the budgets that it draws."""
         for wording in self.wordings:
             budgets = wording.budgets or ((wording.low, wording.high) if wording.draws else (None,))
             for budget in budgets:
-                asked = with_budget(wording, budget)
-                prompt, prefix = rendered(self.prompt, asked, question.text, self.tokenizer)
+                worded = with_budget(wording, budget)
+                prompt, prefix = render(self.prompt, worded, question.text, self.tokenizer)
                 self._require_short(len(prompt) - prefix, question, "its wording")
 
-    def _word(self, question: AskedQuestion, mode: int, draw: int, position: int) -> AskedQuestion:
+    def _word(self, question: PromptedQuestion, mode: int, draw: int, position: int) -> PromptedQuestion:
+        """Return the question in the wording of a mode, with its numbers."""
         wording = self.wordings[mode]
-        given = {**question.given, "mode": float(mode)}
+        features = {**question.given, "mode": float(mode)}
         budget: int | None = None
         if wording.draws:
-            budget = drawn_budget(wording, derive_seed(self.seed, "budget", draw, position))
-            given["budget"] = float(budget)
-        prompt, prefix = rendered(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
+            budget = choose_budget(wording, derive_seed(self.seed, "budget", draw, position))
+            features["budget"] = float(budget)
+        prompt, prefix = render(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
         self._require_short(len(prompt) - prefix, question, "its wording")
         trained = prefix if self.learn_prefix else 0
-        return replace(question, prompt=prompt, trained_prefix=trained, given=given)
+        return replace(question, prompt=prompt, trained_prefix=trained, given=features)
 
-    def _require_short(self, count: int, question: AskedQuestion, wording: str) -> None:
+    def _require_short(self, count: int, question: PromptedQuestion, wording: str) -> None:
         if self.longest is not None and count > self.longest:
             raise problem(
                 "E0933",
@@ -272,8 +286,8 @@ class Wordings:
             )
 
 
-def drawn_budget(wording: Wording, draw: int) -> int:
-    """Return the budget that a 64-bit draw chooses: one of the wording's list, or of its range, each as likely."""
+def choose_budget(wording: Wording, draw: int) -> int:
+    """Return the budget in tokens that a 64-bit draw chooses from the wording's list or range, all equally likely."""
     if wording.budgets:
         return wording.budgets[draw % len(wording.budgets)]
     assert wording.low is not None
@@ -282,52 +296,53 @@ def drawn_budget(wording: Wording, draw: int) -> int:
 
 
 def with_budget(wording: Wording, budget: int | None) -> Wording:
-    """Return the wording with its budget written in."""
+    """Return the wording with its budget filled in."""
     if budget is None:
         return wording
     texts = {"question": wording.question, "system": wording.system, "prefix": wording.prefix}
-    done = {name: text.replace("{budget}", str(budget)) if text else text for name, text in texts.items()}
-    return wording.model_copy(update=done)
+    filled = {name: text.replace("{budget}", str(budget)) if text else text for name, text in texts.items()}
+    return wording.model_copy(update=filled)
 
 
-def told(wording: Wording, question: AskedQuestion, tokenizer: Any) -> tuple[Wording, str]:
-    """Return the wording, and the text that it asks: the question, or also its answer where the wording tells that.
+def fill_answer(wording: Wording, question: PromptedQuestion, tokenizer: Any) -> tuple[Wording, str]:
+    """Return the wording, and the text that it asks: the question, or also its answer if the wording tells the answer.
 
-    The answer is the first of several. Neither text is read for a place of the other.
+    The answer is the first of several. Placeholders are filled only in the wording, not in either text.
     """
     if not ANSWER.search(wording.question):
         return wording, question.text
-    known = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
+    values = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
     frame = marks_of(tokenizer).keep(wording.question)
-    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda place: known[place[0]], frame)
+    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda match: values[match[0]], frame)
     return wording.model_copy(update={"question": "{question}"}), text
 
 
 def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
-    """Return the most tokens that any wording puts behind a prompt, whatever budget is written into it."""
+    """Return the most tokens that any wording puts behind a prompt, whatever budget is filled in."""
     longest = 0
     for wording in wordings:
-        drawn = wording.draws and "{budget}" in wording.prefix
+        varies = wording.draws and "{budget}" in wording.prefix
         ranged = range(wording.low or 0, (wording.high or 0) + 1)
-        for budget in (wording.budgets or ranged) if drawn else (None,):
+        for budget in (wording.budgets or ranged) if varies else (None,):
             prefix = with_budget(wording, budget).prefix
             longest = max(longest, len(continuation_tokens(tokenizer, prefix)))
     return longest
 
 
 @lru_cache(maxsize=4096)
-def rendered(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
-    """Return a question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""
+def render(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
+    """Return a question's tokens in a wording, its prefix at the end, and how many tokens the prefix has."""
     bare = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
     prefix = continuation_tokens(tokenizer, wording.prefix) if wording.prefix else ()
     return (*render_prompt(bare, text, tokenizer), *prefix), len(prefix)
 
 
-_EXAMPLES = 3
+_MAX_EXAMPLES = 3
+"""The most questions that a message names."""
 
 
 def read_facts(meta: str) -> dict[str, Any]:
-    """Return what a question's JSON metadata holds, each value by its path: `info.level` for a number in a record."""
+    """Return the values of a question's JSON metadata, each by its path: `info.level` for a number in a record."""
     try:
         fields = json.loads(meta)
     except ValueError:
@@ -349,18 +364,22 @@ def is_number(value: object) -> bool:
 
 
 def read_numbers(meta: str) -> dict[str, float]:
-    """Return the numbers of a question's JSON metadata by their paths."""
+    """Return the numbers of a question's JSON metadata.
+
+    Returns:
+        Values by their paths.
+    """
     return {name: float(value) for name, value in read_facts(meta).items() if is_number(value)}
 
 
 def list_fields(rule: IR | Node) -> list[str]:
     """Return the numbers of a question that a reward or a condition reads, each once."""
-    fields = dict.fromkeys(each.field for each in values_of(rule, Given))
+    fields = dict.fromkeys(node.field for node in values_of(rule, Given))
     return [field for field in fields if field.partition("@")[0] not in READINGS]
 
 
 def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
-    """Yield who reads a number of the questions of a training, as "the reward `paid`", and which; not a wording's budget."""
+    """Yield who reads a number of a training's questions, such as "the reward `paid`", and which; not a wording's budget."""
     for number in list_fields(method.reward):
         if number != "budget" or not method.wordings:
             yield f"the reward `{method.reward.name}`", number
@@ -368,9 +387,9 @@ def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
 
 
 def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
-    """Yield which wording is chosen by a number of the questions, and by which."""
-    for place, wording in enumerate(wordings):
-        name = f"the wording `{wording.name}`" if wording.name else f"wording {place + 1}"
+    """Yield each wording that is chosen by a number of the questions, and the number."""
+    for index, wording in enumerate(wordings):
+        name = f"the wording `{wording.name}`" if wording.name else f"wording {index + 1}"
         for number in list_fields(wording.when) if wording.when is not None else ():
             yield name, number
 
@@ -378,18 +397,18 @@ def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
 def find_missing_number(
     asker: str, field: str, questions: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Diagnostic | None:
-    """Return E0922 where questions lack a number that is read: none has it, some do not, or it is no number there.
+    """Return E0922 if questions lack a number that is read: none has it, some lack it, or it is no number.
 
-    `questions` are ids with what `read_facts` finds.
+    `questions` are ids with the result of `read_facts`.
     """
     rows = list(questions)
     wrong = [(name, facts.get(field)) for name, facts in rows if not is_number(facts.get(field))]
     if not wrong:
         return None
     other = [(name, value) for name, value in wrong if value is not None]
-    shown = [
+    examples = [
         f"question {name}: {json.dumps(value, default=str)[:60]}" if value is not None else f"question {name}"
-        for name, value in (other or wrong)[:_EXAMPLES]
+        for name, value in (other or wrong)[:_MAX_EXAMPLES]
     ]
     if other:
         kind = (
@@ -405,17 +424,17 @@ def find_missing_number(
         says = f"{len(wrong)} of {len(rows)} questions do not have"
         helps = "give each question the number, or take these rows out of the data"
     else:
-        there = {name for _, facts in rows[:1000] for name, value in facts.items() if is_number(value)}
-        says, shown = "no question has", []
+        numbers = {name for _, facts in rows[:1000] for name, value in facts.items() if is_number(value)}
+        says, examples = "no question has", []
         helps = (
-            suggest(field, there, "the questions have the numbers")
-            if there
+            suggest(field, numbers, "the questions have the numbers")
+            if numbers
             else "add it to the questions' `meta`"
         )
     return error(
         "E0922",
         f"{asker} reads `x.{field}`, which {says}",
         where=asker.removeprefix("the ").replace("`", ""),
-        notes=shown,
+        notes=examples,
         help=helps,
     )

@@ -23,17 +23,17 @@ MATRICES = {
     "mlp": ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 }
 """The matrices of a layer, by what `lora.layers` calls them."""
-PARTS = ("lora_A", "lora_B")
+LORA_PARAMETERS = ("lora_A", "lora_B")
 
 
-class Adapted(nn.Linear):
-    """A linear layer whose weight stays, and beside it `scale` B A, for A [rank, in] and B [out, rank].
+class LoraLinear(nn.Linear):
+    """A linear layer whose weight stays frozen, plus `scale` B A, for A [rank, in] and B [out, rank].
 
     `applied` says whether the adapter counts.
     """
 
     def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
-        """With the weight and bias of `linear`; A has no numbers yet, and B is 0."""
+        """Take the weight and bias of `linear`; A has no numbers yet, and B is 0."""
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
@@ -43,7 +43,14 @@ class Adapted(nn.Linear):
         self.scale, self.applied = scale, True
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the layer's output without making the sum of both matrices."""
+        """Return the layer's output without adding up both matrices.
+
+        Args:
+            input: Activations, [..., in].
+
+        Returns:
+            Activations, [..., out].
+        """
         plain = F.linear(input, self.weight, self.bias)
         if not self.applied:
             return plain
@@ -51,43 +58,65 @@ class Adapted(nn.Linear):
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """Return the sum of a weight [out, in] and its adapter."""
+    """Return the sum of a weight and its adapter.
+
+    Args:
+        weight: The frozen weight, [out, in].
+        a: A of the adapter, [rank, in].
+        b: B of the adapter, [out, rank].
+        scale: The factor of B A.
+
+    Returns:
+        weight + scale B A, [out, in].
+
+    Source: Hu et al. 2021, LoRA.
+    """
     return weight + scale * (b @ a)
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether a parameter is a part of an adapter."""
-    return name.rpartition(".")[2] in PARTS
+    """Return whether a parameter is A or B of an adapter."""
+    return name.rpartition(".")[2] in LORA_PARAMETERS
 
 
 def is_adapted(model: Any) -> bool:
     """Return whether a model has adapters."""
-    return any(isinstance(module, Adapted) for module in model.modules())
+    return any(isinstance(module, LoraLinear) for module in model.modules())
 
 
 def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
-    """Freeze a model and gives its layers adapters, whose sum with the weights is the weights.
+    """Freeze a model, and give its layers adapters whose sum with the weights is the weights.
 
-    A is uniform within 1 / sqrt(in), as peft draws it; its numbers are returned by name with those of B too, for a model
-    whose parameters are on no device. Raises E0940 where a layer has no such matrices.
+    A is uniform within 1 / sqrt(in), as peft draws it, and B is 0.
+
+    Args:
+        model: The model, whose parameters may be on no device.
+        lora: The settings of the adapters.
+        seed: The seed of A.
+
+    Returns:
+        The numbers of A and B, by parameter name, for parameters that are on no device.
+
+    Raises:
+        Problem: E0940, a layer lacks a matrix that would be adapted.
     """
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    wanted = [name for part, names in MATRICES.items() if lora.layers in ("all", part) for name in names]
+    matrices = [name for kind, names in MATRICES.items() if lora.layers in ("all", kind) for name in names]
     draws = torch.Generator().manual_seed(seed % 2**63)
     numbers: dict[str, Tensor] = {}
     body = model.get_submodule("model")
     for number, layer in enumerate(body.layers):
-        for name in wanted:
+        for name in matrices:
             linear = _linear(layer, name, lora)
-            adapted = Adapted(linear, lora.rank, lora.alpha / lora.rank)
+            adapted = LoraLinear(linear, lora.rank, lora.alpha / lora.rank)
             layer.set_submodule(name, adapted)
             bound = 1 / math.sqrt(linear.in_features)
             a = torch.empty(lora.rank, linear.in_features).uniform_(-bound, bound, generator=draws)
-            place = f"model.layers.{number}.{name}"
+            prefix = f"model.layers.{number}.{name}"
             numbers |= {
-                f"{place}.lora_A": a,
-                f"{place}.lora_B": torch.zeros(linear.out_features, lora.rank),
+                f"{prefix}.lora_A": a,
+                f"{prefix}.lora_B": torch.zeros(linear.out_features, lora.rank),
             }
             if not adapted.lora_A.is_meta:
                 with torch.no_grad():
@@ -96,6 +125,7 @@ def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
 
 
 def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
+    """Return the matrix of a layer that gets an adapter. Raises E0940 for a layer without that matrix."""
     try:
         linear = layer.get_submodule(name)
     except AttributeError:
@@ -113,7 +143,7 @@ def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
 @contextmanager
 def without_adapters(model: Any) -> Iterator[None]:
     """Disable the adapters for a moment, which leaves the model that training began with."""
-    adapted = [module for module in model.modules() if isinstance(module, Adapted)]
+    adapted = [module for module in model.modules() if isinstance(module, LoraLinear)]
     for module in adapted:
         module.applied = False
     try:
@@ -124,19 +154,23 @@ def without_adapters(model: Any) -> Iterator[None]:
 
 
 def merge_state(model: Any) -> dict[str, Tensor]:
-    """Return the `state_dict` of a model whose weights are the sums."""
+    """Return the `state_dict` of a model with its adapters merged.
+
+    Returns:
+        Full weights by their `transformers` names.
+    """
     state = {name: value for name, value in model.state_dict().items() if not is_adapter(name)}
     with torch.no_grad():
         for name, module in model.named_modules():
-            if isinstance(module, Adapted):
+            if isinstance(module, LoraLinear):
                 state[f"{name}.weight"] = merge(module.weight, module.lora_A, module.lora_B, module.scale)
     return state
 
 
 def remove_adapters(model: Any) -> None:
-    """Remove the adapters of a model, whose weights are then those that training began with."""
+    """Remove the adapters of a model, so that its weights are the frozen weights again."""
     for name, module in list(model.named_modules()):
-        if isinstance(module, Adapted):
+        if isinstance(module, LoraLinear):
             linear = nn.Linear(1, 1, bias=False, device="meta")
             linear.in_features, linear.out_features = module.in_features, module.out_features
             linear.weight, linear.bias = module.weight, module.bias

@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.nn.attention import activate_flash_attention_impl
 from transformers import AttentionInterface
 
-NAME = "reodsl_packed"
-PACKED = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
+ATTENTION_NAME = "reodsl_packed"
+MODELS = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
 """Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedSequences:
-    """Places of packed sequences.
+    """The boundaries of packed sequences.
 
-    `positions` [1, tokens] are those of tokens in their own sequences, `starts` [sequences + 1] the places of first tokens
-    and of the end, in int32; both are on the device. `lengths` are known without asking it.
+    `positions` [1, tokens] count each token within its own sequence. `starts` [sequences + 1] are the offsets of first
+    tokens, and the end, in int32; both are on the device. `lengths` are known without asking the device.
     """
 
     positions: Tensor
@@ -56,17 +56,31 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Return attention over packed sequences, with the signature that `transformers` asks for.
 
-    Query [rows, heads, width, dim], key and value with their own heads, come in; [rows, width, heads, dim] goes out.
-    With `sequences` there is one row, and no sequence sees another.
+    With `sequences` the input has one row, and no sequence sees another.
+
+    Args:
+        module: The layer; not used.
+        query: [rows, heads, tokens, dim].
+        key: [rows, key heads, tokens, dim].
+        value: [rows, key heads, tokens, dim].
+        attention_mask: None.
+        scaling: The factor of scores, None for 1 / sqrt(dim).
+        dropout: 0.
+        sliding_window: The number of keys that a query sees, None for all before it.
+        sequences: The boundaries in the row, None for rows of their own.
+        **others: Not used.
+
+    Returns:
+        [rows, tokens, heads, dim], and None for weights.
     """
     assert attention_mask is None
     assert not dropout
     if sequences is None:
-        return _one(query, key, value, scaling, sliding_window).transpose(1, 2), None
+        return _attend(query, key, value, scaling, sliding_window).transpose(1, 2), None
     if query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
         return _flash(query, key, value, scaling, sliding_window, sequences), None
-    parts = zip(*(each.split(sequences.lengths, dim=2) for each in (query, key, value)), strict=True)
-    mixed = [_one(q, k, v, scaling, sliding_window) for q, k, v in parts]
+    parts = zip(*(tensor.split(sequences.lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    mixed = [_attend(q, k, v, scaling, sliding_window) for q, k, v in parts]
     return torch.cat(mixed, dim=2).transpose(1, 2), None
 
 
@@ -78,10 +92,11 @@ def _flash(
     window: int | None,
     sequences: PackedSequences,
 ) -> Tensor:
+    """Return flash attention over packed sequences, [1, tokens, heads, dim]."""
     from torch.nn.attention.varlen import varlen_attn
 
     # [tokens, heads, dim]; a window of n keys has the query's own and n - 1 before it.
-    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     longest = max(sequences.lengths)
     out = varlen_attn(
         q,
@@ -99,8 +114,8 @@ def _flash(
     return out.unsqueeze(0)
 
 
-def _one(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    """Return causal attention of whole rows."""
+def _attend(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    """Return causal attention of rows that are not packed, [rows, heads, tokens, dim]."""
     width = query.shape[2]
     mask = None
     if window is not None and window < width:
@@ -122,13 +137,13 @@ def packs(model: Any, device: torch.device) -> bool:
 
     Not on a processor, whose own pass is for padded ones, nor where a model's attention is another.
     """
-    return device.type != "cpu" and getattr(model.config, "model_type", None) in PACKED
+    return device.type != "cpu" and getattr(model.config, "model_type", None) in MODELS
 
 
 def pack(model: Any) -> None:
     """Let the model's own forward take packed `sequences` from now on."""
-    AttentionInterface.register(NAME, packed_attention)
-    model.set_attn_implementation(NAME)
+    AttentionInterface.register(ATTENTION_NAME, packed_attention)
+    model.set_attn_implementation(ATTENTION_NAME)
 
 
 @cache
@@ -143,7 +158,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def fuse(model: Any, device: torch.device) -> bool:
+def apply_liger(model: Any, device: torch.device) -> bool:
     """Give this model liger-kernel's norms, rotary positions and gated layers; return whether it has them now."""
     if not can_compile(device) or importlib.util.find_spec("liger_kernel") is None:
         return False
@@ -170,7 +185,7 @@ def fuse(model: Any, device: torch.device) -> bool:
 
 
 def _by_device(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that chooses by device: a module's models on all devices call the same one for rotary positions."""
+    """Return a function that calls `fused` or `plain` by device; models on all devices share a module's rotary positions."""
 
     def rotate(q: torch.Tensor, *others: Any, **more: Any) -> Any:
         return (fused if q.device.type == "cuda" else plain)(q, *others, **more)
@@ -186,7 +201,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 def compile_kernel(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
-    """Return the function as one kernel for tensors of any number of rows, or as it is if it cannot be compiled."""
+    """Return the function compiled to a kernel for tensors with any number of rows, or as it is if it cannot be compiled."""
     return _compiled(function) if can_compile(device) else function
 
 

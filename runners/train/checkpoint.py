@@ -26,7 +26,7 @@ from runners.models.tensors import Stored, weight_files
 from runners.train.adapters import adapt
 from runners.train.optimizers import load_optimizer_state, optimizer_state
 from runners.train.ranks import Ranks
-from runners.train.sharding import Scorer, fill, local, read_local_rows, shard
+from runners.train.sharding import Scorer, load_local_rows, read_local_rows, shard, to_local
 
 Row = dict[str, float]
 _INDEX = "shards.json"
@@ -46,18 +46,24 @@ class TrainingState:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
-    """Write one safetensors file with facts as JSON in its header, put in place atomically; `Stored` reads it."""
+    """Write a safetensors file atomically, with facts as JSON in its header; `Stored` reads it.
+
+    Args:
+        path: The file.
+        tensors: Tensors by name, on any device.
+        facts: What the header holds.
+    """
     # Copied, so that tensors that share memory are stored each as a whole.
-    copies = {name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()}
-    with replacing(path) as aside:
-        save_file(copies, aside, metadata={"facts": json.dumps(facts)})
+    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(copies, temporary, metadata={"facts": json.dumps(facts)})
 
 
-def _changed(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:
-    """Return the parameters that steps change, those of a teacher that follows too: where training begins has all others."""
-    own = {f"model/{name}": each for name, each in model.named_parameters() if each.requires_grad}
-    others = {} if teacher is None else dict(teacher.named_parameters())
-    return own | {f"teacher/{name}": each for name, each in others.items()}
+def _trained_parameters(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:
+    """Return the parameters that steps change, and the parameters of a teacher that follows the policy."""
+    own = {f"model/{name}": p for name, p in model.named_parameters() if p.requires_grad}
+    followers = {} if teacher is None else dict(teacher.named_parameters())
+    return own | {f"teacher/{name}": p for name, p in followers.items()}
 
 
 def save_state(
@@ -68,22 +74,22 @@ def save_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> None:
-    """Save in `work` all that the next step depends on: a file for each part of a sharded model, or one.
+    """Save in `work` everything that the next step depends on: a file for each shard of the model.
 
-    A `teacher` that follows the policy is part of it. The files of a step are all written before the index names that
-    step; the ones before are removed then.
+    A `teacher` that follows the policy is part of the state. The files of a step are all written before the index names
+    that step; older files are removed then.
     """
-    tensors: dict[str, Tensor] = {**_changed(model, teacher)}
+    tensors: dict[str, Tensor] = {**_trained_parameters(model, teacher)}
     tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
-    part, parts = ranks.part
+    part, parts = ranks.shard
     if ranks.rank == part:
         # Other copies have the same numbers.
-        rows = {name: local(value) for name, value in tensors.items()}
+        rows = {name: to_local(value) for name, value in tensors.items()}
         save_tensors(folder / _file(part, parts), rows, {"rank": part, "world": parts})
-    ranks.wait()
-    if ranks.first:
+    ranks.barrier()
+    if ranks.is_rank_zero:
         index = {"folder": folder.name, "world": parts, "rows": state.rows, "seconds": state.seconds}
         write_atomic(work / _INDEX, json.dumps(index).encode())
         mark_kept(work, state.steps)
@@ -99,9 +105,9 @@ def load_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> TrainingState:
-    """Restore model, optimizers and a `teacher` that follows from the furthest `save_state`, and return that state.
+    """Restore model, optimizers and a `teacher` that follows from the last `save_state`, and return that state.
 
-    It has no steps where there is none. Raises E0939 where it cannot be read, as that of an older version.
+    Without a saved state it has no steps. Raises E0939 if the state cannot be read, as that of an older version.
     """
     if not (work / _INDEX).is_file():
         return TrainingState([], [])
@@ -130,8 +136,8 @@ def _restore(
     optimizers: Sequence[torch.optim.Optimizer],
     teacher: nn.Module | None,
 ) -> None:
-    """Put stored tensors back, one at a time. Raises KeyError where a parameter is not among them."""
-    missing = _changed(model, teacher)
+    """Copy stored tensors into the model and optimizers, one at a time. Raises KeyError for a parameter that is missing."""
+    missing = _trained_parameters(model, teacher)
     for name, value in tensors:
         kind, _, rest = name.partition("/")
         if kind == "optimizer":
@@ -163,9 +169,9 @@ def load_trained_model(
 ) -> tuple[Any, Scorer]:
     """Load a model in float32, and its pass in `precision`.
 
-    Of a sharded model each process reads its own rows. Where the files have other names than the model (as those of
-    mixtures of experts do) each reads it whole, and keeps its rows. With `lora` the model has adapters, drawn from `seed`,
-    and they alone are trained. Raises as `load_model`, and E0940 for adapters that it cannot have.
+    Each process reads its rows of a sharded model. If the files have other names than the model (as those of mixtures
+    of experts do), each process reads the full model, and keeps its rows. With `lora` the model has adapters, drawn
+    from `seed`, and only they are trained. Raises as `load_model`, and E0940 for adapters that the model cannot have.
     """
     if ranks.mesh is None:
         model = load_model(folder)
@@ -173,20 +179,20 @@ def load_trained_model(
             adapt(model, lora, seed)
         return model.to(device), Scorer(model, precision, casts=precision != torch.float32)
     model, stored = outline(folder), Stored(weight_files(folder))
-    alike = _named_alike(model, stored)
+    alike = _has_same_names(model, stored)
     if not alike:
         del stored
         model = load_model(folder)
     adapters = {} if lora is None else adapt(model, lora, seed)
     scorer = shard(model, ranks, precision)
     if alike:
-        fill(model, stored, ranks, adapters)
+        load_local_rows(model, stored, ranks, adapters)
     return model, scorer
 
 
-def _named_alike(model: Any, stored: Stored) -> bool:
-    """Return whether each tensor of the model is stored under its own name, and a tied one under one name alone."""
+def _has_same_names(model: Any, stored: Stored) -> bool:
+    """Return whether each tensor of the model is stored under its own name, and a tied tensor under one name only."""
     first = {name for name, _ in model.named_parameters()}
-    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
     names = set(stored.names)
-    return set(model.state_dict()) - again <= names and not again & names
+    return set(model.state_dict()) - tied <= names and not tied & names

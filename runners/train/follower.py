@@ -22,14 +22,14 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Progress
 from runners.machine.process import ProcessDied, explain_death
 from runners.machine.rendezvous import SharedFile
-from runners.train.ranks import COMPUTE, Ranks, joined
+from runners.train.ranks import COMPUTE_TIMEOUT, Ranks, join_ranks
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerJob:
-    """One process's part: `body` is `module:function`, called with the job and the ranks.
+    """The work of one process: `body` is `module:function`, called with the job and the ranks.
 
-    The ranks meet at `meeting`; `local` counts on its machine.
+    The ranks meet at the file `rendezvous`; `local` is the index of this process on its machine.
     """
 
     job: Job
@@ -41,13 +41,13 @@ class FollowerJob:
 
     @property
     def device(self) -> torch.device:
-        """The device of this process: its own of the machine's, or the only one that it sees."""
+        """The device of this process: the machine's device number `local`, or the CPU."""
         kind = self.job.resources.device
         return torch.device(kind) if kind == "cpu" else torch.device(kind, self.local)
 
 
 def explain_end(rank: int, world: int, why: str, notes: Sequence[str] = ()) -> ProcessDied:
-    """Return the end of a process that trained with others."""
+    """Return the diagnostic of a process that ended early while several trained together."""
     return explain_death(f"process {rank} of {world} that train together", why, notes=notes)
 
 
@@ -61,32 +61,32 @@ def function(body: str) -> Callable[[Job, Ranks], None]:
     return getattr(importlib.import_module(module), name)
 
 
-def follow(part: FollowerJob, host: str | None = None) -> Problem | None:
-    """Do a part to its end, and return why it ended early; `host` as for `joined`."""
-    torch.set_num_threads(part.job.resources.threads)
+def follow(work: FollowerJob, host: str | None = None) -> Problem | None:
+    """Run a follower's job to its end, and return why it ended early; `host` as for `join_ranks`."""
+    torch.set_num_threads(work.job.resources.threads)
     try:
-        store = SharedFile(part.meeting, part.world, COMPUTE)
-        with joined(part.rank, part.world, store, part.device, host, part.job.resources.parts) as ranks:
-            function(part.body)(part.job, ranks)
+        store = SharedFile(work.meeting, work.world, COMPUTE_TIMEOUT)
+        with join_ranks(work.rank, work.world, store, work.device, host, work.job.resources.parts) as ranks:
+            function(work.body)(work.job, ranks)
     except Problem as caught:
         return caught
     except Exception as caught:
         words = "".join(traceback.format_exception_only(caught)).strip()
-        return explain_end(part.rank, part.world, words, traceback.format_exc().splitlines()[-_TRACE:])
+        return explain_end(work.rank, work.world, words, traceback.format_exc().splitlines()[-_TRACE_LINES:])
     return None
 
 
-_TRACE = 12
-"""Lines of a traceback that are told."""
+_TRACE_LINES = 12
+"""Lines of a traceback that a report contains."""
 
 
 def main() -> None:
-    """Read the part, report that nothing is wrong yet, do the part, and report how it ended."""
+    """Read the job, report that nothing is wrong yet, run the job, and report how it ended."""
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
-        part: FollowerJob = pickle.load(sys.stdin.buffer)
+        work: FollowerJob = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         _tell(out, None)
-        _tell(out, follow(part))
+        _tell(out, follow(work))
 
 
 def _tell(out: Any, value: object) -> None:

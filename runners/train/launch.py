@@ -24,19 +24,19 @@ from torch._C._distributed_c10d import Store
 
 from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Job
-from runners.engine.protocol import looking
+from runners.engine.protocol import cancellable
 from runners.machine.placement import on_ray, seat, seat_of_trainer, shared_devices
 from runners.machine.process import Child, ProcessDied, explain_death, python_path
 from runners.machine.rendezvous import SharedFile, this_machine
 from runners.train.follower import FollowerJob, explain_end, follow, function, ignore_progress
-from runners.train.ranks import COMPUTE, joined
+from runners.train.ranks import COMPUTE_TIMEOUT, join_ranks
 
-_FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
-"""Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
+_END_SECONDS, _WORD_SECONDS, _POLL_SECONDS = 20.0, 5.0, 1.0
+"""Seconds that followers have to end after this process has."""
 
 
 def train_together(job: Job, body: str) -> None:
-    """Call `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
+    """Call `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes; this process is rank 0.
 
     Raises what the body raises here, or why another process ended: its Problem, and ProcessDied for anything else.
     """
@@ -51,28 +51,28 @@ def train_together(job: Job, body: str) -> None:
             )
             for rank in range(world)
         ]
-        others = Actors(parts) if on_ray() else Processes(parts)
-        shared = shared_devices(job.resources, others.devices)
+        peers = Actors(parts) if on_ray() else Processes(parts)
+        shared = shared_devices(job.resources, peers.devices)
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            joining = joined(0, world, others.store, parts[0].device, others.host, job.resources.parts)
-            with watch_others(others), joining as ranks:
+            joining = join_ranks(0, world, peers.store, parts[0].device, peers.host, job.resources.parts)
+            with watch_others(peers), joining as ranks:
                 function(body)(job, ranks)
-            patience = _FAREWELL
+            patience = _END_SECONDS
         except Exception as caught:
             # What broke here may be no more than what another process left behind.
             mine = isinstance(caught, Problem) and not isinstance(caught, ProcessDied)
-            end = None if mine else _await_end(others)
+            end = None if mine else _await_end(peers)
             if end is None:
                 raise
             raise end from caught
         finally:
-            others.stop(patience)
+            peers.stop(patience)
 
 
 @contextmanager
-def watch_others(others: Actors | Processes) -> Iterator[None]:
+def watch_others(peers: Actors | Processes) -> Iterator[None]:
     """Let this process's engine, and its collectives on GPUs, stop when another process ends.
 
     Collectives between processors stop by themselves.
@@ -84,94 +84,95 @@ def watch_others(others: Actors | Processes) -> Iterator[None]:
             raise explain_death("a process that trains with this one", "it is gone")
 
     def watch() -> None:
-        while not over.wait(_LOOK):
-            if others.ended():
+        while not over.wait(_POLL_SECONDS):
+            if peers.ended():
                 lost.set()
                 # What the others said is read first; a collective that gloo ends needs no help.
-                if not over.wait(_WORDS) and dist.is_initialized() and "nccl" in dist.get_backend_config():
+                is_over = over.wait(_WORD_SECONDS)
+                if not is_over and dist.is_initialized() and "nccl" in dist.get_backend_config():
                     dist.distributed_c10d._abort_process_group()
                 return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        with looking(notice):
+        with cancellable(notice):
             yield
     finally:
         over.set()
         thread.join()
 
 
-def _await_end(others: Actors | Processes) -> Problem | None:
-    """Return why another process ended, once there was time to say so: rather a problem than a death that came of it."""
-    until = time.monotonic() + _WORDS
-    while time.monotonic() < until and not others.ended():
+def _await_end(peers: Actors | Processes) -> Problem | None:
+    """Return why another process ended, after a few seconds for reports; a Problem comes before a death that followed."""
+    until = time.monotonic() + _WORD_SECONDS
+    while time.monotonic() < until and not peers.ended():
         time.sleep(0.05)
     time.sleep(0.5)
-    ends = others.ended()
+    ends = peers.ended()
     return next((end for end in ends if not isinstance(end, ProcessDied)), ends[0] if ends else None)
 
 
 def cluster_address() -> str:
-    """Return the address by which other nodes of Ray's cluster reach this one."""
+    """Return the address by which other nodes of Ray's cluster reach this node."""
     import ray
 
     return str(ray.util.get_node_ip_address())
 
 
 class Actors:
-    """Other ranks as Ray actors, each with the cores and the GPU of one.
+    """The followers as Ray actors, each with the cores and the GPU of one rank.
 
-    `devices` has the devices that Ray gave each rank, this process's among them. `store` is where all meet; `host` the
-    address at which they reach this process, None where all are on one machine.
+    `devices` has the devices that Ray gave each rank, this process included. All ranks meet at `store`. `host` is the
+    address at which followers reach this process; None if all ranks are on one machine.
     """
 
     def __init__(self, parts: list[FollowerJob]) -> None:
-        """Start all ranks but the first, which is this process, in their bundles of the task's placement group.
+        """Start all ranks but rank 0, which is this process, in their bundles of the task's placement group.
 
-        A task without a placement group has them wherever there is room.
+        Without a placement group Ray places them on any free node.
 
-        Raises E0938 where one of them ends before it could begin.
+        Raises E0938 if a follower ends before it could begin.
         """
         import ray
 
         self._ray = ray
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
-        first, *others = parts
+        first, *peers = parts
         self._world = first.world
-        for part in others:
-            resources = part.job.resources
+        for peer in peers:
+            resources = peer.job.resources
             gpus, cores = (1, 1) if resources.reserves_gpus else (0, resources.threads)
-            place = seat(seat_of_trainer(resources, part.rank))
-            options = actor_class.options(num_cpus=cores, num_gpus=gpus, scheduling_strategy=place)
-            self._actors[part.rank] = options.remote()
+            strategy = seat(seat_of_trainer(resources, peer.rank))
+            options = actor_class.options(num_cpus=cores, num_gpus=gpus, scheduling_strategy=strategy)
+            self._actors[peer.rank] = options.remote()
         self._parts: dict[int, Any] = {}
-        ready = [self._ready(part) for part in others]
+        ready = [self._ready(peer) for peer in peers]
         # The first rank is this process.
         self.devices: dict[int, list[Any]] = {0: ray.get_gpu_ids()}
         self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
-        self.store: Store = SharedFile(first.meeting, first.world, COMPUTE)
-        far = not {machine for _, machine in ready} <= {this_machine()}
-        self.host: str | None = cluster_address() if far else None
-        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part, far) for part in others}
+        self.store: Store = SharedFile(first.meeting, first.world, COMPUTE_TIMEOUT)
+        multinode = not {machine for _, machine in ready} <= {this_machine()}
+        self.host: str | None = cluster_address() if multinode else None
+        self._parts |= {peer.rank: self._actors[peer.rank].follow.remote(peer, multinode) for peer in peers}
 
-    def _ready(self, part: FollowerJob) -> tuple[list[object], str]:
-        """Return the report of a rank that has loaded its packages; end the others if it did not live to that."""
+    def _ready(self, peer: FollowerJob) -> tuple[list[object], str]:
+        """Return the report of a rank that has loaded its packages; end all followers if the rank died before."""
         try:
-            said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
+            reply: tuple[list[object], str] = self._ray.get(self._actors[peer.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
             self.stop(0.0)
-            raise explain_end(part.rank, part.world, first_line(caught)) from caught
-        return said
+            raise explain_end(peer.rank, peer.world, first_line(caught)) from caught
+        return reply
 
     def ended(self) -> list[Problem]:
         """Return why each rank failed that has ended."""
         refs = list(self._parts.values())
-        done = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ()
+        finished = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ()
         ends: list[Problem | None] = []
         for rank, ref in self._parts.items():
-            if ref in done:
+            if ref in finished:
                 try:
                     ends.append(self._ray.get(ref))
                 except self._ray.exceptions.RayError as caught:
@@ -179,7 +180,7 @@ class Actors:
         return [end for end in ends if end is not None]
 
     def stop(self, patience: float) -> None:
-        """End those that still run after so many seconds."""
+        """End the followers that still run after `patience` seconds."""
         refs = list(self._parts.values())
         if refs and patience:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)
@@ -188,7 +189,7 @@ class Actors:
 
 
 class _Actor:
-    """A follower inside Ray."""
+    """A follower in a Ray actor."""
 
     def ready(self) -> tuple[list[object], str]:
         """Return this rank's devices by their numbers on its node, and its machine, once packages are loaded."""
@@ -196,23 +197,23 @@ class _Actor:
 
         return list(ray.get_gpu_ids()), this_machine()
 
-    def follow(self, part: FollowerJob, far: bool) -> Problem | None:
-        """Do the part to its end; `far` says that others are on other machines."""
-        return follow(part, cluster_address() if far else None)
+    def follow(self, work: FollowerJob, multinode: bool) -> Problem | None:
+        """Run the job to its end; `multinode` says that some ranks are on other machines."""
+        return follow(work, cluster_address() if multinode else None)
 
 
 class Processes:
-    """Other ranks as processes of this machine, with the same attributes as `Actors`."""
+    """The followers as processes of this machine, with the same attributes as `Actors`."""
 
     def __init__(self, parts: list[FollowerJob]) -> None:
-        """Start all but the first, which is this process, and wait until each has loaded its packages.
+        """Start all ranks but rank 0, which is this process, and wait until each has loaded its packages.
 
-        Raises ProcessDied where one does not.
+        Raises ProcessDied if a follower does not get so far.
         """
         self.devices: dict[int, list[object]] = {}
-        self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE)
+        self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE_TIMEOUT)
         self.host: str | None = None
-        self._running = [_Process(part) for part in parts[1:]]
+        self._running = [_Process(work) for work in parts[1:]]
         for process in self._running:
             process.begin()
             if process.end is not None:
@@ -224,16 +225,16 @@ class Processes:
         return [process.end for process in self._running if process.end is not None]
 
     def stop(self, patience: float) -> None:
-        """End those that still run after so many seconds."""
+        """End the followers that still run after `patience` seconds."""
         until = time.monotonic() + patience
         for process in self._running:
             process.stop(max(0.0, until - time.monotonic()))
 
 
 class _Process:
-    """One follower as its parent sees it."""
+    """The process of a follower, as its parent sees it."""
 
-    def __init__(self, part: FollowerJob) -> None:
+    def __init__(self, work: FollowerJob) -> None:
         reads, writes = os.pipe()
         self.child = Child(
             [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
@@ -244,16 +245,16 @@ class _Process:
         )
         os.close(writes)
         self.end: Problem | None = None
-        self._part, self._reports = part, os.fdopen(reads, "rb")
+        self._part, self._reports = work, os.fdopen(reads, "rb")
         self._listening: threading.Thread | None = None
         assert self.child.stdin is not None
         # A process that has ended already is noticed by its silence.
         with suppress(BrokenPipeError):
-            pickle.dump(part, self.child.stdin)
+            pickle.dump(work, self.child.stdin)
             self.child.stdin.flush()
 
     def begin(self) -> None:
-        """Wait until it has loaded its packages, and listen from then on."""
+        """Wait until the process has loaded its packages, and listen to it from then on."""
         self._hear()
         self._listening = threading.Thread(target=self._hear, daemon=True)
         self._listening.start()
@@ -266,7 +267,7 @@ class _Process:
         self._reports.close()
 
     def _hear(self) -> None:
-        """Wait for its next report; an end without one is an early end."""
+        """Wait for the process's next report; an end without a report is an early end."""
         size = self._reports.read(8)
         report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
         if report:

@@ -1,7 +1,7 @@
-"""Ask models about tokens: those of responses, and of reference answers that stand in the place of theirs.
+"""Score tokens of responses, or of reference answers in their place, with the policy or the reference model.
 
-A model's numbers are those of its own distributions, at temperature 1. The policy's probabilities of what it sampled are the
-engine's, of the weights that drew each token. All else is a pass of the trainers.
+A model's numbers are those of its own distributions, at temperature 1. The policy's probabilities of what it sampled
+are the engine's, of the weights that sampled each token. All other numbers are a pass of the trainers.
 """
 
 from __future__ import annotations
@@ -22,141 +22,153 @@ from runners.rewards.vectorise import measure_tokens
 from runners.rollout.answers import find_answer
 from runners.rollout.grader import GradedRollout, Grader
 from runners.rollout.prompts import continuation_tokens
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import PromptedQuestion
 from runners.train.batch import TrainBatch
 
 Ask = Callable[[bool, bool, TrainBatch], Tensor]
-"""A call that asks the teacher or the policy, with entropies or without, about rows. It gives [1 or 2, trained tokens]."""
-Place = tuple[int, int]
-"""A response, numbered row by row, and how many of its tokens are read."""
+"""A call that scores rows with the teacher or the policy, with entropies or without: [1 or 2, trained tokens]."""
+ResponseCut = tuple[int, int]
+"""The index of a response, and how many of its tokens are read."""
 
 
 def ask_models(
-    asked: Mapping[TokenRun, Sequence[Sequence[int]]],
+    cuts_of: Mapping[TokenRun, Sequence[Sequence[int]]],
     graded: Sequence[GradedRollout],
     inputs: RewardInputs,
     grader: Grader,
     ask: Ask,
 ) -> dict[TokenRun, Callable[..., Floats]]:
-    """Return what statistics over tokens are at the cuts of each response that they are asked at."""
-    numbers: dict[tuple[bool, str], dict[Place, Floats]] = {}
+    """Return the values of statistics over tokens at the cuts of each response.
+
+    Args:
+        cuts_of: The cuts of each response, by statistic.
+        graded: The responses, row by row.
+        inputs: What a reward reads of the responses.
+        grader: The grader, with its tokenizer and forcing text.
+        ask: The call that scores rows.
+
+    Returns:
+        For each statistic a function that looks up values.
+    """
+    numbers: dict[tuple[bool, str], dict[ResponseCut, Floats]] = {}
     for truth in (False, True):
         for teacher in (False, True):
-            names, places = set[str](), set[Place]()
-            for node, cuts in asked.items():
+            names, places = set[str](), set[ResponseCut]()
+            for node, cuts in cuts_of.items():
                 mine = {name for name in node.read if name.endswith(UNDER) == teacher}
                 if mine and node.truth == truth:
                     names |= mine
                     # A response is read whole: what follows a token does not change what a model says of it.
                     places |= {
                         (n, cut if truth else len(graded[n].rollout.response.tokens))
-                        for n, each in enumerate(cuts)
-                        for cut in each
+                        for n, row in enumerate(cuts)
+                        for cut in row
                     }
             if names:
-                found = _ask_about(truth, teacher, names, sorted(places), graded, grader, ask)
-                numbers |= {(truth, name): each for name, each in found.items()}
+                scores = _score_cuts(truth, teacher, names, sorted(places), graded, grader, ask)
+                numbers |= {(truth, name): row for name, row in scores.items()}
     values: dict[TokenRun, Callable[..., Floats]] = {}
     width = 1 + int(inputs.length.max())
-    for node, cuts in asked.items():
+    for node, cuts in cuts_of.items():
         triples = []
-        for n, each in enumerate(cuts):
-            whole = len(graded[n].rollout.response.tokens)
-            for cut in each:
-                at, first, end = ((n, cut), 0, None) if node.truth else ((n, whole), 0, cut)
+        for n, row in enumerate(cuts):
+            length = len(graded[n].rollout.response.tokens)
+            for cut in row:
+                key, first, end = ((n, cut), 0, None) if node.truth else ((n, length), 0, cut)
                 if isinstance(node, AnswerRun):
                     first, end, _ = find_own_answer(graded[n], grader) or (0, 0, "")
-                read = {name: numbers[node.truth, name][at][first:end] for name in sorted(node.read)}
+                read = {name: numbers[node.truth, name][key][first:end] for name in sorted(node.read)}
                 triples.append((n, cut, measure_tokens(node, read, inputs)))
         values[node] = CutVerdicts.of(triples, width, np.float64).look_up
     return values
 
 
-def _ask_about(
+def _score_cuts(
     truth: bool,
     teacher: bool,
     names: Iterable[str],
-    places: Sequence[Place],
+    places: Sequence[ResponseCut],
     graded: Sequence[GradedRollout],
     grader: Grader,
     ask: Ask,
-) -> dict[str, dict[Place, Floats]]:
-    """Return each of some numbers of the tokens at each place."""
+) -> dict[str, dict[ResponseCut, Floats]]:
+    """Return the numbers of the tokens of each response and cut, by name."""
     entropies = any(name.startswith("entropy") for name in names)
-    known = not (truth or teacher)
+    by_engine = not (truth or teacher)
     columns: list[list[Floats]] = []
-    if entropies or not known:
+    if entropies or not by_engine:
         batch = _make_batch(truth, places, graded, grader)
         rows = ask(teacher, entropies, batch).double().numpy()
-        ends = np.cumsum(batch.trained.numpy())[:-1]
+        ends = np.cumsum(batch.num_trained.numpy())[:-1]
         columns = [np.split(row, ends) for row in rows]
-    logprobs = [np.array(graded[n].rollout.response.logprobs) for n, _ in places] if known else columns[0]
-    found: dict[str, dict[Place, Floats]] = {}
+    logprobs = [np.array(graded[n].rollout.response.logprobs) for n, _ in places] if by_engine else columns[0]
+    scores: dict[str, dict[ResponseCut, Floats]] = {}
     for name in names:
         word = name.partition("(")[0]
         parts = columns[1] if word == "entropy" else logprobs
-        found[name] = {
-            place: np.exp(part) if word == "prob" else part for place, part in zip(places, parts, strict=True)
+        scores[name] = {
+            cut: np.exp(row) if word == "prob" else row for cut, row in zip(places, parts, strict=True)
         }
-    return found
+    return scores
 
 
 def _make_batch(
-    truth: bool, places: Sequence[Place], graded: Sequence[GradedRollout], grader: Grader
+    truth: bool, places: Sequence[ResponseCut], graded: Sequence[GradedRollout], grader: Grader
 ) -> TrainBatch:
-    """Return rows whose trained tokens are those that are asked about; a teacher has its own words for the question."""
+    """Return rows whose trained tokens are scored; a teacher may have another wording of the question."""
     rollouts = [graded[n].rollout for n, _ in places]
     befores = [find_context(graded[n], cut, grader) if truth else () for n, cut in places]
     tokens = [
-        truth_tokens(each.question, grader.tokenizer) if truth else each.response.sequence()
-        for each in rollouts
+        truth_tokens(r.question, grader.tokenizer) if truth else r.response.sequence() for r in rollouts
     ]
-    own = bool(rollouts) and bool(rollouts[0].question.asked)
+    own = bool(rollouts) and bool(rollouts[0].question.teacher_prompt)
     return TrainBatch.of(
-        [(*each.request.prompt, *before) for each, before in zip(rollouts, befores, strict=True)],
+        [(*r.request.prompt, *before) for r, before in zip(rollouts, befores, strict=True)],
         tokens,
-        None if truth else [each.response.gaps() for each in rollouts],
-        [(*each.question.asked, *before) for each, before in zip(rollouts, befores, strict=True)]
+        None if truth else [r.response.gaps() for r in rollouts],
+        [(*r.question.teacher_prompt, *before) for r, before in zip(rollouts, befores, strict=True)]
         if own
         else (),
     )
 
 
-def truth_tokens(question: AskedQuestion, tokenizer: object) -> tuple[int, ...]:
+def truth_tokens(question: PromptedQuestion, tokenizer: object) -> tuple[int, ...]:
     """Return the tokens of a question's reference answer, the first of several."""
     return encode_prompts(tokenizer, [veil(tokenizer, question.gold.split(SEPARATOR)[0])])[0]
 
 
-def find_context(one: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...]:
-    """Return the tokens of a response that the reference answer follows after a cut.
+def find_context(graded: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...]:
+    """Return the tokens of a response before the reference answer at a cut.
 
-    At the response's end it stands in the place of the response's own answer, the last one that was read. Everywhere else
+    At the response's end the reference answer replaces the response's own answer, the last that was read. At other cuts
     the forcing text leads to it, as it leads to a forced answer.
     """
-    response, tokenizer = one.rollout.response, grader.tokenizer
+    response, tokenizer = graded.rollout.response, grader.tokenizer
     if cut >= len(response.tokens):
-        place = find_own_answer(one, grader)
-        if place is not None:
-            count, _, gap = place
+        span = find_own_answer(graded, grader)
+        if span is not None:
+            count, _, gap = span
             # The beginning of a token, which the model wrote.
-            told = encode_prompts(tokenizer, [veil(tokenizer, gap)])[0] if gap.strip() else ()
-            return (*response.sequence(count), *told)
+            lead = encode_prompts(tokenizer, [veil(tokenizer, gap)])[0] if gap.strip() else ()
+            return (*response.sequence(count), *lead)
         cut = len(response.tokens) - (response.finish == "stop")
     assert grader.forcing is not None
     return (*response.sequence(cut), *continuation_tokens(tokenizer, grader.forcing.text))
 
 
-def find_own_answer(one: GradedRollout, grader: Grader) -> tuple[int, int, str] | None:
-    """Return where the answer that was read in a response is, as `find_answer` does."""
-    text = one.whole[0].text
-    ends = [at for at, each in one.prefixes if each is not None and each[0].text == text]
-    return find_answer(one.rollout.response.tokens[: ends[-1]], grader.text, text) if text and ends else None
+def find_own_answer(graded: GradedRollout, grader: Grader) -> tuple[int, int, str] | None:
+    """Return the position of the answer that was read in a response, as `find_answer` does."""
+    text = graded.answer[0].text
+    ends = [end for end, prefix in graded.prefixes if prefix is not None and prefix[0].text == text]
+    return (
+        find_answer(graded.rollout.response.tokens[: ends[-1]], grader.text, text) if text and ends else None
+    )
 
 
 def require_truths(
-    questions: Sequence[AskedQuestion], method: Ppo, tokenizer: object, longest: int, context: int
+    questions: Sequence[PromptedQuestion], method: Ppo, tokenizer: object, longest: int, context: int
 ) -> None:
-    """Raise E0941 where a question has no answer that a reward reads or a teacher is told, or a read one does not fit.
+    """Raise E0941 if a question has no answer that is read or told to a teacher, or an answer does not fit.
 
     A prompt and a response have `longest` tokens at most.
     """
@@ -177,7 +189,7 @@ def require_truths(
     if not reads:
         return
     assert method.forcing is not None
-    counts = [len(each) for each in encode_prompts(tokenizer, [veil(tokenizer, truth) for truth in truths])]
+    counts = [len(ids) for ids in encode_prompts(tokenizer, [veil(tokenizer, truth) for truth in truths])]
     most = max(counts)
     total = longest + len(continuation_tokens(tokenizer, method.forcing.text)) + most
     if total > context:

@@ -13,18 +13,18 @@ import torch
 from reodsl.price.memory import Sizes
 from reodsl.store.files import replacing
 
-WHOLE = {"step"}
+INTEGER_COLUMNS = {"step"}
 """Columns of metrics that hold whole numbers."""
 
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """Write a Parquet file that appears whole or not at all."""
-    with replacing(path, durable=False) as aside:
-        frame.write_parquet(aside)
+    """Write a Parquet file atomically: a reader sees the complete file or none."""
+    with replacing(path, durable=False) as temporary:
+        frame.write_parquet(temporary)
 
 
 def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
-    """Join Parquet files in their order, never in memory as a whole; a column that a part lacks is null there."""
+    """Concatenate Parquet files in their order, without loading them; a column that a file lacks is null in its rows."""
     none = pl.LazyFrame(schema=schema)
     frame = (
         pl.scan_parquet(list(parts), schema=schema, missing_columns="insert", glob=False) if parts else none
@@ -33,16 +33,23 @@ def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -
 
 
 def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:
-    """Return one row a step, `step` counted from 1; a column for every name that any row has, null where one has not."""
+    """Return a table with a row for each step.
+
+    Args:
+        rows: The metrics of each step, by name, with `step` counted from 1.
+
+    Returns:
+        A column for every name of any row, in order of appearance; null if a step lacks the name.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pl.DataFrame(
         {name: [row.get(name) for row in rows] for name in names},
-        schema={name: pl.Int64 if name in WHOLE else pl.Float64 for name in names},
+        schema={name: pl.Int64 if name in INTEGER_COLUMNS else pl.Float64 for name in names},
         strict=False,
     )
 
 
-PEAKS = {
+PEAK_FLOPS = {
     "H100": 989.4e12,
     "H200": 989.4e12,
     "H800": 989.4e12,
@@ -50,25 +57,41 @@ PEAKS = {
     "A800": 312e12,
     "L40S": 362.05e12,
 }
-"""FLOP/s of dense bf16 products by the name of the device, from NVIDIA's data sheets (SXM where there are several)."""
+"""FLOP/s of dense bf16 products by the device's name, from NVIDIA's data sheets (the SXM figure if there are several)."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """Work since it was last emptied: sequences' lengths, and passes over each (a backward pass is two)."""
+class ThroughputCounter:
+    """Work since the counter was last emptied: each sequence's tokens and passes (a backward pass is two)."""
 
     runs: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, lengths: Sequence[int], passes: float) -> None:
-        """Count sequences that are run `passes` times."""
+        """Count sequences that are run `passes` times.
+
+        Args:
+            lengths: Tokens of each sequence.
+            passes: Forward passes, of which a backward pass costs two.
+        """
         self.runs.extend((length, passes) for length in lengths)
 
     def empty(
         self, seconds: float, sizes: Sizes | None, devices: int, peak: float | None
     ) -> dict[str, float]:
-        """Return `train_tokens_per_second` (those that a gradient went through) and, where sizes and peak are known, `mfu`.
+        """Return the rates since the last call, and empty the counter.
 
-        Empties the tally. FLOPs are the model's own: what checkpointing computes again is not counted.
+        FLOPs are the model's own: what activation checkpointing computes again is not counted.
+
+        Args:
+            seconds: Seconds that the work took.
+            sizes: The model's sizes, None if its config does not tell them.
+            devices: Number of devices.
+            peak: FLOP/s of one device, None if unknown.
+
+        Returns:
+            `train_tokens_per_second`, the tokens that a gradient went through; and `mfu`, the model FLOPs utilisation
+                (0 to 1),
+            if sizes and peak are known. Empty if nothing was trained.
         """
         runs, self.runs = self.runs, []
         trained = sum(length for length, passes in runs if passes == 3)
@@ -83,8 +106,8 @@ class Tally:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Return the FLOP/s that the device's data sheet gives for dense bf16 products; None where it is not in the table."""
+    """Return the FLOP/s of dense bf16 products in the device's data sheet; None if `PEAK_FLOPS` lacks the device."""
     if device.type == "cpu":
         return None
     name = torch.get_device_module(device).get_device_name(device)
-    return next((peak for part, peak in PEAKS.items() if part in name), None)
+    return next((peak for model, peak in PEAK_FLOPS.items() if model in name), None)

@@ -10,16 +10,15 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
-from runners.train.sharding import local, whole, wrap_rows
+from runners.train.sharding import full_tensor, to_local, wrap_rows
 
 
 class HostOptimizer(torch.optim.Optimizer):
     """An optimizer of copies on the host, for parameters on another device.
 
-    `step` copies this process's part of each weight and gradient to the host, steps there, and copies the weights back,
-    by buffers that stay: memory that a GPU reaches is dear to make.
-    `state` is that of the inner optimizer, by the parameters of the device; its tensors are on the host, and of sharded
-    parameters they are this process's rows.
+    `step` copies this process's rows of each weight and gradient to the host, steps, and copies the weights back, by
+    buffers that stay: memory that a GPU reaches is dear to make. `state` is that of the inner optimizer, by the
+    parameters of the device; its tensors are on the host, and have this process's rows of sharded parameters.
     """
 
     def __init__(
@@ -28,10 +27,10 @@ class HostOptimizer(torch.optim.Optimizer):
         settings: dict[str, Any],
         build: Callable[..., torch.optim.Optimizer],
     ) -> None:
-        """`build` is given the copies and `settings` by name. Its step must look at single numbers, as AdamW's does."""
+        """`build` is given the copies and `settings` by name. Its step must read single numbers, as AdamW's does."""
         super().__init__(parameters, dict(settings))
-        self._copies = [_copy_for(local(parameter)) for parameter in parameters]
-        self._slopes = [_copy_for(local(parameter)) for parameter in parameters]
+        self._copies = [_copy_for(to_local(parameter)) for parameter in parameters]
+        self._slopes = [_copy_for(to_local(parameter)) for parameter in parameters]
         self._inner = build(self._copies, **settings)
         for parameter, copy in zip(parameters, self._copies, strict=True):
             # One dictionary, of which both optimizers know.
@@ -39,15 +38,15 @@ class HostOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Take one step of the inner optimizer. The device's weights are what counts before and after."""
+        """Step the inner optimizer. The device has the authoritative weights before and after."""
         assert closure is None
         (group,), (inner,) = self.param_groups, self._inner.param_groups
         inner["lr"] = group["lr"]
-        devices = {local(parameter).device for parameter in group["params"]}
+        devices = {to_local(parameter).device for parameter in group["params"]}
         for parameter, copy, slope in zip(group["params"], self._copies, self._slopes, strict=True):
-            copy.copy_(local(parameter), non_blocking=True)
+            copy.copy_(to_local(parameter), non_blocking=True)
             if parameter.grad is not None:
-                copy.grad = slope.copy_(local(parameter.grad), non_blocking=True)
+                copy.grad = slope.copy_(to_local(parameter.grad), non_blocking=True)
         for device in devices:
             # All are on their way together, and waited for once.
             torch.get_device_module(device).synchronize()
@@ -55,7 +54,7 @@ class HostOptimizer(torch.optim.Optimizer):
         for parameter, copy in zip(group["params"], self._copies, strict=True):
             copy.grad = None
             # The device's next step comes after this copy, and the host's next one after that.
-            local(parameter).copy_(copy, non_blocking=True)
+            to_local(parameter).copy_(copy, non_blocking=True)
 
 
 class ProcessorMuon(torch.optim.Muon):
@@ -67,7 +66,10 @@ class ProcessorMuon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Take one step, as Muon's paper has it (Jordan et al. 2024), with Nesterov's momentum."""
+        """Step with Nesterov's momentum.
+
+        Source: Jordan et al. 2024, Muon.
+        """
         assert closure is None
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -83,28 +85,28 @@ class ProcessorMuon(torch.optim.Muon):
 
 
 def _orthogonalize(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Return a matrix of the same singular vectors, whose singular values are all near 1 (Newton and Schulz)."""
+    """Return a matrix with the same singular vectors, whose singular values are all near 1 (Newton-Schulz iteration)."""
     a, b, c = group["ns_coefficients"]
     tall = matrix.size(0) > matrix.size(1)
-    found = matrix.T if tall else matrix
-    found = found / found.norm().clamp(min=group["eps"])
+    result = matrix.T if tall else matrix
+    result = result / result.norm().clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
-        gram = found @ found.T
-        found = torch.addmm(found, torch.addmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
-    return found.T if tall else found
+        gram = result @ result.T
+        result = torch.addmm(result, torch.addmm(gram, gram, gram, beta=b, alpha=c), result, beta=a)
+    return result.T if tall else result
 
 
 def _copy_for(weight: Tensor) -> Tensor:
-    """Make room on the host for a weight, which a GPU reaches without a detour."""
+    """Return an empty tensor on the host for a weight, in memory that a GPU reaches directly."""
     return torch.empty(weight.shape, dtype=weight.dtype, device="cpu", pin_memory=weight.is_cuda)
 
 
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:
-    """Return one optimizer over all parameters; with `muon` one over the matrices of the layers, then AdamW over the rest.
+    """Return an optimizer over all parameters; with `muon` Muon over the matrices of layers, and AdamW over the rest.
 
-    Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without one, to
-    AdamW with the same settings). Each group keeps its full rate as `full_lr`. The step of Adam and AdamW is taken
-    `on` the host of the parameters' device where the settings say so.
+    Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without it, to
+    AdamW with the same settings). Each group keeps its full rate as `full_lr`. Adam and AdamW step `on` the host if the
+    settings say so.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if settings.algorithm != "muon":
@@ -129,13 +131,13 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
             if m is not None
         }
         matrices = [p for _, p in named if p.ndim == 2 and id(p) not in ends]
-        others = [p for _, p in named if p.ndim != 2 or id(p) in ends]
+        params = [p for _, p in named if p.ndim != 2 or id(p) in ends]
         rest = settings.rest or settings
         muon = torch.optim.Muon if all(p.is_cuda for p in matrices) else ProcessorMuon
         optimizers = [
             muon(matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay),
             torch.optim.AdamW(
-                others, lr=rest.lr, betas=rest.betas, eps=rest.eps, weight_decay=rest.weight_decay, fused=True
+                params, lr=rest.lr, betas=rest.betas, eps=rest.eps, weight_decay=rest.weight_decay, fused=True
             ),
         ]
     for optimizer in optimizers:
@@ -145,14 +147,23 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
-    """Set every group's rate to its full rate times `factor`."""
+    """Set every group's rate to its full rate times `factor`.
+
+    Args:
+        optimizers: The optimizers.
+        factor: The factor of the learning-rate curve, 0 to 1.
+    """
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["full_lr"] * factor
 
 
 def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizers' tensors as `<optimizer>/<field>/<parameter>`."""
+    """Return the optimizers' tensors, this process's rows of sharded tensors.
+
+    Returns:
+        Tensors by `<optimizer>/<field>/<parameter>`.
+    """
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{number}/{key}/{names[id(p)]}": value.detach()
@@ -163,23 +174,27 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
     }
 
 
-def whole_optimizer_state(
+def full_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of `optimizer_state`, each put together from all processes, which all have to ask."""
+    """Yield the full tensors of `optimizer_state`; a collective, so every process has to iterate.
+
+    Returns:
+        Pairs of a name and a tensor with the shape of its parameter, or [] for a count.
+    """
     for name, value in optimizer_state(model, optimizers).items():
         parameter = model.get_parameter(name.split("/", 2)[2])
         # On the host they are this process's rows, as plain tensors.
-        yield name, whole(value if isinstance(value, DTensor) else wrap_rows(value, parameter))
+        yield name, full_tensor(value if isinstance(value, DTensor) else wrap_rows(value, parameter))
 
 
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Return the bytes of this process's moments of parameters that have none yet.
+    """Return the bytes of this process's moments that do not exist yet.
 
-    A parameter has one with Muon, two with the others, and none if its moments are on the host.
+    A parameter has one moment with Muon, two with other optimizers, and none if its moments are on the host.
     """
     return sum(
-        local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
+        to_local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
         for optimizer in optimizers
         if not isinstance(optimizer, HostOptimizer)
         for group in optimizer.param_groups
@@ -191,14 +206,20 @@ def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
 def load_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]
 ) -> None:
-    """Load the tensors of `optimizer_state`, for the same model and kinds of optimizers."""
+    """Load the tensors of `optimizer_state`, for the same model and kinds of optimizers.
+
+    Args:
+        model: The model.
+        optimizers: The optimizers.
+        state: Tensors by the names of `optimizer_state`, with this process's rows.
+    """
     for key, value in state.items():
         number, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)
         optimizer = optimizers[int(number)]
         moments = optimizer.state[parameter]
         if isinstance(optimizer, HostOptimizer):
-            moments[field] = local(value).to("cpu", copy=True)
+            moments[field] = to_local(value).to("cpu", copy=True)
         else:
             # The count of steps too: the fused kernels read it where the parameter is.
             moments[field] = value.to(parameter.device, copy=True)

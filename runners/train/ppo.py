@@ -25,30 +25,50 @@ def update(
     number: int,
     engine_is_exact: bool = True,
     reference: Learner | None = None,
-    own: Loss | None = None,
+    user_loss: Loss | None = None,
 ) -> dict[str, float]:
-    """Run all epochs and minibatches of step `number`, and return its row for `metrics.parquet`.
+    """Run all epochs and minibatches of a step, and return its row for `metrics.parquet`.
 
-    Where the method crops, a response is only run as far as its last token with an advantage, and not at all without one:
-    the rest has no gradient. It still counts in the mean. `reference` is the frozen model of `method.kl`. An `own` loss
-    stands for `PpoObjective`'s terms. `engine_is_exact` says that the engine's log-probabilities are computed as the
-    trainer's. Raises a Disagreement before anything changes where they differ too much.
+    If the method crops, a response is only run up to its last token with an advantage, and not at all without one: the
+    rest has no gradient. It still counts in the mean.
+
+    Args:
+        learner: The policy.
+        batch: The step's batch.
+        method: The settings.
+        seed: The seed of the order of rows.
+        number: The step, counted from 0.
+        engine_is_exact: Whether the engine computes log-probabilities as the trainer does.
+        reference: The reference model of `method.kl`.
+        user_loss: The user's loss, which replaces the terms of `PpoObjective`.
+
+    Returns:
+        Numbers by the names of columns.
+
+    Raises:
+        Disagreement: Engine and trainer differ too much; nothing has changed then.
     """
     temperature = method.rollout.temperature or 1.0
     orders = [
         permutation(derive_seed(seed, "minibatches", number, epoch), len(batch))
         for epoch in range(method.epochs)
     ]
-    lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
+    lengths, sampled = batch.num_trained.tolist(), bool(batch.sampled_mask.all())
     if method.crops:
         batch = batch.crop(batch.last_advantages())
-    shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
+    trains = bool(batch.num_trained[np.array_split(orders[0], method.minibatches)[0]].any())
     batch, gap, numbers = old_logprobs(
-        learner, batch, method, temperature, engine_is_exact, drawn=drawn, shown=shown
+        learner,
+        batch,
+        method,
+        temperature,
+        engine_is_exact,
+        all_sampled=sampled,
+        first_minibatch_trains=trains,
     )
     measured = require_agreement(gap, method.mismatch_limit, number)
     batch, teacher = compare_with(reference, learner, batch, method, temperature)
-    objective = PpoObjective(learner, method, own)
+    objective = PpoObjective(learner, method, user_loss)
 
     def check() -> None:
         """Compare trainer and engine by the passes of the first minibatch, before the optimizer's first step."""
@@ -80,9 +100,19 @@ def update(
 def compare_with(
     reference: Learner | None, learner: Learner, batch: TrainBatch, method: Ppo, temperature: float
 ) -> tuple[TrainBatch, Teacher | None]:
-    """Return the batch with the reference's log-probabilities, or a teacher that reads each minibatch whole.
+    """Return the batch with the reference model's log-probabilities, or a teacher that scores each minibatch.
 
-    A divergence that is part of the advantages is taken from them here.
+    A divergence that is part of the advantages is subtracted from them here.
+
+    Args:
+        reference: The reference model or teacher, None if the method has none.
+        learner: The policy.
+        batch: The step's batch.
+        method: The settings.
+        temperature: Of both distributions.
+
+    Returns:
+        The batch, and the teacher if divergences are over the vocabulary or its most likely tokens.
     """
     form = method.loss
     if not method.kl:
@@ -90,67 +120,82 @@ def compare_with(
     if form.compares_all:
         if reference is None or form.top_k is None:
             return batch, Teacher(form, reference, None if reference is None else reference.head())
-        vocabulary = min(one.model.get_output_embeddings().weight.shape[0] for one in (learner, reference))
-        ids, logprobs = reference.likeliest(batch.asked_rows(), form.top_k, vocabulary, temperature)
-        return replace(batch, likeliest=ids, likelihoods=logprobs), Teacher(form)
+        vocabulary = min(m.model.get_output_embeddings().weight.shape[0] for m in (learner, reference))
+        ids, logprobs = reference.topk_logprobs(batch.teacher_rows(), form.top_k, vocabulary, temperature)
+        return replace(batch, topk_ids=ids, topk_logprobs=logprobs), Teacher(form)
     if reference is not None:
-        batch = replace(batch, reference=reference.score(batch.asked_rows(), temperature))
+        batch = replace(batch, reference_logprobs=reference.score(batch.teacher_rows(), temperature))
     if form.estimator == "advantage":
-        batch = replace(batch, advantages=batch.advantages - method.kl * (batch.old - batch.reference))
+        kl = batch.old_logprobs - batch.reference_logprobs
+        batch = replace(batch, advantages=batch.advantages - method.kl * kl)
     return batch, None
 
 
 def weigh_tokens(
     batch: TrainBatch, minibatches: Sequence[Sequence[int]], lengths: Sequence[int], method: Ppo
 ) -> TrainBatch:
-    """Return a batch with each token's share of the mean of its minibatch; `lengths` are trained tokens of whole rows."""
+    """Return a batch with each token's weight in the mean of its minibatch; `lengths` are trained tokens before cropping."""
     shares = torch.zeros(len(batch))
     for rows in minibatches:
         weights = token_weights([lengths[row] for row in rows], method.loss_mean, method.rollout.max_tokens)
         shares[rows] = torch.tensor(weights)
-    return replace(batch, weights=torch.from_numpy(np.repeat(shares.numpy(), batch.trained.numpy())))
+    return replace(batch, weights=torch.from_numpy(np.repeat(shares.numpy(), batch.num_trained.numpy())))
 
 
 class PpoObjective:
-    """PPO's loss of a micro-batch, called by each pass, and the sums from which a step's metrics are made.
+    """PPO's loss of a micro-batch, called by each pass, and the sums that become a step's metrics.
 
-    The loss is the clipped policy term, or the user's `own` loss, plus `kl` times the divergence and less `entropy` times
-    the entropy. Sums stay on the device, so that it is asked for them once.
+    The loss is the clipped policy term, or the user's loss, plus `kl` times the divergence and less `entropy` times the
+    entropy. Sums stay on the device until `metrics` reads them.
     """
 
-    def __init__(self, learner: Learner, method: Ppo, own: Loss | None = None) -> None:
-        self.learner, self.method, self.own = learner, method, own
+    def __init__(self, learner: Learner, method: Ppo, user_loss: Loss | None = None) -> None:
+        self.learner, self.method, self.user_loss = learner, method, user_loss
         self.log_ratios: Gaps | None = None
         self.trained_tokens = 0.0
         self._first_log_ratios: list[Tensor] = []
         self._sums: list[Tensor] = []
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
-        """Return the loss of a micro-batch, a sum that adds up over micro-batches; see `Learner.logprobs` for `scores`."""
+        """Return the loss of a micro-batch, a sum that adds up over micro-batches.
+
+        Args:
+            batch: The micro-batch.
+            scores: As `Learner.logprobs` returns them, [trained tokens] or [rows, trained tokens].
+
+        Returns:
+            The loss, [].
+        """
         logprobs = scores[0] if scores.ndim > 1 else scores
         if self.log_ratios is None:
-            moved = logprobs.detach() - batch.old
+            log_ratio = logprobs.detach() - batch.old_logprobs
             # A mode's first token was not drawn from the policy.
             self._first_log_ratios.append(
-                moved[batch.drawn] if self.method.loss.mode_tokens == "shares" else moved
+                log_ratio[batch.sampled_mask] if self.method.loss.mode_tokens == "shares" else log_ratio
             )
         kl = self._diverge(batch, scores, logprobs)
         loss, clipped = self._lose(batch, scores, logprobs, kl)
         tokens = logprobs.new_full((), len(logprobs))
         sums = (clipped, (batch.advantages != 0).sum(), kl.sum(dtype=torch.float64), tokens)
-        self._sums.append(torch.stack([each.detach().double() for each in sums]))
+        self._sums.append(torch.stack([value.detach().double() for value in sums]))
         return loss
 
     def end_first_minibatch(self) -> Gaps:
-        """Return each token's log-probability less the one that ratios divide by, before anything changed."""
-        moved = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
-        self.log_ratios = self.learner.ranks.join(moved.float()).numpy()
+        """Return each token's log-ratio before the first update, and keep it for the metrics."""
+        log_ratios = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
+        self.log_ratios = self.learner.ranks.all_gather(log_ratios.float()).numpy()
         return self.log_ratios
 
     def metrics(self) -> dict[str, float]:
-        """Return how many tokens were clipped, how far ratios began from 1, and the divergence in nats a token."""
+        """Return the metrics of the objective over all passes so far.
+
+        Returns:
+            `clip_fraction`, the share of tokens that were clipped; `ratio_error` and `ratio_error_median`, how far
+                log-ratios began
+            from 0; and `kl`, the divergence in nats a token, if the method has it.
+        """
         mine = [sum(column) for column in torch.stack(self._sums, 1).tolist()] if self._sums else [0.0] * 4
-        clipped, self.trained_tokens, diverged, run = self.learner.ranks.total(mine)
+        clipped, self.trained_tokens, diverged, run = self.learner.ranks.all_reduce_sum(mine)
         errors = np.zeros(0, np.float32) if self.log_ratios is None else np.abs(self.log_ratios)
         return {
             "clip_fraction": clipped / max(self.trained_tokens, 1.0),
@@ -160,19 +205,19 @@ class PpoObjective:
         }
 
     def _lose(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor, kl: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the number of tokens that were clipped. Importance weighs the policy's own term alone."""
+        """Return the loss and the number of clipped tokens. Importance weights apply to the policy's own term alone."""
         method = self.method
         weights = batch.weights * batch.importance if len(batch.importance) else batch.weights
-        if self.own:
-            return self.own(replace(batch, weights=weights), scores), logprobs.new_zeros(())
+        if self.user_loss:
+            return self.user_loss(replace(batch, weights=weights), scores), logprobs.new_zeros(())
         policy = policy_loss(
             logprobs,
-            batch.old,
+            batch.old_logprobs,
             batch.advantages,
             weights,
             method.clip_low,
             method.clip_high,
-            batch.trained,
+            batch.num_trained,
             method.loss,
         )
         loss = policy.loss
@@ -181,11 +226,13 @@ class PpoObjective:
             loss = loss + method.kl * (batch.weights * kl).sum()
         if method.entropy:
             loss = loss - method.entropy * (batch.weights * scores[1]).sum()
-        return loss, policy.clipped
+        return loss, policy.num_clipped
 
     def _diverge(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
-        """Return the divergence from the reference at each token, in nats; one 0 where the method has none."""
+        """Return the divergence from the reference model at each token, in nats; a single 0 if the method has none."""
         form = self.method.loss
         if not self.method.kl:
             return logprobs.new_zeros(1)
-        return scores[-1] if form.compares_all else divergence(logprobs, batch.reference, form.estimator)
+        if form.compares_all:
+            return scores[-1]
+        return divergence(logprobs, batch.reference_logprobs, form.estimator)

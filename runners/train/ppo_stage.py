@@ -32,11 +32,11 @@ from runners.models.folder import load_config
 from runners.own.function import UserFunction, open_function
 from runners.rewards.inputs import budget_places, question_places
 from runners.rollout.answers import marks_of, thinking_of
-from runners.rollout.grader import Generator, GradeAhead, Grader, forced_length, grade, sampling_of
+from runners.rollout.grader import Generator, Grader, GradingQueue, forced_length, grade, sampling_of
 from runners.rollout.phases import Phases
 from runners.rollout.prompts import stop_tokens
 from runners.rollout.questions import (
-    AskedQuestion,
+    PromptedQuestion,
     Reference,
     Wordings,
     choose_wording,
@@ -48,29 +48,29 @@ from runners.rollout.questions import (
     repeated_rows,
     require_numbers,
 )
-from runners.train.advantages import TRIED, AdvantageFunction
-from runners.train.batch import TrainBatch, spread_batch
+from runners.train.advantages import TRIAL_GROUPS, AdvantageFunction
+from runners.train.batch import TrainBatch, broadcast_batch
 from runners.train.crew import Crew
 from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.rollouts import GradedStep, RolloutSampler
-from runners.train.stages import Numbers, StageContext, StageRunner, frozen_folder
+from runners.train.stages import Numbers, StageContext, StageRunner, reference_folder
 from runners.train.step_queue import StepQueue, load_waiting, save_waiting
 from runners.train.tracks import Tracks
 
 
 @dataclass(frozen=True, slots=True)
 class StageQuestions:
-    """A stage's questions, the splits of their responses in tokens, and the reference's samples.
+    """A stage's questions, the splits of their responses in tokens, and the samples of the starting model.
 
-    All questions share `places`, or each has its `own_places`. `facts` are those of `StageRunner`.
+    All questions share `shared_splits`, or each has its `question_splits`. `facts` are those of `StageRunner`.
     """
 
-    questions: list[AskedQuestion]
-    places: tuple[int, ...] | None
-    own_places: dict[str, tuple[int, ...]]
+    questions: list[PromptedQuestion]
+    shared_splits: tuple[int, ...] | None
+    question_splits: dict[str, tuple[int, ...]]
     references: dict[str, Reference]
     facts: dict[str, int]
 
@@ -78,25 +78,25 @@ class StageQuestions:
 def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
     """Return the questions that can be trained on.
 
-    Raises E0922 where one lacks a number that is read, E0927 where none fits, E0505 where reference samples do not cover
-    all alike, and E0405 where none has a budget.
+    Raises E0922 if a question lacks a number that is read, E0927 if no prompt fits, E0505 if reference samples do not
+    cover all questions alike, and E0405 if no question has a budget.
     """
     table = read_table(job.inputs["data"])
     questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
     require_numbers(list_readers(method), questions)
-    places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
-    asked = len(questions)
+    places, own_places = _load_splits(method.reward, job, method.rollout.max_tokens, questions)
+    count = len(questions)
     if places is None and not isinstance(method.reward.splits, (Steps, Exits)):
         questions = [question for question in questions if question.id in own_places]
     folder = job.inputs.get("reference")
     references = {} if folder is None else read_references(folder, method.reference_samples)
     draws = job.task.work["stage"].steps * (1 + method.resample)
     places_met = questions_seen(seed, draws, method.batch.prompts, len(questions))
-    _require([questions[at] for at in places_met], references, job)
+    _require_questions([questions[i] for i in places_met], references, job)
     facts = {
         "questions": len(questions),
         "left_out_too_long": too_long,
-        "left_out_without_budget": asked - len(questions),
+        "left_out_without_budget": count - len(questions),
         **repeated_rows(job.inputs["data"]),
         **_count_wordings(method, questions, references, job.task.work["seed"]),
     }
@@ -104,19 +104,19 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
 
 
 def _count_wordings(
-    method: Ppo, questions: Sequence[AskedQuestion], references: Mapping[str, Reference], seed: int
+    method: Ppo, questions: Sequence[PromptedQuestion], references: Mapping[str, Reference], seed: int
 ) -> dict[str, int]:
-    """Return how many questions are asked in each wording, where a property of the question decides."""
-    known = [each for each in questions if not references or each.id in references]
-    places = [choose_wording(method.wordings, references, seed, each) for each in known]
-    counts = Counter(place for place in places if place is not None)
-    return {f"asked_mode_{place}": counts[place] for place in range(len(method.wordings)) if counts}
+    """Return how many questions get each wording, if a property of the question decides."""
+    known_questions = [question for question in questions if not references or question.id in references]
+    modes = [choose_wording(method.wordings, references, seed, question) for question in known_questions]
+    counts = Counter(mode for mode in modes if mode is not None)
+    return {f"asked_mode_{mode}": counts[mode] for mode in range(len(method.wordings)) if counts}
 
 
-def _places(
-    reward: Reward, job: Job, longest: int, questions: Sequence[AskedQuestion]
+def _load_splits(
+    reward: Reward, job: Job, longest: int, questions: Sequence[PromptedQuestion]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the splits that all questions share, or each question's own; neither where responses have their own."""
+    """Return the splits that all questions share, or each question's own; neither if responses have their own splits."""
     split = reward.splits
     if split is None:
         return (longest,), {}
@@ -130,7 +130,8 @@ def _places(
     return budget_places(split, chosen), {}
 
 
-def _require(questions: list[AskedQuestion], references: dict[str, Reference], job: Job) -> None:
+def _require_questions(questions: list[PromptedQuestion], references: dict[str, Reference], job: Job) -> None:
+    """Raise E0405 if there is no question, and E0505 if the reference samples of questions differ in number."""
     if not questions:
         raise problem(
             "E0405",
@@ -164,12 +165,12 @@ class PpoStage(StageRunner):
         if not method.reward.name:
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
-        self.method, self.offloaded, self.version = method, False, context.begun
+        self.method, self.offloaded, self.version = method, False, context.steps_done
         # Trainers that are asked about tokens cannot learn at the same time.
         self.parallel = method.lag > 0 and can_overlap(self.job) and not method.asks_trainers
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
-        waiting = load_waiting(self.job.work / "waiting", context.begun) if method.lag else {}
+        waiting = load_waiting(self.job.work / "waiting", context.steps_done) if method.lag else {}
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
         self._require_truths()
@@ -177,8 +178,8 @@ class PpoStage(StageRunner):
             functions, self.advantages = self._open_functions()
             self.engine = opening.enter_context(closing(self._open_engine()))
             # Servers take minutes to start, and others wait less than that inside a collective.
-            self.crew.ranks.wait()
-            self._load_weights(context.begun)
+            self.crew.ranks.barrier()
+            self._load_weights(context.steps_done)
             self.crew.release()
             self.sampler = self._make_sampler(functions)
             monitored = self.job.work / "monitor"
@@ -190,7 +191,7 @@ class PpoStage(StageRunner):
     def run_step(self, step: int) -> Numbers:
         """Hand over weights, sample the steps that are due, update, and write the step's rollouts."""
         began = now()
-        if step > self.context.begun:
+        if step > self.context.steps_done:
             # Nothing is sampled while weights change.
             self.queue.drain()
             self._load_weights(step)
@@ -198,39 +199,39 @@ class PpoStage(StageRunner):
         self.queue.request(range(step, min(step + self.method.lag + 1, self.context.stage.steps)))
         if not self.parallel:
             self._offload_engine()
-        asked = now()
+        requested = now()
         data = self.queue.get(step)
         waited = now()
         self.crew.release()
-        batch = spread_batch(self.learner.ranks, data.batch)
+        batch = broadcast_batch(self.learner.ranks, data.batch)
         row = {**data.metrics, **(_ages(data.table, step) if self.method.lag else {})}
         row |= _update(self.context, batch, self.method, step)
         write_parquet(data.table, self._file(step))
         # It is on the disk before any saved state counts this step as done.
         sync(self._file(step))
         self.queue.forget(step + 1)
-        return row, self._seconds(data, (began, loaded), (asked, waited), (waited, now()))
+        return row, self._seconds(data, (began, loaded), (requested, waited), (waited, now()))
 
     def make_step(self, step: int) -> StepData:
         """Return a step's data: sample, grade and score as many draws of questions as it takes."""
         self._ensure_weights()
-        sampler, metrics, seconds = self.tracks.at(step)
+        sampler, metrics, seconds = self.tracks.prepare(step)
 
         def sample(draw: int) -> GradedStep:
             self._ensure_weights()
             questions, count = self.pool.questions, self.method.batch.prompts
             chosen = batch_indices(self.context.seed, draw, count, len(questions))
-            return sampler.sample([questions[at] for at in chosen], draw)
+            return sampler.sample([questions[i] for i in chosen], draw)
 
         data = make_step(sample, self.method, step, self.advantages)
-        self.tracks.keep(step, data)
+        self.tracks.record(step, data)
         return replace(data, metrics={**data.metrics, **metrics}, seconds={**data.seconds, **seconds})
 
-    def save_pending(self, done: int) -> None:
+    def save_pending(self, step: int) -> None:
         """Save the steps that wait for their turn."""
         if self.method.lag:
-            steps = range(done, min(done + self.method.lag, self.context.stage.steps))
-            save_waiting(self.job.work / "waiting", done, {step: self.queue.get(step) for step in steps})
+            steps = range(step, min(step + self.method.lag, self.context.stage.steps))
+            save_waiting(self.job.work / "waiting", step, {step: self.queue.get(step) for step in steps})
 
     def write_tables(self, folder: Path, steps: int) -> None:
         """Write `rollouts.parquet` and `monitor.parquet`."""
@@ -239,23 +240,23 @@ class PpoStage(StageRunner):
         self.tracks.write_table(folder, steps)
 
     def _load_weights(self, version: int) -> None:
-        """Hand the learner's weights, of so many steps, to the engine."""
+        """Hand the learner's weights to the engine; `version` is how many steps they have been trained for."""
         self.engine.load_weights(self.crew.weights(copied=self.parallel), version)
         self.offloaded, self.version = False, version
 
     def _ensure_weights(self) -> None:
-        """Hand the weights over once more where the engine let go of them."""
+        """Hand the weights over again if the engine has dropped them."""
         if self.offloaded:
             self._load_weights(self.version)
 
     def _offload_engine(self) -> None:
-        """Let the engine's memory go to the trainer."""
+        """Give the engine's memory to the trainer."""
         if not self.offloaded:
             self.engine.release()
         self.offloaded = True
 
     def _score_tokens(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
-        """Ask the trainers about tokens, in the place of the engine."""
+        """Score tokens with the trainers, while the engine is offloaded."""
         self._offload_engine()
         return self.crew.call("score", teacher, entropies, batch=batch).cpu()
 
@@ -265,6 +266,7 @@ class PpoStage(StageRunner):
     def _seconds(
         self, data: StepData, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
     ) -> dict[str, float]:
+        """Return the seconds of a step's phases, from the moments at which they began and ended."""
         if not self.method.lag:
             return {**data.seconds, **spent("update", handed, updated)}
         seconds = {**data.seconds, **spent("update", updated), **spent("wait", waited)}
@@ -274,12 +276,12 @@ class PpoStage(StageRunner):
         return seconds
 
     def _require_truths(self) -> None:
-        """Raise E0941 where a question has no answer that is read, or it does not fit into a model's context."""
+        """Raise E0941 if a question lacks an answer that is read, or the answer does not fit into a model's context."""
         configs = [self.learner.model.config]
         if self.method.frozen:
-            configs.append(load_config(frozen_folder(self.job)))
+            configs.append(load_config(reference_folder(self.job)))
         room, longest = (
-            min(each.max_position_embeddings for each in configs),
+            min(config.max_position_embeddings for config in configs),
             _longest_response(self.context, self.method),
         )
         require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, room)
@@ -288,8 +290,8 @@ class PpoStage(StageRunner):
         """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
 
         def open_one(python: Python, role: str, workers: int = 2) -> UserFunction:
-            made = open_function(python, role, self.job.folder, self.job.resources, workers)
-            return self.opened.enter_context(closing(made))
+            function = open_function(python, role, self.job.folder, self.job.resources, workers)
+            return self.opened.enter_context(closing(function))
 
         functions = {
             term.function: open_one(Python(function=term.function, **term.limits), "reward")
@@ -297,28 +299,28 @@ class PpoStage(StageRunner):
         }
         if self.method.advantage.own is None:
             return functions, None
-        made = open_one(self.method.advantage.own, "advantage", workers=1)
-        made.advantages(TRIED)
-        return functions, made.advantages
+        function = open_one(self.method.advantage.own, "advantage", workers=1)
+        function.advantages(TRIAL_GROUPS)
+        return functions, function.advantages
 
     def _open_engine(self) -> Engine:
         """Open the engine of rollouts, without the learner's weights."""
         return open_engine(
             self.job.inputs["start"] / "checkpoint",
             self.job.resources,
-            _longest(self.context, self.method),
+            _longest_sequence(self.context, self.method),
             self.job.work / PLACE,
-            None if self.job.resources.apart else self.learner.growth,
+            None if self.job.resources.apart else self.learner.bytes_still_needed,
             self.context.model.precision,
             self.method.caches,
         )
 
     def _make_sampler(self, functions: Mapping[str, UserFunction]) -> RolloutSampler:
-        """Return what samples a step's questions with the open engine, and grades the responses beside it."""
+        """Return the sampler of a step's questions, which grades responses during generation."""
         context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
         grading, seed = context.stage.data.grading, job.task.work["seed"]
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
-        phases = Phases.of(method.rollout, context.model, tokenizer, whole=bool(method.cut_at))
+        phases = Phases.of(method.rollout, context.model, tokenizer, uncut=bool(method.cut_at))
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
         grader = Grader(
             self.opened.enter_context(closing(verifier)),
@@ -329,18 +331,18 @@ class PpoStage(StageRunner):
             thinking_of(context.model, grading),
             prefixes=True,
         )
-        ahead = GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader))
-        self.opened.callback(ahead.close, drop=True)
+        queue = GradingQueue(lambda rollouts: grade(rollouts, lambda _: grader))
+        self.opened.callback(queue.close, drop=True)
         sampling = sampling_of(method.rollout, stop, logprobs=True)
         choose = partial(choose_wording, method.wordings, self.pool.references, seed)
         return RolloutSampler(
             generator=Generator(self.engine, tokenizer, sampling, method.forcing, phases),
             grader=grader,
-            ahead=ahead,
+            queue=queue,
             rollouts=method.batch.rollouts,
             reward=method.reward,
-            places=self.pool.places,
-            own_places=self.pool.own_places,
+            shared_splits=self.pool.shared_splits,
+            question_splits=self.pool.question_splits,
             references=self.pool.references,
             seed=context.seed,
             wordings=Wordings.of(method, context.model, tokenizer, context.seed, choose),
@@ -352,31 +354,31 @@ class PpoStage(StageRunner):
 
 
 class PpoFollower(StageRunner):
-    """A stage of PPO on a process that learns from what the first one generates."""
+    """A stage of PPO on a process that trains on what rank 0 generates."""
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
         super().__init__()
         self.context, self.method = context, method
         self.crew = Crew(context.learner, context.reference)
-        context.learner.ranks.wait()
+        context.learner.ranks.barrier()
         self.crew.serve()
 
     def run_step(self, step: int) -> Numbers:
-        """Take part in handing over weights until the step is sampled, then in the update."""
+        """Help to hand over weights until the step is sampled, then to update."""
         self.crew.serve()
-        return _update(self.context, spread_batch(self.crew.ranks, None), self.method, step), {}
+        return _update(self.context, broadcast_batch(self.crew.ranks, None), self.method, step), {}
 
 
 def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
-    """Do this process's part of a step's update, after which a teacher that is due follows."""
+    """Do this process's part of a step's update; then move a teacher that follows, if its step has come."""
     learner, reference = context.learner, context.reference
     # In bfloat16 engine and trainer round different sums.
     exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"
     exact &= context.job.resources.engine == "embedded"
     row = update(learner, batch, method, context.seed, step, exact, reference, context.loss)
-    average = method.teacher_follows
-    if reference is not None and average is not None and (step + 1) % average.every == 0:
-        reference.follow(learner, average.decay)
+    ema = method.teacher_follows
+    if reference is not None and ema is not None and (step + 1) % ema.every == 0:
+        reference.update_ema(learner, ema.decay)
     return row
 
 
@@ -387,12 +389,12 @@ def can_overlap(job: Job) -> bool:
 
 
 def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
-    """Return the age in steps of the oldest weights of a response: the mean and the largest."""
+    """Return the mean and the largest age, in steps, of the oldest weights of a response."""
     ages = number - table["weight_versions"].list.min()
     return {"lag": float(ages.mean()), "lag_max": float(ages.max())}  # type: ignore[arg-type]
 
 
-def _longest(context: StageContext, method: Ppo) -> int | None:
+def _longest_sequence(context: StageContext, method: Ppo) -> int | None:
     """Return the most tokens of a sequence, or None for the model's context."""
     if context.job.resources.engine == "embedded":
         return None

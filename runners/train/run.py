@@ -45,44 +45,44 @@ from runners.train.launch import train_together
 from runners.train.metrics import metrics_table, peak_flops, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
+    full_optimizer_state,
     load_optimizer_state,
     set_learning_rate,
-    whole_optimizer_state,
 )
 from runners.train.own_loss import open_loss
 from runners.train.ppo_stage import PpoFollower, PpoStage
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, keep_little, whole_state
-from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner, frozen_folder
+from runners.train.sharding import Scorer, enable_activation_checkpointing, full_state
+from runners.train.stages import PreferenceStage, SftStage, StageContext, StageRunner, reference_folder
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 19.0
 """A stage is saved after this many seconds and this many times the seconds that saving took: a twentieth of its time."""
-SHOWN = ("reward", "accuracy", "length", "loss")
-UNJUDGED = ("verifier_timeouts", "verifier_failures", "reward_failures")
-COUNTED = ("questions", "traces", "pairs")
-FEW_ANSWERED = 0.5
-"""The share of responses with an answer, among those that ended, below which it is shown too."""
+PROGRESS_METRICS = ("reward", "accuracy", "length", "loss")
+UNJUDGED_METRICS = ("verifier_timeouts", "verifier_failures", "reward_failures")
+POOL_COUNTS = ("questions", "traces", "pairs")
+MIN_ANSWERED_SHARE = 0.5
+"""The share of responses with an answer, of those that ended, below which progress shows it."""
 
 
 def train(job: Job) -> None:
-    """Train one stage with `job.resources.trainers` processes, this one among them.
+    """Train a stage with `job.resources.trainers` processes, this process included.
 
     It writes `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
     `rollouts.parquet`.
 
-    Raises a Problem for data, rewards or numbers that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), if engine
-    and trainer disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
+    Raises a Problem for data, rewards or numbers that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), if
+    engine and trainer disagree (E0936), memory runs out (E0937), or a process ends (E0938).
     """
     stage: Stage = job.task.work["stage"]
-    if job.resources.trainers > 1 or _sharded(stage, job):
+    if job.resources.trainers > 1 or _is_sharded(stage, job):
         train_together(job, "runners.train.run:train_among")
     else:
         train_among(job, ALONE)
 
 
 def train_among(job: Job, ranks: Ranks) -> None:
-    """Do one process's part in a stage; the first one writes."""
+    """Do this process's part in a stage; rank 0 writes."""
     stage: Stage = job.task.work["stage"]
     model: Model = job.task.work["model"]
     index: int = job.task.work["index"]
@@ -90,26 +90,26 @@ def train_among(job: Job, ranks: Ranks) -> None:
     start = job.inputs["start"] / "checkpoint"
     own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
-    learner = _learner(stage, job, ranks)
+    learner = _build_learner(stage, job, ranks)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    reference = _freeze(stage, job, learner) if stage.method.frozen else None
-    average = reference.model if reference is not None and stage.method.moving else None
-    state = load_state(job.work, learner.model, learner.optimizers, ranks, average)
+    reference = _load_reference(stage, job, learner) if stage.method.frozen else None
+    ema = reference.model if reference is not None and stage.method.moving else None
+    state = load_state(job.work, learner.model, learner.optimizers, ranks, ema)
     loaded = LoadedModel(learner.model, tokenizer)
     context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), own)
     with _open_stage(context) as runner:
         context = replace(context, stage=_limit_steps(stage, runner.sequences))
-        _run(context, runner, state, average)
+        _run(context, runner, state, ema)
     _finish(context, runner, state, carried)
 
 
-def _sharded(stage: Stage, job: Job) -> bool:
-    """Return whether even one process shards its model: FSDP2 has a GPU's weights in bfloat16 for a layer at a time."""
+def _is_sharded(stage: Stage, job: Job) -> bool:
+    """Return whether even a single process shards its model: FSDP2 then has bfloat16 weights of a layer at a time."""
     return job.resources.device != "cpu" and _choose_precision(stage, job) != torch.float32
 
 
 def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
-    """Return the precision of passes: the stage's, else the model's, else the one that suits the device."""
+    """Return the precision of passes: the stage's, else the model's, else the device's default."""
     device, chosen = job.resources.device, stage.precision
     if chosen == "auto":
         chosen = job.task.work["model"].precision
@@ -118,19 +118,19 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
     return torch.bfloat16 if chosen == "bfloat16" else torch.float32
 
 
-def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """Return the model on this process's device, sharded if `_sharded` or others share it."""
+def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
+    """Return the model on this process's device, sharded if `_is_sharded` or if several processes share it."""
     device = job.resources.device
     start = job.inputs["start"] / "checkpoint"
     model, scorer = _place_model(stage, job, ranks, start, stage.lora)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
-        keep_little(model)
+        enable_activation_checkpointing(model)
     optimizers = build_optimizers(model, stage.optim)
     learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
-    learner = replace(learner, yields=not job.resources.apart)
+    learner = replace(learner, shares_device=not job.resources.apart)
     sizes, teacher = learner.sizes, None
     if "teacher" in job.inputs:
-        teacher = from_config(load_config(frozen_folder(job)).to_dict())
+        teacher = from_config(load_config(reference_folder(job)).to_dict())
     return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes, teacher))
 
 
@@ -146,13 +146,13 @@ def _place_model(
         return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)
 
 
-def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
-    """Return the model to compare the trained one with, frozen: a teacher, or the one that the stage found.
+def _load_reference(stage: Stage, job: Job, learner: Learner) -> Learner:
+    """Return the reference model, frozen: a teacher, or the checkpoint that the stage started from.
 
-    What it runs is counted with what `learner` does. Beside adapters the stage's own weights are still there, and no others
-    are held but those that follow the policy. Raises E0514 for a teacher with other tokens.
+    Its passes are counted with `learner`'s. With adapters the starting weights are still in memory, and no others are
+    loaded but those of a teacher that follows the policy. Raises E0514 for a teacher with another vocabulary.
     """
-    folder = frozen_folder(job)
+    folder = reference_folder(job)
     if "teacher" in job.inputs:
         require_same_tokens(job.inputs["start"] / "checkpoint", folder)
     elif learner.adapted and not stage.method.moving:
@@ -161,14 +161,15 @@ def _freeze(stage: Stage, job: Job, learner: Learner) -> Learner:
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
     sizes, mine = frozen.sizes, learner.sizes
     cost = sizes.products / mine.products if sizes is not None and mine is not None else 1.0
-    return replace(frozen, tally=learner.tally, cost=cost)
+    return replace(frozen, throughput=learner.throughput, cost=cost)
 
 
 def _open_stage(context: StageContext) -> StageRunner:
     """Open the stage on this process, by its method."""
     method = context.stage.method
     if isinstance(method, Ppo):
-        return PpoStage(context, method) if context.learner.ranks.first else PpoFollower(context, method)
+        kind = PpoStage if context.learner.ranks.is_rank_zero else PpoFollower
+        return kind(context, method)
     return SftStage(context, method) if isinstance(method, Sft) else PreferenceStage(context, method)
 
 
@@ -180,23 +181,23 @@ def _limit_steps(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(context: StageContext, runner: StageRunner, state: TrainingState, average: Any) -> None:
-    """Do the steps that are left. `average` is the model of a teacher that follows."""
+def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: Any) -> None:
+    """Do the steps that are left. `ema` is the model of a teacher that follows the policy."""
     stage, job, learner, ranks = context.stage, context.job, context.learner, context.learner.ranks
     saved, saved_at, took = state.steps, time.monotonic(), 0.0
-    sizes, peak, left_out = learner.sizes, peak_flops(learner.device), _left_out(runner.facts)
+    sizes, peak, left_out = learner.sizes, peak_flops(learner.device), _count_left_out(runner.facts)
 
     def save() -> None:
         nonlocal saved, saved_at, took
         began = time.monotonic()
         runner.save_pending(state.steps)
-        save_state(job.work, learner.model, learner.optimizers, state, ranks, average)
+        save_state(job.work, learner.model, learner.optimizers, state, ranks, ema)
         saved, saved_at = state.steps, time.monotonic()
         took = saved_at - began
 
     if left_out:
         job.progress(Progress(state.steps, stage.steps, left_out))
-    if ranks.first:
+    if ranks.is_rank_zero:
         begin_steps(job.work, state.rows)
     while state.steps < stage.steps and not _has_levelled(stage.plateau, state.rows):
         step = state.steps
@@ -214,35 +215,42 @@ def _run(context: StageContext, runner: StageRunner, state: TrainingState, avera
         most = peak_memory(learner.device.type)
         if most is not None:
             seconds["memory"] = most / 1e9
-        passes = sum(seconds.get(f"seconds_{part}", 0.0) for part in ("update", "score"))
-        seconds |= learner.tally.empty(passes, sizes, ranks.world, peak)
+        passes = sum(seconds.get(f"seconds_{phase}", 0.0) for phase in ("update", "score"))
+        seconds |= learner.throughput.empty(passes, sizes, ranks.world, peak)
         due = time.monotonic() - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
-        row, seconds, due = ranks.share((row, seconds, due))
+        row, seconds, due = ranks.broadcast((row, seconds, due))
         state.rows.append({"step": step + 1, **row, "lr": stage.optim.lr * factor})
         state.seconds.append({"step": step + 1, **seconds})
-        if ranks.first:
+        if ranks.is_rank_zero:
             add_step(job.work, state.rows[-1])
-        shown = {name: row[name] for name in SHOWN if name in row}
-        if row.get("answered", 1.0) < FEW_ANSWERED:
-            shown["answered"] = row["answered"]
-        shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
-        shown |= left_out | count_unjudged(state.rows)
-        job.progress(Progress(state.steps, stage.steps, shown))
+        numbers = {name: row[name] for name in PROGRESS_METRICS if name in row}
+        if row.get("answered", 1.0) < MIN_ANSWERED_SHARE:
+            numbers["answered"] = row["answered"]
+        numbers["tokens_per_second"] = row["tokens"] / seconds["seconds"]
+        numbers |= left_out | count_unjudged(state.rows)
+        job.progress(Progress(state.steps, stage.steps, numbers))
         if due or (stage.save_every > 0 and state.steps % stage.save_every == 0):
             save()
 
 
 def count_unjudged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return how many answers of all steps were never judged, by what failed at them, where there are any."""
-    counts = {name: sum(row.get(name, 0.0) for row in rows) for name in UNJUDGED}
+    """Return how many answers of all steps were never judged.
+
+    Args:
+        rows: The metrics of each step.
+
+    Returns:
+        Counts by what failed at the answers; only those above 0.
+    """
+    counts = {name: sum(row.get(name, 0.0) for row in rows) for name in UNJUDGED_METRICS}
     return {name: count for name, count in counts.items() if count}
 
 
-def _left_out(facts: Mapping[str, int]) -> dict[str, float]:
-    """Return the counts of what is not trained on and of what is; nothing where all of the data is trained on."""
+def _count_left_out(facts: Mapping[str, int]) -> dict[str, float]:
+    """Return the counts of data that is and is not trained on; nothing if all data is trained on."""
     left_out = {name: float(count) for name, count in facts.items() if name.startswith("left_out") and count}
-    kept = {name: float(count) for name, count in facts.items() if name in COUNTED}
-    return kept | left_out if left_out else {}
+    counts = {name: float(count) for name, count in facts.items() if name in POOL_COUNTS}
+    return counts | left_out if left_out else {}
 
 
 def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
@@ -280,24 +288,24 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
 
 
 def _finish(context: StageContext, runner: StageRunner, state: TrainingState, carried: bool) -> None:
-    """Write the checkpoint, the optimizers' tensors and the tables, on rank 0; the others help to put tensors together."""
+    """Write the checkpoint, the optimizers' tensors and the tables, on rank 0; all ranks help to gather tensors."""
     job, stage, learner, model = context.job, context.stage, context.learner, context.loaded.model
     cpu = torch.device("cpu")
     weights = None
     if learner.sharded:
-        weights = whole_state(model, learner.ranks, cpu, torch.float32)
+        weights = full_state(model, learner.ranks, cpu, torch.float32)
     elif learner.adapted:
         weights = {name: value.to(cpu) for name, value in merge_state(model).items()}
     tensors = {}
-    for name, tensor in whole_optimizer_state(model, learner.optimizers):
+    for name, tensor in full_optimizer_state(model, learner.optimizers):
         # One process has to hold them all.
-        if learner.ranks.first:
+        if learner.ranks.is_rank_zero:
             tensors[name] = tensor.to(cpu)
-    if not learner.ranks.first:
+    if not learner.ranks.is_rank_zero:
         return
     remove_adapters(model)
-    whole = model.to(cpu) if weights is None else model
-    save(whole, context.loaded.tokenizer, job.out / "checkpoint", weights)
+    host_model = model.to(cpu) if weights is None else model
+    save(host_model, context.loaded.tokenizer, job.out / "checkpoint", weights)
     (job.out / "optimizer").mkdir()
     facts: dict[str, object] = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
     if learner.adapted:
@@ -306,6 +314,6 @@ def _finish(context: StageContext, runner: StageRunner, state: TrainingState, ca
     write_parquet(metrics_table(state.rows), job.out / "metrics.parquet")
     write_parquet(metrics_table(state.seconds), job.out / "timings.parquet")
     runner.write_tables(job.out, state.steps)
-    ended = "plateau" if state.steps < stage.steps else "steps"
-    written = {"steps": state.steps, "ended": ended, "optimizer_carried_over": carried, **runner.facts}
-    (job.out / "train.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", "utf-8")
+    reason = "plateau" if state.steps < stage.steps else "steps"
+    summary = {"steps": state.steps, "ended": reason, "optimizer_carried_over": carried, **runner.facts}
+    (job.out / "train.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -16,17 +16,17 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
 from runners.models.tensors import Stored
-from runners.train.adapters import Adapted, is_adapter, merge
+from runners.train.adapters import LoraLinear, is_adapter, merge
 from runners.train.attention import PackedSequences
-from runners.train.logprobs import Distributions, Likeliest, score_tokens
+from runners.train.logprobs import Distributions, TopkDistributions, score_tokens
 from runners.train.ranks import ALONE, Ranks
 
 
 class Scorer(nn.Module):
-    """Log-probabilities of tokens as one module, so that sharded parameters are whole from the embedding to the loss.
+    """Log-probabilities of tokens as a module, so that sharded parameters are gathered from the embedding to the loss.
 
-    `precision` is that of the passes. A sharded model has its weights in it; another `casts` them, and its residual stream,
-    norms and softmax stay float32.
+    `precision` is that of the passes. A sharded model has its weights in it; a model that `casts` keeps its residual
+    stream, norms and softmax in float32.
     """
 
     def __init__(self, model: Any, precision: torch.dtype = torch.float32, casts: bool = False) -> None:
@@ -37,30 +37,41 @@ class Scorer(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        at: Tensor,
+        positions: Tensor,
         targets: Tensor | None,
         temperature: float = 1.0,
         entropies: bool = False,
         sequences: PackedSequences | None = None,
-        other: Distributions | Likeliest | None = None,
+        other: Distributions | TopkDistributions | None = None,
     ) -> Tensor:
-        """Return log-probabilities, as `score_tokens`, for ids and flat positions `at` in them.
+        """Return the scores of `score_tokens`, or hidden states.
 
-        Ids and positions are those of `MicroBatch`. Without targets it is the last hidden states [positions, hidden].
+        Args:
+            ids: Token ids of `MicroBatch`, [rows, width] or [1, tokens].
+            positions: Flat positions in `ids` that predict the targets, [trained tokens].
+            targets: Token ids, [trained tokens]; None asks for hidden states.
+            temperature: Of the distribution.
+            entropies: Whether entropies are asked for.
+            sequences: The boundaries of packed rows.
+            other: The distributions to compare with, None for no divergence.
+
+        Returns:
+            Nats, [trained tokens] or [2 or 3, trained tokens]; without targets the last hidden states, [trained tokens,
+                hidden].
         """
         where = {} if sequences is None else {"position_ids": sequences.positions, "sequences": sequences}
         body = self.model.get_submodule("model")
         with torch.autocast(ids.device.type, self.precision, enabled=self.casts):
             states = body(input_ids=ids, use_cache=False, **where).last_hidden_state
-        hidden: Tensor = states.flatten(0, 1)[at].to(self.precision)
+        hidden: Tensor = states.flatten(0, 1)[positions].to(self.precision)
         if targets is None:
             return hidden
         weight = self.model.get_output_embeddings().weight.to(self.precision)
         return score_tokens(hidden, weight, targets, temperature, entropies, other)
 
 
-def keep_little(model: Any) -> None:
-    """Let the model's own forward keep one hidden state a layer, and its backward pass compute the rest again."""
+def enable_activation_checkpointing(model: Any) -> None:
+    """Let the model's forward pass keep a hidden state for each layer, and its backward pass compute the rest again."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for layer in model.get_submodule("model").layers:
         # Of the layer alone: what is inside it stays in evaluation mode, so that no dropout begins.
@@ -87,86 +98,104 @@ def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
 
 
 def join_copies(scorer: Scorer, now: bool) -> None:
-    """Let copies of the model add up their gradients in the next backward pass, or keep them for a later one."""
+    """Let copies of the model add up their gradients in the next backward pass, or keep them for a later pass."""
     if isinstance(scorer, FSDPModule):
         scorer.set_requires_all_reduce(now)
 
 
-def whole(value: Tensor) -> Tensor:
-    """Return a sharded tensor put together from all processes, each of which has to ask; a plain one as it is."""
+def full_tensor(value: Tensor) -> Tensor:
+    """Gather a sharded tensor, as a collective; a plain tensor is returned as it is.
+
+    Returns:
+        The full tensor on every process.
+    """
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor whole, by its `transformers` name, on every process; all have to ask for as many of them.
+def iter_full_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor gathered, by its `transformers` name; a collective, so every process has to iterate.
 
-    A tied matrix comes once, under its first name. Rounded to `precision` before they travel; sums with adapters after that.
+    A tied matrix comes once, under its first name. Tensors are rounded to `precision` before they travel, sums with
+    adapters afterwards.
+
+    Returns:
+        Pairs of a name and a full tensor.
     """
     adapted = {
-        f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, Adapted)
+        f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LoraLinear)
     }
     for name, _, parameter in _named(model):
         if parameter is None:
             continue
         module = adapted.get(name)
         if module is None:
-            yield name, whole(parameter.detach().to(precision))
+            yield name, full_tensor(parameter.detach().to(precision))
         else:
-            weight, a, b = (whole(each.detach()) for each in (module.weight, module.lora_A, module.lora_B))
+            weight, a, b = (full_tensor(t.detach()) for t in (module.weight, module.lora_A, module.lora_B))
             yield name, merge(weight, a, b, module.scale).to(precision)
 
 
 def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield this process's rows of each weight that training changes, with its adapter's part; all have to ask.
+    """Yield this process's rows of each weight that training changes, with its adapter merged; a collective.
 
-    Names are those of parameters. An adapter's B has the rows of its sum, and each of these needs all of A.
+    Names are those of parameters. B of an adapter has the rows of the sum, and each row needs all of A.
+
+    Returns:
+        Pairs of a name and a tensor, [rows of this process, ...].
     """
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and not is_adapter(name):
-            yield name, local(parameter.detach())
+            yield name, to_local(parameter.detach())
     for name, module in model.named_modules():
-        if isinstance(module, Adapted):
-            weight, a, b = (each.detach() for each in (module.weight, module.lora_A, module.lora_B))
-            yield f"{name}.weight", merge(local(weight), whole(a), local(b), module.scale)
+        if isinstance(module, LoraLinear):
+            weight, a, b = (tensor.detach() for tensor in (module.weight, module.lora_A, module.lora_B))
+            yield f"{name}.weight", merge(to_local(weight), full_tensor(a), to_local(b), module.scale)
 
 
-def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
-    """Return all tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
+def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
+    """Gather all tensors on rank 0, as a collective.
 
-    A tied matrix is there under each of its names. Rounded to `precision` before they travel.
+    A tied matrix appears under each of its names. Tensors are rounded to `precision` before they travel.
+
+    Returns:
+        Full tensors by their `transformers` names on rank 0, nothing on other ranks.
     """
     state: dict[str, Tensor] = {}
-    for name, tensor in whole_tensors(model, precision):
-        if ranks.first:
+    for name, tensor in iter_full_tensors(model, precision):
+        if ranks.is_rank_zero:
             state[name] = tensor.to(device)
-    if not ranks.first:
+    if not ranks.is_rank_zero:
         return {}
     return {name: state[first] for name, first, _ in _named(model)}
 
 
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
-    """Yield all stored names in order, with the first name of the tensor, and the tensor where that is it."""
+    """Yield all stored names in order, with the first name of the tensor, and the tensor if that is its name."""
     names: dict[int, str] = {}
     for name, tensor in _stored(model):
         first = names.setdefault(id(tensor), name)
         yield name, first, tensor if first == name else None
 
 
-def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all whole tensors by their names in files, also those of tied ones, asking no process."""
+def full_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all full tensors by their names in files, tied tensors included, without a collective."""
     every = ((name, torch.empty(tensor.shape, device="meta")) for name, tensor in _stored(model))
     return {name: tuple(tensor.shape) for name, tensor in name_as_in_files(model, every)}
 
 
 def name_as_in_files(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield whole tensors by their names in files, by which servers know them: a mixture's experts one by one."""
+    """Yield full tensors by their names in files, by which servers know them: each expert of a mixture for itself.
+
+    Returns:
+        Pairs of a name and a tensor.
+    """
     converts = get_model_conversion_mapping(model, add_legacy=False)
     for name, tensor in tensors:
         yield from revert_weight_conversion(model, {name: tensor}).items() if converts else [(name, tensor)]
 
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield all that is stored, in order; a tied matrix under each of its names."""
+    """Yield all tensors that are stored, in order; a tied matrix under each of its names."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if not is_adapter(name):
             yield name, parameter
@@ -174,24 +203,31 @@ def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:
-    kept = set(model.state_dict())
-    return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+    names = set(model.state_dict())
+    return ((name, buffer) for name, buffer in model.named_buffers() if name in names)
 
 
 def local_range(count: int, ranks: Ranks) -> tuple[int, int]:
-    """Return the first of this process's rows and the one after the last, as FSDP2 cuts `count` of them.
+    """Return the first of this process's rows and the row after the last, as FSDP2 splits `count` rows.
 
-    FSDP2 makes even parts, the last ones shorter or empty.
+    FSDP2 makes even shards, of which the last are shorter or empty.
     """
-    part, parts = ranks.part
-    each = -(-count // parts)
-    return min(part * each, count), min((part + 1) * each, count)
+    index, parts = ranks.shard
+    size = -(-count // parts)
+    return min(index * size, count), min((index + 1) * size, count)
 
 
 def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
-    """Return this process's rows of a stored tensor, laid out as its parameter; nothing else is read.
+    """Read this process's rows of a stored tensor, and nothing else.
 
-    It may lie in the file: copy what is to stay or change.
+    Args:
+        stored: The files.
+        name: The tensor's name in them.
+        parameter: The parameter whose layout the result gets.
+        ranks: The processes.
+
+    Returns:
+        The rows, laid out as the parameter. They may be mapped from the file: copy what is to stay or change.
     """
     shape = stored.shape(name)
     if not shape or ranks.mesh is None:
@@ -199,10 +235,14 @@ def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) 
     return wrap_rows(stored.rows(name, *local_range(shape[0], ranks)), parameter)
 
 
-def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
+def load_local_rows(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
     """Load this process's rows of all weights into a sharded model whose parameters are on no device.
 
-    `adapters`, which are not stored, give theirs.
+    Args:
+        model: The model.
+        stored: The files.
+        ranks: The processes.
+        adapters: Full tensors of adapters by name, which are not in the files.
     """
     assert ranks.mesh is not None
     parameters: dict[int, nn.Parameter] = {}
@@ -211,23 +251,31 @@ def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor
         # A tied matrix stays one.
         if id(empty) not in parameters:
             first, last = local_range(empty.shape[0], ranks)
-            part = torch.empty(
+            rows = torch.empty(
                 (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
             )
-            part.copy_(adapters[name][first:last] if name in adapters else stored.rows(name, first, last))
-            parameters[id(empty)] = nn.Parameter(wrap_rows(part, empty), empty.requires_grad)
+            rows.copy_(adapters[name][first:last] if name in adapters else stored.rows(name, first, last))
+            parameters[id(empty)] = nn.Parameter(wrap_rows(rows, empty), empty.requires_grad)
         state[name] = parameters[id(empty)]
     for name, buffer in _buffers(model):
         state[name] = read_local_rows(stored, name, buffer, ALONE).to(buffer)
     model.load_state_dict(state, assign=True)
 
 
-def wrap_rows(part: Tensor, parameter: Tensor) -> Tensor:
-    """Wrap this process's rows as the sharded tensor that they are part of, laid out as `parameter` is."""
-    if part.ndim == 0 or not isinstance(parameter, DTensor):
-        return part
+def wrap_rows(rows: Tensor, parameter: Tensor) -> Tensor:
+    """Wrap this process's rows as the sharded tensor that they belong to.
+
+    Args:
+        rows: This process's rows, [rows of this process, ...].
+        parameter: The parameter whose layout the result gets.
+
+    Returns:
+        A tensor with the parameter's shape; the rows themselves if the parameter is not sharded.
+    """
+    if rows.ndim == 0 or not isinstance(parameter, DTensor):
+        return rows
     return DTensor.from_local(
-        part.to(parameter.device_mesh.device_type),
+        rows.to(parameter.device_mesh.device_type),
         parameter.device_mesh,
         parameter.placements,
         shape=parameter.shape,
@@ -235,6 +283,10 @@ def wrap_rows(part: Tensor, parameter: Tensor) -> Tensor:
     )
 
 
-def local(value: Tensor) -> Tensor:
-    """Return this process's rows of a sharded tensor; a plain one as it is."""
+def to_local(value: Tensor) -> Tensor:
+    """Return this process's rows of a sharded tensor; a plain tensor as it is.
+
+    Returns:
+        [rows of this process, ...].
+    """
     return value.to_local() if isinstance(value, DTensor) else value

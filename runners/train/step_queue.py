@@ -18,18 +18,18 @@ from safetensors import safe_open
 from torch import Tensor
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.protocol import look, looking
+from runners.engine.protocol import cancellable, check_cancelled
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import save_tensors
 from runners.train.gather import StepData
 
 Step = TypeVar("Step")
-LOOK = 1.0
-"""Seconds between two looks at whether there is still a reason to wait."""
+POLL_SECONDS = 1.0
+"""Seconds between two checks whether the step has still to be waited for."""
 
 
-class Over(Exception):
-    """Nobody waits any longer for what is being made."""
+class QueueClosed(Exception):
+    """The queue was closed while a step was being made."""
 
 
 class StepQueue(Generic[Step]):
@@ -47,12 +47,12 @@ class StepQueue(Generic[Step]):
         self._steps: dict[int, Future[Step]] = {}
         self._threads = ThreadPoolExecutor(1, "rollouts") if overlap else None
         self._over = threading.Event()
-        for number, one in waiting.items():
+        for number, step in waiting.items():
             self._steps[number] = Future()
-            self._steps[number].set_result(one)
+            self._steps[number].set_result(step)
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Make those of these steps that are neither made nor being made."""
+        """Make the steps of these numbers that are neither made nor being made."""
         for number in numbers:
             if number in self._steps:
                 continue
@@ -65,8 +65,8 @@ class StepQueue(Generic[Step]):
     def get(self, number: int) -> Step:
         """Return a step, which stays until `forget`. Raises what making it raised."""
         future = self._steps[number]
-        while not wait([future], LOOK).done:
-            look()
+        while not wait([future], POLL_SECONDS).done:
+            check_cancelled()
         return future.result()
 
     def drain(self) -> None:
@@ -75,36 +75,38 @@ class StepQueue(Generic[Step]):
             self.get(number)
 
     def forget(self, before: int) -> None:
-        """Let go of the steps before one."""
-        for number in [each for each in self._steps if each < before]:
+        """Drop the steps whose numbers are below `before`."""
+        for number in [number for number in self._steps if number < before]:
             del self._steps[number]
 
     def close(self) -> None:
-        """End what is being made, at the engine's next look."""
+        """Cancel the step that is being made, at the engine's next check."""
         self._over.set()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
     def _watched(self, number: int) -> Step:
-        with looking(self._look):
+        """Make a step in the thread, which `close` cancels."""
+        with cancellable(self._look):
             return self._make(number)
 
     def _look(self) -> None:
         if self._over.is_set():
-            raise Over
+            raise QueueClosed
 
 
 def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> None:
-    """Write the data of steps after the first `done`.
+    """Write the data of the steps that are made but not yet trained on, after the first `done` steps.
 
-    The file of steps before stays until the next call: the standing that goes with it may be the last one saved.
+    The file of the previous call stays until the next call: the saved training state that belongs to it may be the
+    last.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     facts: dict[str, Any] = {}
     for number, step in waiting.items():
-        tensors |= {f"{number}/{each.name}": getattr(step.batch, each.name) for each in fields(TrainBatch)}
-        tensors[f"{number}/table"] = _packed(step.table)
+        tensors |= {f"{number}/{f.name}": getattr(step.batch, f.name) for f in fields(TrainBatch)}
+        tensors[f"{number}/table"] = _table_bytes(step.table)
         facts[str(number)] = {"metrics": dict(step.metrics), "seconds": dict(step.seconds)}
     path = _path(folder, done)
     save_tensors(path, tensors, facts)
@@ -116,25 +118,25 @@ def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> No
             old.unlink(missing_ok=True)
 
 
-def load_waiting(folder: Path, done: int) -> dict[int, StepData]:
-    """Return what `save_waiting` wrote after `done` steps; nothing before the first. Raises E0939 where it is unreadable."""
-    if not done:
+def load_waiting(folder: Path, step: int) -> dict[int, StepData]:
+    """Return what `save_waiting` wrote after `step` steps; nothing before the first step. Raises E0939 if unreadable."""
+    if not step:
         return {}
     try:
-        with safe_open(_path(folder, done), framework="pt") as file:
+        with safe_open(_path(folder, step), framework="pt") as file:
             facts = json.loads(file.metadata()["facts"])
-            return {int(name): _waiting(file, name, facts[name]) for name in sorted(facts, key=int)}
+            return {int(name): _read_waiting(file, name, facts[name]) for name in sorted(facts, key=int)}
     except Exception as fault:
         raise problem(
             "E0939",
             "the rollouts that an interrupted stage has left cannot be read",
-            where=str(_path(folder, done)),
+            where=str(_path(folder, step)),
             notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
             help="remove the stage's work folder, and it begins again",
         ) from fault
 
 
-def _waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
+def _read_waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
     batch = {column.name: file.get_tensor(f"{name}/{column.name}") for column in fields(TrainBatch)}
     table = io.BytesIO(file.get_tensor(f"{name}/table").numpy().tobytes())
     return StepData(
@@ -142,12 +144,12 @@ def _waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
     )
 
 
-def _packed(frame: pl.DataFrame) -> Tensor:
+def _table_bytes(frame: pl.DataFrame) -> Tensor:
     """Return a table as the bytes of a Parquet file."""
     parquet = io.BytesIO()
     frame.write_parquet(parquet)
     return torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
 
 
-def _path(folder: Path, done: int) -> Path:
-    return folder / f"{done:08d}.safetensors"
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"{step:08d}.safetensors"

@@ -1,4 +1,4 @@
-"""Keep what a reward's tracks look at from step to step: tables of steps before, and responses to the monitor set.
+"""Keep what a reward's tracks read from step to step: tables of earlier steps, and responses to the monitor set.
 
 Both are on the disk before a step counts as done, so that an interrupted stage finds the values that it had.
 """
@@ -20,41 +20,52 @@ from reodsl.store.files import sync
 from runners.data.draws import derive_seed, permutation
 from runners.machine.clock import now, spent
 from runners.rewards.tracks import COLUMNS, track_values
-from runners.rollout.questions import AskedQuestion
-from runners.train.gather import METRIC as COLUMN
+from runners.rollout.questions import PromptedQuestion
+from runners.train.gather import METRIC_COLUMN_PREFIX as COLUMN
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.rollouts import GRADED, RolloutSampler
+from runners.train.rollouts import ANSWERS, RolloutSampler
 
-REMEMBERED = ("question", "tokens", "correct")
-"""The columns that are remembered of a question's responses."""
-PREFIX = "track_"
+HISTORY_COLUMNS = ["question", "tokens", "correct"]
+"""The columns that a question's history keeps of its responses."""
+TRACK_PREFIX = "track_"
 """The start of the names of columns of `metrics.parquet` for the values of tracks."""
-PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
+MONITOR_REWARD = Reward(name="monitor", outcome=Correct(of="y"))
 
 
 @dataclass(slots=True)
 class Tracks:
-    """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept.
-
-    `last` are their values at the last step that was made, and its metrics. `history` are the lengths and verdicts of each
-    question's responses in the steps that were made, the last `MEMORY` of them, if the reward reads them.
-    """
+    """The tracks of a stage's reward, and what they read of earlier steps."""
 
     method: Ppo
+    """The settings, with the reward and its monitor."""
     sampler: RolloutSampler
-    questions: Sequence[AskedQuestion]
-    part: Callable[[int], Path]
+    """Samples the stage's questions."""
+    questions: Sequence[PromptedQuestion]
+    """The stage's questions, from which the monitor set is drawn."""
+    file_of: Callable[[int], Path]
+    """The file of a step's rollouts, by the step's number."""
     folder: Path
+    """The folder of the monitor's responses."""
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)
-    asked: tuple[int, pl.DataFrame] | None = None
+    """The columns that tracks read of recent steps, by the step's number."""
+    monitored: tuple[int, pl.DataFrame] | None = None
+    """The step of the last responses to the monitor set, and those responses."""
     last: Mapping[str, float] = field(default_factory=dict)
+    """The tracks' values at the last step that was made, and its metrics."""
     history: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
+    """Tokens and verdict of the last `MEMORY` responses to each question, if the reward reads them."""
 
-    def at(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
-        """Return a sampler that knows the values before step `number` (from 0), these as metrics, and the seconds it took.
+    def prepare(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
+        """Return a sampler that has the tracks' values before a step; steps come in their order.
 
-        The monitor set is answered by the weights that the engine has. Steps come in their order.
+        The monitor set is answered with the weights that the engine has.
+
+        Args:
+            number: The step, counted from 0.
+
+        Returns:
+            The sampler, the values as metrics, and the seconds that the monitor took.
         """
         reward, monitor = self.method.reward, self.method.monitor
         sampler = replace(self.sampler, history=self.history)
@@ -63,34 +74,39 @@ class Tracks:
         began, table = now(), None
         if monitor is not None and reward.monitors:
             table = self._monitored(monitor, number)
-        recent = [self._table(each) for each in range(max(0, number - reward.window), number)]
+        recent = [self._table(i) for i in range(max(0, number - reward.window), number)]
         values = self.last = track_values(reward, number, recent, table, before=self.last)
         seconds = spent("monitor", (began, now())) if table is not None else {}
-        row = {f"{PREFIX}{name}": value for name, value in values.items()}
+        row = {f"{TRACK_PREFIX}{name}": value for name, value in values.items()}
         return replace(sampler, tracks=values), row, seconds
 
     def resume(self, rows: Sequence[Mapping[str, float]], waiting: Mapping[int, StepData]) -> None:
-        """Take up what was known after the steps with these metrics, and those that wait for their turn."""
+        """Restore the state after the steps that are done, and after steps that are made but not yet trained on.
+
+        Args:
+            rows: The metrics of the steps that are done.
+            waiting: The data of the steps that are made, by number.
+        """
         if self.method.reward.remembers:
             for number in range(len(rows)):
-                self._remember(pl.read_parquet(self.part(number), columns=list(REMEMBERED), glob=False))
+                self._remember(pl.read_parquet(self.file_of(number), columns=HISTORY_COLUMNS, glob=False))
         for number, step in waiting.items():
-            self.keep(number, step)
+            self.record(number, step)
         metrics = [*rows[-1:], *(step.metrics for step in waiting.values())]
         if metrics:
             self.last = {
-                each.name: metrics[-1][f"{PREFIX}{each.name}"] for each in self.method.reward.tracks
+                track.name: metrics[-1][f"{TRACK_PREFIX}{track.name}"] for track in self.method.reward.tracks
             } | _read_metrics(metrics[-1])
 
-    def keep(self, number: int, step: StepData) -> None:
-        """Keep the rollouts and metrics of a step, and drop rollouts that no track looks at any more."""
+    def record(self, number: int, step: StepData) -> None:
+        """Record the rollouts and metrics of a step, and drop rollouts that no track reads any more."""
         self.last = {**self.last, **_read_metrics(step.metrics)}
         if self.method.reward.remembers:
             self._remember(step.table)
         window = self.method.reward.window
         if window:
             self.tables[number] = step.table.select(COLUMNS)
-            for old in [each for each in self.tables if each <= number - window]:
+            for old in [i for i in self.tables if i <= number - window]:
                 del self.tables[old]
 
     def write_table(self, folder: Path, steps: int) -> None:
@@ -102,34 +118,35 @@ class Tracks:
 
     @property
     def _schema(self) -> dict[str, Any]:
-        """Return the columns of the monitor's responses, of which no reward reads what is known once they are graded."""
-        return {name: kind for name, kind in rollouts_schema(self.method).items() if name not in GRADED}
+        """Return the columns of the monitor's responses; no reward reads those that are known only after grading."""
+        return {name: kind for name, kind in rollouts_schema(self.method).items() if name not in ANSWERS}
 
     def _remember(self, table: pl.DataFrame) -> None:
-        for question, tokens, correct in table.select(REMEMBERED).iter_rows():
+        for question, tokens, correct in table.select(HISTORY_COLUMNS).iter_rows():
             earlier = self.history.setdefault(question, deque(maxlen=MEMORY))
             earlier.append((float(tokens), float(correct)))
 
     def _table(self, number: int) -> pl.DataFrame:
         if number not in self.tables:
-            self.tables[number] = pl.read_parquet(self.part(number), columns=list(COLUMNS), glob=False)
+            self.tables[number] = pl.read_parquet(self.file_of(number), columns=list(COLUMNS), glob=False)
         return self.tables[number]
 
     def _monitored(self, monitor: Monitor, number: int) -> pl.DataFrame:
-        """Return the last responses to the monitor set before a step; make them now if it is time."""
+        """Return the last responses to the monitor set before a step; sample them now if it is time."""
         last = number - number % monitor.every
-        if last == number and (self.asked is None or self.asked[0] != number):
+        if last == number and (self.monitored is None or self.monitored[0] != number):
             table = self._answered(monitor, number)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_parquet(table, self._path(number))
             # On the disk before any standing that takes this step for done.
             sync(self._path(number))
-            self.asked = number, table
-        if self.asked is None or self.asked[0] != last:
-            self.asked = last, pl.read_parquet(self._path(last), glob=False)
-        return self.asked[1]
+            self.monitored = number, table
+        if self.monitored is None or self.monitored[0] != last:
+            self.monitored = last, pl.read_parquet(self._path(last), glob=False)
+        return self.monitored[1]
 
     def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:
+        """Sample and grade responses to the monitor set, as a table of rollouts."""
         sampler = self.sampler
         seed = derive_seed(sampler.seed, "monitor")
         chosen = permutation(derive_seed(seed, "questions"), len(self.questions))[: monitor.questions]
@@ -138,17 +155,17 @@ class Tracks:
             sampler,
             cut_at=(),
             generator=replace(sampler.generator, forcing=None),
-            reward=PLAIN,
+            reward=MONITOR_REWARD,
             rollouts=monitor.samples,
-            places=(self.method.rollout.max_tokens,),
-            own_places={},
+            shared_splits=(self.method.rollout.max_tokens,),
+            question_splits={},
             references={},
             functions={},
             seed=seed,
             wordings=None if wordings is None else replace(wordings, seed=seed),
         )
         graded = plain.sample([self.questions[i] for i in chosen], number)
-        scored = score(graded, self.method.model_copy(update={"reward": PLAIN}))
+        scored = score(graded, self.method.model_copy(update={"reward": MONITOR_REWARD}))
         columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
         return pl.DataFrame(columns, schema=self._schema)
 

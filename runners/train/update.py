@@ -17,51 +17,57 @@ from reodsl.ir.training import Loss as Form
 from reodsl.price.memory import ALL_WEIGHTS, BUCKET_BYTES, Recipe, Sizes, from_config
 from runners.machine.memory import Explanation, explain_oom, explain_training
 from runners.train.adapters import is_adapted, merge_state, without_adapters
-from runners.train.attention import activate_flash, fuse, pack, packs
+from runners.train.attention import activate_flash, apply_liger, pack, packs
 from runners.train.batch import (
     MicroBatch,
     TrainBatch,
-    deal_packed,
-    deal_padded,
-    packed,
-    padded,
-    put_in_order,
+    assign_packed,
+    assign_padded,
+    make_packed,
+    make_padded,
     token_bound,
+    unshuffle,
 )
-from runners.train.logprobs import Distributions, Likeliest, find_likeliest
-from runners.train.metrics import Tally
+from runners.train.logprobs import Distributions, TopkDistributions, find_topk
+from runners.train.metrics import ThroughputCounter
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
-from runners.train.sharding import Scorer, iter_local_weights, join_copies, local, whole, whole_state
+from runners.train.sharding import Scorer, full_state, full_tensor, iter_local_weights, join_copies, to_local
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
-"""From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
+"""From a micro-batch and `Learner.logprobs` of its trained tokens to a sum that adds up over micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A model being trained: its pass, its optimizers, and the gradient norm that is clipped at (0: never).
-
-    `ranks` are the processes that hold it together, and it is sharded over their mesh. `microbatch` bounds the tokens that
-    are run at once. `tally` counts what has been run. `packed` sequences are run without padding, and dealt by FLOPs. An
-    `adapted` model has adapters beside its weights, and `base` leaves them out of its passes. `recipe` says what of its
-    state is on a device. With `yields` its device is an engine's too, which gets back what the allocator keeps. A pass costs
-    `cost` times one of the model that the tally is of.
-    """
+    """A model in training: its pass, its optimizers, and how its batches are run."""
 
     model: Any
+    """The `transformers` model."""
     scorer: Scorer
+    """The pass of the model."""
     optimizers: Sequence[torch.optim.Optimizer]
+    """None of them for a model that is not trained."""
     grad_norm: float
+    """The norm that gradients are clipped to; 0 for no clipping."""
     ranks: Ranks = ALONE
+    """The processes that hold the model together; it is sharded over their mesh."""
     microbatch: int | None = None
-    tally: Tally = field(default_factory=Tally)
+    """The most tokens that are run at once, None for the device's default."""
+    throughput: ThroughputCounter = field(default_factory=ThroughputCounter)
+    """Counts what has been run."""
     packed: bool = False
+    """True if sequences are run without padding, and assigned by FLOPs."""
     adapted: bool = False
+    """True if the model has adapters beside its weights."""
     base: bool = False
+    """True if passes leave the adapters out."""
     recipe: Recipe = ALL_WEIGHTS
-    yields: bool = True
+    """The part of the training state that is on a device."""
+    shares_device: bool = True
+    """True if the device is an engine's too, which gets back what the allocator caches."""
     cost: float = 1.0
+    """The cost of a pass, in passes of the model that `throughput` counts."""
 
     @staticmethod
     def of(
@@ -73,9 +79,16 @@ class Learner:
         microbatch: int | None = None,
         packed: bool | None = None,
     ) -> Learner:
-        """Return a learner with this pass of the model, or its plain one.
+        """Return a learner of a model.
 
-        Sequences are packed as `packs` says, or as `packed`.
+        Args:
+            model: The `transformers` model.
+            optimizers: Its optimizers.
+            grad_norm: The norm that gradients are clipped to; 0 for no clipping.
+            ranks: The processes that hold it together.
+            scorer: Its pass, if it is sharded or rounds.
+            microbatch: The most tokens that are run at once.
+            packed: Whether sequences are packed; None as `packs` says.
         """
         device = next(model.parameters()).device
         if packed is None:
@@ -83,7 +96,7 @@ class Learner:
         if packed:
             pack(model)
             activate_flash(device)
-            fuse(model, device)
+            apply_liger(model, device)
         return Learner(
             model,
             scorer or Scorer(model),
@@ -97,17 +110,17 @@ class Learner:
 
     @property
     def device(self) -> torch.device:
-        """Return where the parameters are."""
+        """Return the device of the parameters."""
         return next(self.model.parameters()).device
 
     @property
     def sharded(self) -> bool:
-        """Return whether the parameters are shards, of one process or several."""
+        """Return whether the parameters are shards, over one process or several."""
         return self.ranks.mesh is not None
 
     @property
     def bound(self) -> int:
-        """The most tokens that are run at once, padding and all, unless one sequence is longer."""
+        """The most tokens that are run at once, padding included; a single sequence may be longer."""
         return self.microbatch or token_bound(self.device)
 
     @property
@@ -117,34 +130,42 @@ class Learner:
 
     @property
     def passes(self) -> int:
-        """Return what a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
+        """Return the cost of a training step in forward passes: weights under adapters need no gradient."""
         return 2 if self.adapted else 3
 
-    def deal(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
-        """Return which rows of a batch each process runs, of these or of all, in parts that are run at once.
+    def assign_rows(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
+        """Assign the rows of a batch to processes and micro-batches; rows without trained tokens are skipped.
 
-        Rows without trained tokens are skipped.
+        Args:
+            batch: The batch.
+            rows: The rows to assign; None for all.
+
+        Returns:
+            Indices of rows by process and micro-batch.
         """
         every = torch.arange(len(batch)) if rows is None else torch.tensor(rows, dtype=torch.int64)
-        run = every[batch.trained[every] > 0]
+        run = every[batch.num_trained[every] > 0]
         lengths = batch.lengths[run].tolist()
         if self.packed:
-            dealt = deal_packed(lengths, self._costs(lengths), self.bound, self.ranks.world)
+            groups_of = assign_packed(lengths, self._costs(lengths), self.bound, self.ranks.world)
         else:
-            dealt = deal_padded(lengths, self.bound, self.ranks.world)
-        return [[run[torch.tensor(group, dtype=torch.int64)] for group in groups] for groups in dealt]
+            groups_of = assign_padded(lengths, self.bound, self.ranks.world)
+        return [[run[torch.tensor(group, dtype=torch.int64)] for group in groups] for groups in groups_of]
 
     def microbatches(
-        self, batch: TrainBatch, passes: int, dealt: Sequence[Sequence[Tensor]]
+        self, batch: TrainBatch, passes: int, assignment: Sequence[Sequence[Tensor]]
     ) -> list[MicroBatch]:
-        """Return this process's share of what `deal` gave, on its device.
+        """Return this process's micro-batches, on its device, and count them.
 
-        It is run `passes` times: 3 with a backward pass, else 1.
+        Args:
+            batch: The batch.
+            passes: How many forward passes each costs: 3 with a backward pass, else 1.
+            assignment: What `assign_rows` returned.
         """
-        for rows in chain.from_iterable(dealt):
-            self.tally.add(batch.lengths[rows].tolist(), passes * self.cost)
-        part_of = packed if self.packed else padded
-        return [part_of(batch.select(rows), self.device) for rows in dealt[self.ranks.rank]]
+        for rows in chain.from_iterable(assignment):
+            self.throughput.add(batch.lengths[rows].tolist(), passes * self.cost)
+        part_of = make_packed if self.packed else make_padded
+        return [part_of(batch.select(rows), self.device) for rows in assignment[self.ranks.rank]]
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
         """Return the FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
@@ -156,149 +177,198 @@ class Learner:
 
     def logprobs(
         self,
-        part: MicroBatch,
+        micro: MicroBatch,
         temperature: float,
         entropies: bool = False,
-        other: Distributions | Likeliest | None = None,
+        other: Distributions | TopkDistributions | None = None,
     ) -> Tensor:
-        """Return the log-probabilities of the trained tokens, with gradient.
+        """Return the log-probabilities of the trained tokens, with a gradient.
 
-        With `entropies` those of the distributions that the tokens are drawn from are below, and last the divergences from
-        an `other` one: [1 to 3, tokens].
+        Args:
+            micro: The rows.
+            temperature: Of the distribution.
+            entropies: Whether entropies are asked for.
+            other: The distributions to compare with, None for no divergence.
+
+        Returns:
+            Nats: [trained tokens], or [2 or 3, trained tokens] with entropies, then divergences, in rows below.
         """
-        with self.explain_oom(part), self._weights_of_pass():
-            targets, sequences = part.targets, part.sequences
+        with self.explain_oom(micro), self._weights_of_pass():
+            targets, sequences = micro.targets, micro.sequences
             measured: Tensor = self.scorer(
-                part.ids, part.at, targets, temperature, entropies, sequences, other
+                micro.ids, micro.positions, targets, temperature, entropies, sequences, other
             )
             return measured
 
     @torch.no_grad()
-    def hidden(self, part: MicroBatch) -> Tensor:
-        """Return the hidden states that predict the trained tokens, [tokens, hidden], without a gradient."""
-        with self.explain_oom(part), self._weights_of_pass():
-            states: Tensor = self.scorer(part.ids, part.at, None, sequences=part.sequences)
+    def hidden(self, micro: MicroBatch) -> Tensor:
+        """Return the hidden states that predict the trained tokens, without a gradient.
+
+        Returns:
+            [trained tokens, hidden].
+        """
+        with self.explain_oom(micro), self._weights_of_pass():
+            states: Tensor = self.scorer(micro.ids, micro.positions, None, sequences=micro.sequences)
             return states
 
     def head(self) -> Tensor:
-        """Return the output matrix as passes see it, [vocabulary, hidden]. Every process has to ask."""
-        weight = self.model.get_output_embeddings().weight.detach()
-        return whole(weight).to(self.scorer.precision)
+        """Return the output matrix as passes see it; a collective.
 
-    def likeliest(
+        Returns:
+            [vocabulary, hidden].
+        """
+        weight = self.model.get_output_embeddings().weight.detach()
+        return full_tensor(weight).to(self.scorer.precision)
+
+    def topk_logprobs(
         self, batch: TrainBatch, count: int, rows: int, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Return ids and log-probabilities of `find_likeliest` of a batch's trained tokens, on every process.
+        """Return the k most likely tokens at a batch's trained tokens, and their log-probabilities, on every process.
 
-        They are of the first `rows` of the vocabulary.
+        Args:
+            batch: The batch.
+            count: k.
+            rows: The first tokens of the vocabulary that count.
+            temperature: Of the distribution.
+
+        Returns:
+            Ids, [trained tokens, k], and log-probabilities with that of the rest, [trained tokens, k + 1].
         """
-        head, dealt = self.head()[:rows], self.deal(batch)
-        parts = self.microbatches(batch, 1, dealt)
-        found = [find_likeliest(self.hidden(part), head, count, temperature) for part in parts]
-        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
+        head, assignment = self.head()[:rows], self.assign_rows(batch)
+        parts = self.microbatches(batch, 1, assignment)
+        pairs = [find_topk(self.hidden(micro), head, count, temperature) for micro in parts]
+        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(assignment)])
         width = min(count, rows - 1)
         columns = []
-        for at, wide, kind in ((0, width, torch.int32), (1, width + 1, torch.float32)):
-            flat = [torch.zeros(0, dtype=kind, device=self.device), *(each[at].flatten() for each in found)]
+        for i, wide, kind in ((0, width, torch.int32), (1, width + 1, torch.float32)):
+            flat = [torch.zeros(0, dtype=kind, device=self.device), *(pair[i].flatten() for pair in pairs)]
             # Processes join numbers, not rows of them.
-            whole_column = self.ranks.join(torch.cat(flat)).view(-1, wide)
-            columns.append(put_in_order(whole_column, order, batch.trained))
+            whole_column = self.ranks.all_gather(torch.cat(flat)).view(-1, wide)
+            columns.append(unshuffle(whole_column, order, batch.num_trained))
         return columns[0], columns[1]
 
     def _weights_of_pass(self) -> AbstractContextManager[None]:
         return without_adapters(self.model) if self.base else nullcontext()
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
-        """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient."""
+        """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient.
+
+        Returns:
+            Nats, [trained tokens].
+        """
         return self.measure(batch, temperature)[0]
 
     def measure(self, batch: TrainBatch, temperature: float, entropies: bool = False) -> Tensor:
-        """Return log-probabilities as `score`, and in nats the entropies of what tokens are drawn from: [1 or 2, tokens]."""
-        count, dealt = 1 + entropies, self.deal(batch)
+        """Return log-probabilities as `score`, and the entropies of the distributions that tokens are sampled from.
+
+        Args:
+            batch: The batch.
+            temperature: Of the distribution.
+            entropies: Whether entropies are asked for.
+
+        Returns:
+            Nats, [1 or 2, trained tokens].
+        """
+        count, assignment = 1 + entropies, self.assign_rows(batch)
         scored = [torch.zeros(count, 0, device=self.device)]
         with torch.no_grad():
-            for part in self.microbatches(batch, 1, dealt):
-                scored.append(self.logprobs(part, temperature, entropies).float().view(count, -1))
-        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(dealt)])
+            for micro in self.microbatches(batch, 1, assignment):
+                scored.append(self.logprobs(micro, temperature, entropies).float().view(count, -1))
+        order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(assignment)])
         # A GPU works on while nobody asks it for a number. Processes join numbers, not rows of them.
-        joined = (self.ranks.join(row.contiguous()) for row in torch.cat(scored, 1))
-        return torch.stack([put_in_order(row, order, batch.trained) for row in joined])
+        joined = (self.ranks.all_gather(row.contiguous()) for row in torch.cat(scored, 1))
+        return torch.stack([unshuffle(row, order, batch.num_trained) for row in joined])
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
-        """Return all tensors by their `transformers` names, as the passes see them.
+        """Return all tensors by their `transformers` names, as the passes see them; a collective.
 
-        Every process has to ask, and only the first one gets any, on `device` or its own. Gradients are gone then, and
-        no process holds more of its device than it has to keep: an engine may be on it too.
+        Only rank 0 gets tensors, on `device` or its own. Gradients are gone then, and no process holds more of its
+        device than it has to keep: an engine may be on it too.
+
+        Returns:
+            Full tensors on rank 0, nothing on other ranks.
         """
-        self.rest()
+        self.release_memory()
         if not self.sharded:
             return merge_state(self.model) if self.adapted else self.model.state_dict()
-        state = whole_state(self.model, self.ranks, device or self.device, self.scorer.precision)
-        self.rest()
-        self.ranks.wait()
+        state = full_state(self.model, self.ranks, device or self.device, self.scorer.precision)
+        self.release_memory()
+        self.ranks.barrier()
         return state
 
     @torch.no_grad()
-    def follow(self, policy: Learner, decay: float) -> None:
-        """Move these weights to `decay` times themselves and 1 - `decay` times a policy's, on every process.
+    def update_ema(self, policy: Learner, decay: float) -> None:
+        """Move these weights to `decay` times themselves plus 1 - `decay` times a policy's, on every process.
 
-        They are float32 as the policy's are, whatever passes round: in bfloat16 most of such small steps would be none.
+        They are float32 as the policy's are, whatever passes round: in bfloat16 most of these small steps would be
+        none.
+
+        Args:
+            policy: The learner whose weights are followed.
+            decay: The share that stays, 0 to 1.
         """
         for name, rows in iter_local_weights(policy.model):
-            local(self.model.get_parameter(name)).lerp_(rows, 1.0 - decay)
+            to_local(self.model.get_parameter(name)).lerp_(rows, 1.0 - decay)
 
-    def explain_oom(self, part: MicroBatch | None = None) -> AbstractContextManager[None]:
-        """Say what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
+    def explain_oom(self, micro: MicroBatch | None = None) -> AbstractContextManager[None]:
+        """Say what to change if a micro-batch, or without one the optimizer, runs out of memory."""
 
         def explain() -> Explanation:
             sizes, device, recipe = self.sizes, self.device, self.recipe
-            if part is None:
+            if micro is None:
                 return explain_training(sizes, device, "in the optimizer's step", recipe)
-            rows, tokens = len(part.columns), part.ids.numel()
+            rows, tokens = len(micro.columns), micro.ids.numel()
             doing = f"on a micro-batch of {rows} rows, {tokens} tokens"
             return explain_training(sizes, device, doing, recipe, max(rows, 1), tokens, self.bound)
 
         return explain_oom(self.device, explain)
 
-    def rest(self) -> None:
-        """Let go of gradients, and of what the allocator keeps for later where an engine is on the device too."""
+    def release_memory(self) -> None:
+        """Drop gradients, and the allocator's cache if an engine shares the device."""
         for parameter in self.model.parameters():
             parameter.grad = None
-        if self.yields and self.device.type != "cpu":
+        if self.shares_device and self.device.type != "cpu":
             torch.get_device_module(self.device).empty_cache()
 
     @property
-    def growth(self) -> float:
-        """Bytes of this device that are not held yet and will be between updates: moments, and weights on their way."""
-        whole = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
-        return moments_to_come(self.optimizers) + min(whole * self.scorer.precision.itemsize, BUCKET_BYTES)
+    def bytes_still_needed(self) -> float:
+        """Bytes of this device that are not held yet and will be between updates: moments, and weights that are handed over.
+
+        Returns:
+            Bytes.
+        """
+        numbers = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
+        return moments_to_come(self.optimizers) + min(numbers * self.scorer.precision.itemsize, BUCKET_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
     """A frozen model that distributions are compared with, as `form` says.
 
-    `head` is its output matrix. Both it and `learner` are None where batches have its likeliest tokens already.
+    `head` is its output matrix, [vocabulary, hidden]. Both `head` and `learner` are None if batches have its most
+    likely tokens.
     """
 
     form: Form
     learner: Learner | None = None
     head: Tensor | None = None
 
-    def parts(self, batch: TrainBatch, dealt: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
-        """Return what it reads of a dealt batch; nothing where it has been read."""
-        return () if self.learner is None else self.learner.microbatches(batch.asked_rows(), 1, dealt)
+    def microbatches(self, batch: TrainBatch, assignment: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
+        """Return the teacher's micro-batches of an assigned batch; nothing if the batch has its most likely tokens."""
+        return () if self.learner is None else self.learner.microbatches(batch.teacher_rows(), 1, assignment)
 
-    def distributions(self, part: MicroBatch, asked: MicroBatch | None) -> Distributions | Likeliest:
-        """Return its distributions at the trained tokens of a micro-batch, in their order; it reads them as `asked`."""
-        if self.learner is None or self.head is None or asked is None:
-            return Likeliest(part.columns.likeliest, part.columns.likelihoods, self.form)
-        return Distributions(self.learner.hidden(asked), self.head, self.form)
+    def distributions(
+        self, micro: MicroBatch, teacher_micro: MicroBatch | None
+    ) -> Distributions | TopkDistributions:
+        """Return the teacher's distributions at the trained tokens of a micro-batch."""
+        if self.learner is None or self.head is None or teacher_micro is None:
+            return TopkDistributions(micro.columns.topk_ids, micro.columns.topk_logprobs, self.form)
+        return Distributions(self.learner.hidden(teacher_micro), self.head, self.form)
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStepResult:
-    """The loss of one optimizer step, and the gradient's norm before clipping."""
+    """The loss of an optimizer step, and the gradient's norm before clipping."""
 
     loss: float
     grad_norm: float
@@ -309,19 +379,30 @@ def optimizer_step(
     batch: TrainBatch,
     loss: Loss,
     temperature: float,
-    at: str,
+    where: str,
     check: Callable[[], None] = lambda: None,
     entropies: bool = False,
     rows: Sequence[int] | None = None,
     teacher: Teacher | None = None,
 ) -> OptimizerStepResult:
-    """Take one step of the optimizers on the summed loss of a batch, or of these rows of it.
+    """Take a step of the optimizers on the summed loss of a batch. Without trained tokens the gradient is zero.
 
-    Without trained tokens the gradient is zero.
+    Args:
+        learner: The model.
+        batch: The batch of all processes, the same on each.
+        loss: The loss of a micro-batch.
+        temperature: Of the distribution.
+        where: Where training is, for messages.
+        check: Called after the gradient, before anything changes.
+        entropies: Whether the loss reads entropies.
+        rows: The rows to train on; None for all.
+        teacher: The teacher whose divergences the loss reads.
 
-    The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
-    which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
-    `entropies` says that the loss reads them, and with a `teacher` it reads divergences from that.
+    Returns:
+        The loss and the gradient's norm.
+
+    Raises:
+        Problem: E0926, the loss or the gradient is not finite; nothing has changed then.
     """
     parameters = [parameter for parameter in learner.model.parameters() if parameter.requires_grad]
     for parameter in parameters:
@@ -331,21 +412,21 @@ def optimizer_step(
         else:
             parameter.grad.zero_()
     losses: list[Tensor] = []
-    dealt = learner.deal(batch, rows)
-    parts = learner.microbatches(batch, learner.passes, dealt)
-    theirs = teacher.parts(batch, dealt) if teacher is not None else ()
-    for number, (part, asked) in enumerate(zip_longest(parts, theirs), 1):
-        other = teacher.distributions(part, asked) if teacher is not None else None
+    assignment = learner.assign_rows(batch, rows)
+    parts = learner.microbatches(batch, learner.passes, assignment)
+    theirs = teacher.microbatches(batch, assignment) if teacher is not None else ()
+    for number, (micro, teacher_micro) in enumerate(zip_longest(parts, theirs), 1):
+        other = teacher.distributions(micro, teacher_micro) if teacher is not None else None
         # Between nodes the sum travels once.
         join_copies(learner.scorer, number == len(parts))
-        value = loss(part.columns, learner.logprobs(part, temperature, entropies, other))
-        with learner.explain_oom(part):
+        value = loss(micro.columns, learner.logprobs(micro, temperature, entropies, other))
+        with learner.explain_oom(micro):
             value.backward()
         losses.append(value.detach())
-    norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
     # Read once, since a GPU works on while nobody asks it for a number.
-    (total,) = learner.ranks.total([sum(torch.stack(losses).tolist()) if losses else 0.0])
-    _require_finite(total, float(norm), at)
+    (total,) = learner.ranks.all_reduce_sum([sum(torch.stack(losses).tolist()) if losses else 0.0])
+    _require_finite(total, float(norm), where)
     check()
     if learner.grad_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
@@ -355,13 +436,14 @@ def optimizer_step(
     return OptimizerStepResult(total, float(norm))
 
 
-def _require_finite(loss: float, norm: float, at: str) -> None:
+def _require_finite(loss: float, norm: float, where: str) -> None:
+    """Raise E0926 if the loss or the gradient's norm is not finite."""
     if math.isfinite(loss) and math.isfinite(norm):
         return
     raise problem(
         "E0926",
         f"training diverged: the loss is {loss:g} and the gradient's norm {norm:g}",
-        where=at,
+        where=where,
         notes=["the last saved step is kept, and nothing of this one"],
         help="lower `optim.lr`, lengthen `optim.warmup`, or set `optim.grad_norm` to 1 or below",
     )

@@ -153,7 +153,7 @@ class Drawn:
 
     token: int
     logprob: float
-    behaviour: float
+    sampling_logprobs: float
     margin: float
 
 
@@ -200,14 +200,14 @@ def reference_continue(
     """Tokens and both log-probabilities after a prefix, every prefix read anew; the engine's streams."""
     tokens: list[int] = []
     logprobs: list[float] = []
-    behaviour: list[float] = []
+    sampling_logprobs: list[float] = []
     stream = hash_seeds(wrap_seeds([seed]))
     for step in range(sampling.max_tokens):
         logits = reference_logits(model, [*prefix, *tokens])[-1]
         drawn = reference_draw(logits.tolist(), float(uniforms(stream, step)[0]), sampling)
         tokens.append(drawn.token)
         logprobs.append(drawn.logprob)
-        behaviour.append(drawn.behaviour)
+        sampling_logprobs.append(drawn.sampling_logprobs)
         if drawn.token in sampling.stop_ids:
             break
-    return tokens, logprobs, behaviour
+    return tokens, logprobs, sampling_logprobs

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from reodsl.ir.model import Folder, Served
-from runners.engine.protocol import looking
+from runners.engine.protocol import cancellable
 from runners.engine.remote import Loop, RefusedReply, Remote, read_key
 
 
@@ -127,7 +127,7 @@ def test_an_interruption_ends_who_waits() -> None:
     started = time.monotonic()
     with speaks(slowly(b"")) as address:
         model = Asker(address, seconds=600.0)
-        with looking(interrupt), pytest.raises(KeyboardInterrupt):
+        with cancellable(interrupt), pytest.raises(KeyboardInterrupt):
             model.post()
         model.close()
     assert time.monotonic() - started < 60

@@ -27,7 +27,7 @@ from runners.grade import Verdict
 from runners.models.folder import load, load_tokenizer
 from runners.rollout.grader import forced_length
 from runners.rollout.prompts import render_prompt
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import PromptedQuestion
 from tests.devices.module import NAME
 from tests.devices.simulated import simulated, waits
 from tests.evaluate.conftest import FORCING, MakeJob, payload
@@ -207,7 +207,7 @@ def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
         for name in ("one", "two")
         for number in range(3)
         for request in run.requests_of(
-            responder, AskedQuestion(f"q{number}", "1 +2", "3", benchmark=name), 4, seed
+            responder, PromptedQuestion(f"q{number}", "1 +2", "3", benchmark=name), 4, seed
         )
     ]
     assert len(set(asked)) == len(asked) == 2 * 2 * 3 * 4
@@ -445,7 +445,7 @@ def test_a_benchmark_asks_each_question_once(
 
 
 def test_chunks_hold_whole_questions_and_all_of_them() -> None:
-    questions = [AskedQuestion("b", str(i), "", "") for i in range(10)]
+    questions = [PromptedQuestion("b", str(i), "", "") for i in range(10)]
     parts = run.chunked(questions, 100)
     assert [len(part) for part in parts] == [2] * 5
     assert [q for part in parts for q in part] == questions

@@ -76,7 +76,7 @@ def vllm(checkpoint: Path) -> Vllm:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.engine.remote.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("runners.engine.remote.FIRST_PAUSE_SECONDS", 0.001)
 
 
 MODELS = {"data": [{"id": "tiny", "object": "model", "max_model_len": 64}]}

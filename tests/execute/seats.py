@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from reodsl.graph.job import Resources
 from reodsl.ir.cluster import Cluster as Declared
-from runners.engine.sglang.hosts import _seeing
+from runners.engine.sglang.hosts import _actor_environment
 from runners.execute.placement import bundles, resources_of
 from runners.machine.placement import seat, seat_of_engine, seat_of_trainer, shared_devices
 
@@ -45,7 +45,7 @@ def sit(resources: Resources) -> dict[str, list[Any]]:
             num_cpus=0,
             num_gpus=0 if shared else resources.tensor_parallel,
             scheduling_strategy=seat(seat_of_engine(resources, number)),
-            runtime_env=_seeing(shared[number]) if shared else None,
+            runtime_env=_actor_environment(shared[number]) if shared else None,
         ).remote()
         for number in range(resources.engines)
     ]

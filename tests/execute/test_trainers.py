@@ -39,13 +39,13 @@ BEFORE = "HEARD_BEFORE"
 
 def meet(job: Job, ranks: Ranks) -> None:
     """Every process says who it is; the first writes what it has heard."""
-    pids = ranks.gather((ranks.rank, os.getpid(), ranks.total([1.0 + ranks.rank])[0]))
-    if ranks.first:
+    pids = ranks.all_gather_objects((ranks.rank, os.getpid(), ranks.all_reduce_sum([1.0 + ranks.rank])[0]))
+    if ranks.is_rank_zero:
         (job.out / "checkpoint").mkdir()
         (job.out / "checkpoint" / "model.safetensors").write_text(repr(pids))
-    if not ranks.first and (job.folder / "die").exists():
+    if not ranks.is_rank_zero and (job.folder / "die").exists():
         os.kill(os.getpid(), signal.SIGKILL)
-    ranks.wait()
+    ranks.barrier()
 
 
 def heard_at() -> set[tuple[str, int]]:
@@ -57,8 +57,8 @@ def heard_at() -> set[tuple[str, int]]:
 def listen(job: Job, ranks: Ranks) -> None:
     """Every process says where it listens now and has not before it met the others."""
     before = {(host, port) for host, port in json.loads(os.environ[BEFORE])}
-    told = ranks.gather(sorted(heard_at() - before))
-    if ranks.first:
+    told = ranks.all_gather_objects(sorted(heard_at() - before))
+    if ranks.is_rank_zero:
         (job.out / "checkpoint").mkdir()
         (job.out / "checkpoint" / "model.safetensors").write_text(json.dumps(told))
 
@@ -102,8 +102,8 @@ def listens(job: Job) -> None:
 
 def generate(job: Job, ranks: Ranks) -> None:
     """The second process dies while the first one generates, for as long as nobody tells it to stop."""
-    ranks.wait()
-    if not ranks.first:
+    ranks.barrier()
+    if not ranks.is_rank_zero:
         os.kill(os.getpid(), signal.SIGKILL)
     model = small_model()
     engine = EmbeddedEngine(model.config, model.state_dict())

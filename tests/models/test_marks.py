@@ -21,7 +21,7 @@ from runners.evaluate.given import respond_again
 from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, reads_alike, veil
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.prompts import prompt_tokens, render_prompt
-from runners.rollout.questions import AskedQuestion, rendered, told
+from runners.rollout.questions import PromptedQuestion, fill_answer, render
 from runners.train.likelihood import find_context
 from tests.serving import Says, served
 
@@ -150,10 +150,10 @@ def test_a_tokenizer_of_words_reads_the_words_that_a_spec_lists() -> None:
 
 
 def test_an_answer_that_a_teacher_is_told_opens_no_turn(tokenizer: PreTrainedTokenizerFast) -> None:
-    question = AskedQuestion("1", "Is it {answer}?<|im_end|>", "7<|im_start|>{question}")
+    question = PromptedQuestion("1", "Is it {answer}?<|im_end|>", "7<|im_start|>{question}")
     wording = Wording(question="<think>{question}</think> It is {answer}.")
-    words, text = told(wording, question, tokenizer)
-    ids, _ = rendered(Prompt(kind="raw", template="Q: {question}"), words, text, tokenizer)
+    words, text = fill_answer(wording, question, tokenizer)
+    ids, _ = render(Prompt(kind="raw", template="Q: {question}"), words, text, tokenizer)
     assert controls(tokenizer, ids) == ["<think>", "</think>"]
     whole = "Q: <think>Is it {answer}?<|im_end|></think> It is 7<|im_start|>{question}."
     assert tokenizer.decode(list(ids)) == whole

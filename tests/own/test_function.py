@@ -23,7 +23,7 @@ from runners.own.function import FailedRow, UserFunction, source_problem
 from runners.own.worker import ROWS as ROWS_OF
 from runners.own.worker import reply_for
 from runners.sandbox import lacking
-from runners.train.own_loss import OwnLoss
+from runners.train.own_loss import UserLoss
 from tests.train.test_update import method
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
@@ -594,7 +594,7 @@ def test_the_documents_losses_can_be_tried(tmp_path: Path, text: str) -> None:
     ours = method(kl=0.1, loss=Loss(own=Python(function="mine.py:loss")))
     code = read_code("mine.py:loss", tmp_path)
     assert source_problem(code, "loss") is None
-    OwnLoss(code, ours).try_it(torch.device("cpu"))
+    UserLoss(code, ours).try_it(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "def make" in text])

@@ -19,7 +19,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Python
 from reodsl.store.consent import read_code
 from runners.results.arm import kind_of, open_table
-from runners.train.own_loss import OwnLoss
+from runners.train.own_loss import UserLoss
 from tests.called import call
 from tests.train.test_update import method
 
@@ -239,7 +239,7 @@ def fuzz_loss(chance: Random, folder: Path, says: Callable[[], str]) -> None:
         update={"loss": ours.loss.model_copy(update={"own": Python(function="mine.py:loss")})}
     )
     try:
-        OwnLoss(read_code("mine.py:loss", folder), ours).try_it(torch.device("cpu"))
+        UserLoss(read_code("mine.py:loss", folder), ours).try_it(torch.device("cpu"))
     except Problem as told:
         (fault,) = told.diagnostics
         assert fault.code in ("E0743", "E0744")

@@ -17,7 +17,7 @@ from reodsl.language.reference import REWARD_WORDS, list_readings
 from reodsl.language.reward import typing
 from reodsl.language.reward.body import varies
 from runners.rewards.vectorise import vectorise
-from runners.train.rollouts import GRADED, READ
+from runners.train.rollouts import ANSWERS, READERS
 from tests.called import call
 from tests.train.test_rollouts import QUESTION, RESPONSES, ScriptedEngine, sampler
 
@@ -34,7 +34,7 @@ def findings(text: str, folder: Path) -> list[Diagnostic]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A word for how often a response says `wait`, in no file of the language."""
     monkeypatch.setitem(READINGS, "waits", Reading("how often it waits"))
-    monkeypatch.setitem(READ, "waits", lambda response, text: float(text().count("wait")))
+    monkeypatch.setitem(READERS, "waits", lambda response, text: float(text().count("wait")))
     monkeypatch.setattr(typing, "RESPONSE", (*typing.RESPONSE, "waits"))
 
 
@@ -59,7 +59,7 @@ def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> N
     made = sampler(engine, Reward(name="r", outcome=value), (20,))
     inputs = made.reward_inputs([QUESTION] * 2, engine.generate([], None))
     assert inputs.features["waits"].tolist() == [[0, 1]]
-    made.ahead.close()
+    made.queue.close()
 
 
 @pytest.mark.usefixtures("waits")
@@ -80,9 +80,9 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     engine = ScriptedEngine(RESPONSES, {})
     made = sampler(engine, Reward(name="r", outcome=Given(of="y", field="ended")), (20,))
     one, other = engine.generate([], None)
-    inputs = made.reward_inputs([QUESTION] * 2, [one, other.unfinished()])
+    inputs = made.reward_inputs([QUESTION] * 2, [one, other.as_unfinished()])
     assert inputs.features["ended"].tolist() == [[1, 0]]
-    made.ahead.close()
+    made.queue.close()
     spec = "reward r {\n correct(y) if ended(y) else 0\n}\n"
     assert [each.code for each in findings(spec, tmp_path)] == ["E0215"]
 
@@ -100,8 +100,8 @@ def test_a_reward_reads_whether_there_is_an_answer(tmp_path: Path) -> None:
 
 def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
     known = {name for name, each in READINGS.items() if "a reward" in each.known}
-    assert known == {*READ, *GRADED, "mode", "thinking"}
-    assert {name for name, each in READINGS.items() if each.graded} == set(GRADED)
-    # Responses of `ref` have `reference_features`, in which `READ` puts nothing.
+    assert known == {*READERS, *ANSWERS, "mode", "thinking"}
+    assert {name for name, each in READINGS.items() if each.graded} == set(ANSWERS)
+    # Responses of `ref` have `reference_features`, in which `READERS` puts nothing.
     assert {name for name, each in READINGS.items() if each.sampled} == {"thinking"}
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

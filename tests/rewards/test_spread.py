@@ -17,7 +17,7 @@ from reodsl.language.chosen_reward import choose_reward
 from runners.rewards.arithmetic import STATISTICS
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import summarise, vectorise
-from runners.train.advantages import batch_normalised, section_advantages, try_reward
+from runners.train.advantages import normalise_batch, section_advantages, try_reward
 from tests.rewards.reward_groups import arrays
 
 VALUES = st.floats(1e-3, 1e3).flatmap(lambda size: st.sampled_from([size, -size]))
@@ -42,7 +42,7 @@ def stage(values: list[float], normalise: str, std: str = "population") -> list[
 def over_step(values: list[float]) -> list[float]:
     """The advantages of responses of one token, z-scored over the step."""
     column = np.array(values)[None, :, None]
-    return batch_normalised(column, np.ones(column.shape, dtype=np.int64)).ravel().tolist()
+    return normalise_batch(column, np.ones(column.shape, dtype=np.int64)).ravel().tolist()
 
 
 def test_the_deviation_of_eight_equal_values_is_nothing() -> None:

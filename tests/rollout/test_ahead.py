@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.engine.protocol import Generation, Request
-from runners.rollout.grader import GradeAhead, GradedRollout, Rollout, RolloutGroup
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.grader import GradedRollout, GradingQueue, Rollout, RolloutGroup
+from runners.rollout.questions import PromptedQuestion
 
 SIZES = (3, 2)
 PLACES = [(group, place) for group, size in enumerate(SIZES) for place in range(size)]
 
 
 def rollout(name: str, number: int) -> Rollout:
-    return Rollout(AskedQuestion(name, "", ""), number, Request((), 0), Generation((), (), (), "stop", (0,)))
+    return Rollout(
+        PromptedQuestion(name, "", ""), number, Request((), 0), Generation((), (), (), "stop", (0,))
+    )
 
 
 def graded(rollouts: Sequence[Rollout]) -> list[GradedRollout]:
@@ -31,13 +33,13 @@ def names(group: Sequence[GradedRollout]) -> list[tuple[str, int]]:
     return [(one.rollout.question.id, one.rollout.number) for one in group]
 
 
-def add(ahead: GradeAhead, groups: Sequence[RolloutGroup[Any]], *places: tuple[int, int]) -> None:
+def add(ahead: GradingQueue, groups: Sequence[RolloutGroup[Any]], *places: tuple[int, int]) -> None:
     ahead.add([(groups[group], place, rollout(f"q{group}", place)) for group, place in places])
 
 
 @given(st.permutations(PLACES), st.integers(0, 5))
 def test_groups_are_in_their_order_however_rollouts_come(order: list[tuple[int, int]], early: int) -> None:
-    ahead = GradeAhead(graded)
+    ahead = GradingQueue(graded)
     groups = [ahead.expect(size, names) for size in SIZES]
     for place in order[:early]:
         add(ahead, groups, place)
@@ -64,7 +66,7 @@ class Gated:
 
 def test_what_waits_is_graded_together_and_a_whole_group_is_handed_on_at_once() -> None:
     gated = Gated()
-    ahead = GradeAhead(gated)
+    ahead = GradingQueue(gated)
     groups = [ahead.expect(size, names) for size in SIZES]
     add(ahead, groups, (1, 0))
     assert gated.began.wait(30)
@@ -80,7 +82,7 @@ def test_what_waits_is_graded_together_and_a_whole_group_is_handed_on_at_once() 
 @pytest.mark.parametrize(("drop", "calls"), [(False, [1, 4]), (True, [1])])
 def test_it_ends_after_all_that_waits_or_after_what_it_is_at(drop: bool, calls: list[int]) -> None:
     gated = Gated()
-    ahead = GradeAhead(gated)
+    ahead = GradingQueue(gated)
     groups = [ahead.expect(size, names) for size in SIZES]
     add(ahead, groups, (0, 0))
     assert gated.began.wait(30)
@@ -99,7 +101,7 @@ def test_a_fault_ends_what_is_still_generated() -> None:
     def broken(_: Any) -> list[GradedRollout]:
         raise ArithmeticError("no verdict")
 
-    ahead = GradeAhead(broken)
+    ahead = GradingQueue(broken)
     groups = [ahead.expect(size, names) for size in SIZES]
     add(ahead, groups, (0, 0))
     for group in groups:
@@ -116,7 +118,7 @@ def test_a_group_that_cannot_be_kept_says_so() -> None:
     def full(_: list[GradedRollout]) -> None:
         raise OSError("no space left")
 
-    ahead = GradeAhead(graded)
+    ahead = GradingQueue(graded)
     groups: list[RolloutGroup[Any]] = [ahead.expect(3, full), ahead.expect(2, names)]
     add(ahead, groups, *PLACES[:3])
     for group in groups:

@@ -10,16 +10,16 @@ import pytest
 
 from reodsl.ir.data import Grading, LastNumber
 from reodsl.ir.model import Folder, Forcing, Model
-from runners.engine.protocol import ForcedTokens, Generation, Inserted, Request
+from runners.engine.protocol import ForcedTokens, Generation, Insertion, Request
 from runners.evaluate.tables import sample_rows
 from runners.grade import Claim, Verdict
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.answers import thinking_of
 from runners.rollout.grader import Grader, Rollout, grade
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import PromptedQuestion
 
-RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Inserted(3, (90, 91)),))
-QUESTION = AskedQuestion("q", "asked", "7", benchmark="b")
+RESPONSE = Generation(tuple(range(9)), (), (), "stop", (0,), (Insertion(3, (90, 91)),))
+QUESTION = PromptedQuestion("q", "asked", "7", benchmark="b")
 ITEM = Rollout(QUESTION, 0, Request((), 0), RESPONSE)
 
 
@@ -83,7 +83,7 @@ def test_each_verifier_grades_its_answers_in_one_call() -> None:
     graded = grade(rollouts, lambda question: graders[question.benchmark])
     asked = [[(answer.text, answer.which) for answer in call] for call in (*first.calls, *second.calls)]
     assert asked == [[("8", "0"), ("7", "0/0"), ("8", "0/1"), ("7", "2"), ("8", "2/1")], [("7", "1")]]
-    assert [one.whole[1].correct for one in graded] == [True, False, False]
+    assert [one.answer[1].correct for one in graded] == [True, False, False]
     at_cuts = [{cut: verdict.correct for cut, (_, verdict) in one.forced.items()} for one in graded]
     assert at_cuts == [{0: False, 1: True}, {}, {1: True}]
 
@@ -121,4 +121,4 @@ def answered(response: Generation, model: Model, grading: Grading, prompt: tuple
     """The answer that is read in a response."""
     grader = Grader(cast("Any", Notes()), WORDS, (WORDS.eos_token_id,), thinking=thinking_of(model, grading))
     rollout = Rollout(QUESTION, 0, Request(prompt, 0), response)
-    return grade([rollout], lambda _: grader)[0].whole[0].text
+    return grade([rollout], lambda _: grader)[0].answer[0].text

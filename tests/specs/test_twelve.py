@@ -21,7 +21,7 @@ from reodsl.language import compile_file
 from runners.rewards.interpret import interpret
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of, over_batch
+from runners.train.advantages import advantages_of, finish_batch
 from runners.train.losses import pair_loss, policy_loss, token_weights
 from tests.rewards.reward_groups import arrays
 from tests.specs.test_miniature import short_form
@@ -285,7 +285,7 @@ def test_dler() -> None:
     length = np.array([[float(r.length) for r in each.rollouts] for each in asked])
     present = np.ones(rewards.shape, dtype=np.bool_)
     scored, tokens = advantages_of(rewards, length[:, :, None], present, length, method.advantage)
-    found = over_batch(scored, tokens, method.advantage)
+    found = finish_batch(scored, tokens, method.advantage)
     centred = [
         (float(r.correct) - fmean(float(z.correct) for z in each.rollouts), r.length)
         for each in asked

@@ -25,16 +25,16 @@ def body(job: Job, ranks: Ranks) -> None:
     model = small_model(seed=5)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
     crew = Crew(learner)
-    if not ranks.first:
-        ranks.wait()
+    if not ranks.is_rank_zero:
+        ranks.barrier()
         crew.serve()
         crew.serve()
         return
     beside = None if job.resources.apart else 0.0
-    engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", beside=beside)
+    engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", trainer_bytes=beside)
     try:
         assert isinstance(engine, SGLangEngine)
-        ranks.wait()
+        ranks.barrier()
         engine.load_weights(crew.weights(), 3)
         crew.release()
         found = [r.tokens for r in engine.generate(REQUESTS, GREEDY)]

@@ -19,7 +19,7 @@ from runners.models.tokenizer import word_tokenizer
 from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.optimizers import build_optimizers, optimizer_state
 from runners.train.ranks import Ranks
-from runners.train.sharding import local, shard, whole_state
+from runners.train.sharding import full_state, shard, to_local
 
 CPU = torch.device("cpu")
 
@@ -58,16 +58,18 @@ def place_all(job: Job, ranks: Ranks) -> None:
                 (*theirs.named_parameters(remove_duplicate=False), *theirs.named_buffers()),
                 strict=True,
             )
-            if name != other or p.dtype != q.dtype or not torch.equal(local(p.detach()), local(q.detach()))
+            if name != other
+            or p.dtype != q.dtype
+            or not torch.equal(to_local(p.detach()), to_local(q.detach()))
         ]
-        own = sum(local(p).nbytes for p in model.parameters())
+        own = sum(to_local(p).nbytes for p in model.parameters())
         tied = model.lm_head.weight is model.model.embed_tokens.weight
-        state = whole_state(model, ranks, CPU, torch.float32)
-        if ranks.first:
+        state = full_state(model, ranks, CPU, torch.float32)
+        if ranks.is_rank_zero:
             save(model, word_tokenizer(("a", "b")), job.out / folder.name, state)
         told = {"most": most, "plain": plain, "own": own, "apart": apart, "tied": tied}
-        found[folder.name] = ranks.gather(told)
-    if ranks.first:
+        found[folder.name] = ranks.all_gather_objects(told)
+    if ranks.is_rank_zero:
         (job.out / "found.json").write_text(json.dumps(found))
 
 
@@ -85,7 +87,7 @@ def resume(job: Job, ranks: Ranks) -> None:
     found = {}
     for name, saves in (("sharded", ranks), ("whole", Ranks())):
         work = job.folder / f"work-{name}"
-        if name == "sharded" or ranks.first:
+        if name == "sharded" or ranks.is_rank_zero:
             work.mkdir(exist_ok=True)
             model, _ = load_trained_model(folder, CPU, torch.float32, saves)
             optimizers = build_optimizers(model, rule)
@@ -96,7 +98,7 @@ def resume(job: Job, ranks: Ranks) -> None:
             if name == "sharded":
                 before = state(model, optimizers)
             del model, optimizers
-        ranks.wait()
+        ranks.barrier()
         again, _ = load_trained_model(folder, CPU, torch.float32, ranks)
         others = build_optimizers(again, rule)
         most, standing = most_bytes(
@@ -107,11 +109,13 @@ def resume(job: Job, ranks: Ranks) -> None:
         assert standing.steps == 1
         assert before.keys() == after.keys()
         assert all(torch.equal(before[key], after[key]) for key in before), name
-        found[name] = ranks.gather({"most": most, "own": sum(local(p).nbytes for p in again.parameters())})
-    if ranks.first:
+        found[name] = ranks.all_gather_objects(
+            {"most": most, "own": sum(to_local(p).nbytes for p in again.parameters())}
+        )
+    if ranks.is_rank_zero:
         (job.out / "found.json").write_text(json.dumps(found))
 
 
 def state(model: Any, optimizers: Any) -> dict[str, torch.Tensor]:
     named = dict(model.named_parameters()) | optimizer_state(model, optimizers)
-    return {name: local(value.detach()).clone() for name, value in named.items()}
+    return {name: to_local(value.detach()).clone() for name, value in named.items()}

@@ -32,12 +32,12 @@ def body(job: Job, ranks: Ranks) -> None:
     model = small_model(tied=True)
     learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
     crew = Crew(learner)
-    if ranks.first:
+    if ranks.is_rank_zero:
         weights = crew.weights()
-        weights.each(write_down, str(job.out), 10_000)
+        weights.run_on_all(write_down, str(job.out), 10_000)
         # Ended early, on all alike.
-        weights.each(write_down, str(job.out), 2)
-        whole = weights.whole("cpu")
+        weights.run_on_all(write_down, str(job.out), 2)
+        whole = weights.assemble("cpu")
         assert weights.shapes == {name: tuple(tensor.shape) for name, tensor in whole.items()}
         torch.save(whole, job.out / "whole.pt")
         crew.release()

@@ -14,16 +14,16 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Sampling, Simpo
 from reodsl.store.consent import read_code
-from runners.engine.protocol import Generation, Inserted
+from runners.engine.protocol import Generation, Insertion
 from runners.machine.memory import explain_oom
 from runners.train.agreement import Disagreement
-from runners.train.batch import spread_batch
+from runners.train.batch import broadcast_batch
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
-from runners.train.own_loss import OwnLoss
+from runners.train.own_loss import UserLoss
 from runners.train.ppo import update
 from runners.train.ranks import Ranks
-from runners.train.sharding import keep_little, local, shard
+from runners.train.sharding import enable_activation_checkpointing, shard, to_local
 from runners.train.stages import Trace, batch_of_traces, preference_step, sft_step
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -51,7 +51,7 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
     if phased:
         found = with_responses(found, map(end_thinking, responses_of(found)))
     if case == "checkpointed":
-        keep_little(model)
+        enable_activation_checkpointing(model)
     scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
     rule = MUON if case == "muon" else ADAM
     learner = Learner.of(
@@ -70,12 +70,14 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             form = forms[number] if frozen is not None else Loss(ending_tokens="policy" if phased else "read")
             ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy, loss=form)
             # What the first process has drawn, the others are handed.
-            batch = spread_batch(ranks, batch_of(score(found, ours), ours.loss) if ranks.first else None)
+            batch = broadcast_batch(
+                ranks, batch_of(score(found, ours), ours.loss) if ranks.is_rank_zero else None
+            )
             own = None
             if case == "ppo_own":
                 ours = ours.model_copy(update={"loss": Loss(own=Python(function="topr.py:loss"))})
-                own = OwnLoss(read_code("topr.py:loss", MINIATURE), ours)
-            rows.append(update(learner, batch, ours, 5, number, reference=frozen, own=own))
+                own = UserLoss(read_code("topr.py:loss", MINIATURE), ours)
+            rows.append(update(learner, batch, ours, 5, number, reference=frozen, user_loss=own))
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
     return learner, rows
@@ -84,7 +86,7 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
 def end_thinking(response: Generation) -> Generation:
     """The same response with its thinking ended by force, after half of it and of its length's own number of tokens."""
     count = len(response.tokens)
-    return response.with_inserted(Inserted(count // 2, tuple(range(2, 2 + count % 4))))
+    return response.with_inserted(Insertion(count // 2, tuple(range(2, 2 + count % 4))))
 
 
 def held(ranks: Ranks, packed: bool | None) -> Learner:
@@ -99,9 +101,9 @@ def body(job: Job, ranks: Ranks) -> None:
     for case in CASES:
         learner, rows = take_steps(case, ranks)
         state = learner.weights()
-        every = ranks.gather(rows)
+        every = ranks.all_gather_objects(rows)
         assert all(row == every[0] for row in every), case
-        if ranks.first:
+        if ranks.is_rank_zero:
             save_file({name: value.clone() for name, value in state.items()}, job.out / f"{case}.safetensors")
             (job.out / f"{case}.json").write_text(json.dumps(rows))
     disagree(learner, ranks)
@@ -113,11 +115,11 @@ def sum_once(job: Job, ranks: Ranks) -> None:
     add_up = dist.all_reduce
 
     def count(tensor: torch.Tensor, *more: Any, group: Any = None, **words: Any) -> Any:
-        if dist.get_process_group_ranks(group) == [ranks.part[0], ranks.part[0] + ranks.part[1]]:
+        if dist.get_process_group_ranks(group) == [ranks.shard[0], ranks.shard[0] + ranks.shard[1]]:
             sums.append(tensor.numel())
         return add_up(tensor, *more, group=group, **words)
 
-    assert len(learner.deal(batch_of_traces(TRACES))[0]) > 1
+    assert len(learner.assign_rows(batch_of_traces(TRACES))[0]) > 1
     dist.all_reduce = count
     try:
         sft_step(learner, TRACES, 1)
@@ -133,7 +135,7 @@ def gradients(job: Job, ranks: Ranks) -> None:
     for packed in (False, True):
         learner = descend(ranks, packed)
         state = {name: value.clone() for name, value in learner.weights().items()}
-        if ranks.first:
+        if ranks.is_rank_zero:
             save_file(state, job.out / f"{'packed' if packed else 'padded'}.safetensors")
 
 
@@ -150,37 +152,37 @@ def descend(ranks: Ranks, packed: bool) -> Learner:
 def disagree(learner: Learner, ranks: Ranks) -> None:
     """An engine with other weights stops every process alike, before anything changes."""
     found, ours = experience(small_model(seed=1)), method(mismatch_limit=1.05)
-    batch = spread_batch(ranks, batch_of(score(found, ours)) if ranks.first else None)
-    before = [local(p.detach()).clone() for p in learner.model.parameters()]
+    batch = broadcast_batch(ranks, batch_of(score(found, ours)) if ranks.is_rank_zero else None)
+    before = [to_local(p.detach()).clone() for p in learner.model.parameters()]
     told = ""
     try:
         update(learner, batch, ours, 5, 0)
     except Disagreement as caught:
         told = str(caught)
     assert told
-    assert ranks.gather(told) == [told] * ranks.world
+    assert ranks.all_gather_objects(told) == [told] * ranks.world
     for p, held in zip(learner.model.parameters(), before, strict=True):
-        assert torch.equal(local(p.detach()), held)
+        assert torch.equal(to_local(p.detach()), held)
 
 
 def body_and_fail(job: Job, ranks: Ranks) -> None:
     """All cases, and then an error."""
     body(job, ranks)
-    if ranks.part[1] < ranks.world:
+    if ranks.shard[1] < ranks.world:
         sum_once(job, ranks)
     fail(job, ranks)
 
 
 def fail(job: Job, ranks: Ranks) -> None:
     """The second process meets an error while the first waits for it."""
-    if not ranks.first:
+    if not ranks.is_rank_zero:
         raise ArithmeticError("no number comes of this")
-    ranks.wait()
+    ranks.barrier()
 
 
 def full(job: Job, ranks: Ranks) -> None:
     """The second process runs out of memory in a micro-batch, while the first one waits for its gradients."""
     with explain_oom(torch.device("cpu"), lambda: ("on a micro-batch", [], "")):
-        if not ranks.first:
+        if not ranks.is_rank_zero:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        ranks.wait()
+        ranks.barrier()

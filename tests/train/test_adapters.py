@@ -15,10 +15,10 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.training import Lora, Optimizer
 from runners.models.folder import load_model
 from runners.models.tensors import Stored
-from runners.train.adapters import Adapted, adapt, is_adapter, merge_state, remove_adapters
+from runners.train.adapters import LoraLinear, adapt, is_adapter, merge_state, remove_adapters
 from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.optimizers import build_optimizers
-from runners.train.ranks import ALONE, joined
+from runners.train.ranks import ALONE, join_ranks
 from runners.train.sharding import Scorer, shard
 from runners.train.stages import sft_step
 from runners.train.update import Learner
@@ -55,12 +55,14 @@ def merged(model):
 def test_peft_says_the_same_of_forward_and_merge():
     peft = pytest.importorskip("peft")
     ours, theirs = adapted(), small_model()
-    names = {name.rpartition(".")[2] for name, module in ours.named_modules() if isinstance(module, Adapted)}
+    names = {
+        name.rpartition(".")[2] for name, module in ours.named_modules() if isinstance(module, LoraLinear)
+    }
     assert len(names) == 7
     config = peft.LoraConfig(r=3, lora_alpha=6, target_modules=sorted(names), lora_dropout=0.0)
     theirs = peft.inject_adapter_in_model(config, theirs).eval()
     for name, module in ours.named_modules():
-        if isinstance(module, Adapted):
+        if isinstance(module, LoraLinear):
             other = theirs.get_submodule(name)
             with torch.no_grad():
                 other.lora_A["default"].weight.copy_(module.lora_A)
@@ -86,7 +88,7 @@ def test_gradients_are_the_merged_models_led_back_by_hand(layers):
     assert torch.allclose(*outputs, atol=1e-5)
     count = 0
     for name, module in model.named_modules():
-        if isinstance(module, Adapted):
+        if isinstance(module, LoraLinear):
             whole = plain.get_submodule(name).weight.grad
             a, b = module.scale * module.lora_B.T @ whole, module.scale * whole @ module.lora_A.T
             assert torch.allclose(module.lora_A.grad, a, rtol=1e-4, atol=1e-5 * float(a.detach().abs().max()))
@@ -100,7 +102,7 @@ def test_a_model_begins_as_it_was_and_its_adapters_are_drawn_from_the_seed():
     plain, model = small_model(), adapted(noise=0.0)
     assert torch.equal(plain(IDS).logits, model(IDS).logits)
     for module in model.modules():
-        if isinstance(module, Adapted):
+        if isinstance(module, LoraLinear):
             bound = 1 / math.sqrt(module.in_features)
             assert 0.8 * bound < float(module.lora_A.detach().abs().max()) <= bound
     twice = [dict(adapt(small_model(), Lora(rank=2), seed)) for seed in (5, 5, 6)]
@@ -131,7 +133,7 @@ def test_sharded_and_packed_adapters_are_those_of_one_process():
     learner = learner_of(adapted())
     row = sft_step(learner, TRACES, 0)
     want = {name: value.clone() for name, value in learner.weights().items()}
-    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+    with join_ranks(0, 1, HashStore(), torch.device("cpu")) as ranks:
         model = adapted()
         scorer = shard(model, ranks, torch.float32)
         spread = learner_of(model, scorer, ranks=ranks, packed=True)
@@ -148,7 +150,7 @@ def test_each_process_places_its_rows_and_goes_on_from_them(bench, tmp_path):
     folder, lora = bench.root / "base" / "checkpoint", Lora(rank=2)
     cpu = torch.device("cpu")
     alone, _ = load_trained_model(folder, cpu, torch.float32, ALONE, lora, 9)
-    with joined(0, 1, HashStore(), cpu) as ranks:
+    with join_ranks(0, 1, HashStore(), cpu) as ranks:
         model, scorer = load_trained_model(folder, cpu, torch.float32, ranks, lora, 9)
         named = dict(alone.named_parameters())
         for name, parameter in model.named_parameters():

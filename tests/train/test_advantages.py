@@ -16,8 +16,8 @@ from runners.rewards.vectorise import vectorise
 from runners.train.advantages import (
     advantages_of,
     advantages_of_parts,
-    batch_normalised,
-    normalised_parts,
+    normalise_batch,
+    normalise_parts,
     section_advantages,
     section_tokens,
     try_reward,
@@ -154,17 +154,17 @@ def test_sections_past_the_end_are_empty_and_the_last_reaches_the_end():
 def test_batch_normalisation_weighs_tokens_and_leaves_silent_groups_alone():
     advantages = np.array([[[1.0], [-1.0]], [[0.0], [0.0]], [[2.0], [-2.0]]])
     tokens = np.array([[[3], [1]], [[5], [5]], [[1], [1]]])
-    found = batch_normalised(advantages, tokens)
+    found = normalise_batch(advantages, tokens)
     # Trained tokens: 1, 1, 1, -1, 2, -2; mean 2/6, variance (4 + 8)/6 - 1/9.
     mean, deviation = 1 / 3, math.sqrt(2 - 1 / 9)
     expected = [[[1.0], [-1.0]], [[mean], [mean]], [[2.0], [-2.0]]]
     np.testing.assert_allclose(found, (np.array(expected) - mean) / deviation)
     # REINFORCE++: those of the silent group count as what they are, 0, and get less than the mean of 2 / 16.
     every = np.repeat(advantages.ravel(), tokens.ravel())
-    counted = batch_normalised(advantages, tokens, "counted")
+    counted = normalise_batch(advantages, tokens, "counted")
     np.testing.assert_allclose(counted, (advantages - 1 / 8) / every.std())
-    assert not batch_normalised(np.zeros((1, 2, 1)), np.ones((1, 2, 1), dtype=int)).any()
-    assert batch_normalised(np.full((1, 2, 1), 3.0), np.ones((1, 2, 1), dtype=int)).tolist() == [[[0], [0]]]
+    assert not normalise_batch(np.zeros((1, 2, 1)), np.ones((1, 2, 1), dtype=int)).any()
+    assert normalise_batch(np.full((1, 2, 1), 3.0), np.ones((1, 2, 1), dtype=int)).tolist() == [[[0], [0]]]
 
 
 def test_nothing_is_trained_of_a_question_that_everybody_solves():
@@ -173,7 +173,7 @@ def test_nothing_is_trained_of_a_question_that_everybody_solves():
     present = np.ones((2, 4, 3), dtype=bool)
     found, tokens = advantages_of(rewards, places, present, np.full((2, 4), 9.0), Advantage())
     assert not found.any()
-    assert not batch_normalised(found, tokens).any()
+    assert not normalise_batch(found, tokens).any()
 
 
 @pytest.mark.parametrize("credit", ["causal", "own"])
@@ -199,7 +199,7 @@ def test_a_bound_cuts_the_sum_of_a_rewards_parts():
     # z-scores of two are 1 and -1: 1 + 0.5 on the prefix, 1 after it.
     for bound, prefix, rest in ((None, 1.5, 1.0), (1.2, 1.2, 1.0), (0.5, 0.5, 0.5)):
         rule = Advantage(bound=bound)
-        found = advantages_of_parts(normalised_parts(values, parts, rule), parts, rule)
+        found = advantages_of_parts(normalise_parts(values, parts, rule), parts, rule)
         assert found.tolist() == [[[prefix, rest, rest], [-prefix, -rest, -rest]]]
 
 
@@ -248,7 +248,7 @@ def trained(reward, groups, warm, std="population"):
     step = arrays(asked_at(groups, warm), [[(128,)] * len(group) for group in groups])
     inputs = replace(step.inputs, tracks={"warm": warm})
     values = vectorise(reward, inputs, step.forced.look_up, step.bare.look_up)
-    return normalised_parts(values, reward.parts, Advantage(std=std)).sum(axis=2)
+    return normalise_parts(values, reward.parts, Advantage(std=std)).sum(axis=2)
 
 
 RESPONSES = st.lists(st.tuples(st.integers(1, 128), st.booleans()), min_size=4, max_size=4)

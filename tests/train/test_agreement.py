@@ -73,7 +73,7 @@ def rule(**changes):
 def rows_of(batch):
     """Each row's tokens, and how many of them are its prompt."""
     rows = batch.tokens.split(batch.lengths.tolist())
-    return [(row, len(row) - count) for row, count in zip(rows, batch.trained.tolist(), strict=True)]
+    return [(row, len(row) - count) for row, count in zip(rows, batch.num_trained.tolist(), strict=True)]
 
 
 def trainers(model, batch, temperature=1.0):
@@ -113,8 +113,8 @@ def test_whose_log_probabilities_ratios_divide_by(changes, engine_is_exact, mine
     ours = rule(**changes)
     batch = cropped(batch_of(score(found, ours)))
     scored, apart, _ = old_logprobs(own, batch, ours, temperature, engine_is_exact)
-    wanted = trainers(own.model, batch, temperature) if mine else batch.behaviour
-    torch.testing.assert_close(scored.old, wanted, atol=2e-5, rtol=0)
+    wanted = trainers(own.model, batch, temperature) if mine else batch.sampling_logprobs
+    torch.testing.assert_close(scored.old_logprobs, wanted, atol=2e-5, rtol=0)
     assert (apart is None) == (not mine and temperature == 1.0)
 
 
@@ -149,7 +149,7 @@ def test_the_difference_is_the_trainers_minus_the_engines():
     found = experience(small_model(seed=1))
     batch = batch_of(score(found, ours))
     run = cropped(batch)
-    wanted = agreement((trainers(own.model, run) - run.logprobs).numpy())
+    wanted = agreement((trainers(own.model, run) - run.engine_logprobs).numpy())
     row = update(own, batch, ours, 5, 0)
     assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
     assert row["ratio_error"] == 0
@@ -166,13 +166,13 @@ def test_importance_weights_are_ratios_up_to_the_cap():
     found = experience(small_model(seed=1))
     batch = batch_of(score(found, ours))
     row = update(own, batch, ours, 5, 0)
-    total, counts = len(batch.weights), batch.trained.tolist()
-    columns = zip(batch.behaviour.split(counts), batch.advantages.split(counts), strict=True)
+    total, counts = len(batch.weights), batch.num_trained.tolist()
+    columns = zip(batch.sampling_logprobs.split(counts), batch.advantages.split(counts), strict=True)
     loss, weights = torch.zeros(()), []
-    for (tokens, prompt), (behaviour, advantages) in zip(rows_of(batch), columns, strict=True):
+    for (tokens, prompt), (sampling_logprobs, advantages) in zip(rows_of(batch), columns, strict=True):
         logits = slow(input_ids=tokens[None]).logits[0, prompt - 1 : -1]
         new = logits.log_softmax(-1).gather(1, tokens[prompt:, None]).squeeze(1)
-        ratio = torch.exp(new.detach() - behaviour)
+        ratio = torch.exp(new.detach() - sampling_logprobs)
         weights.extend(ratio.tolist() if advantages.any() else [])
         # New over old is 1 before any change; its gradient is that of the log-probability.
         moved = torch.exp(new - new.detach()) * advantages
@@ -192,20 +192,20 @@ def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
     theirs = torch.tensor([0.0, 0.0, -1.0, -2.0, -3.0])
     batch = replace(
         TrainBatch.of([(3, 4)], [(5, 6, 7, 8, 9)]),
-        drawn=torch.tensor([False, False, True, True, True]),
-        logprobs=theirs,
-        behaviour=theirs,
+        sampled_mask=torch.tensor([False, False, True, True, True]),
+        engine_logprobs=theirs,
+        sampling_logprobs=theirs,
         advantages=torch.ones(5),
     )
-    scored, apart, _ = old_logprobs(own, batch, ours, 1.0, True, drawn=False)
+    scored, apart, _ = old_logprobs(own, batch, ours, 1.0, True, all_sampled=False)
     mine = trainers(own.model, batch)
     gaps = (mine - theirs)[2:]
-    torch.testing.assert_close(scored.old, mine, atol=2e-5, rtol=0)
+    torch.testing.assert_close(scored.old_logprobs, mine, atol=2e-5, rtol=0)
     assert scored.importance[:2].tolist() == [1, 1]
     torch.testing.assert_close(scored.importance[2:], gaps.exp().clamp(max=3.0), rtol=1e-4, atol=0)
     np.testing.assert_allclose(apart, gaps.numpy(), atol=2e-5)
-    kept, _, _ = old_logprobs(own, batch, rule(old_logprobs="engine"), 1.0, True, drawn=False)
-    torch.testing.assert_close(kept.old, torch.cat((mine[:2], theirs[2:])), atol=2e-5, rtol=0)
+    kept, _, _ = old_logprobs(own, batch, rule(old_logprobs="engine"), 1.0, True, all_sampled=False)
+    torch.testing.assert_close(kept.old_logprobs, torch.cat((mine[:2], theirs[2:])), atol=2e-5, rtol=0)
 
 
 def test_importance_weights_of_tokens_and_responses_are_cut():
@@ -215,11 +215,13 @@ def test_importance_weights_of_tokens_and_responses_are_cut():
     drawn = torch.tensor([False, *[True] * 6])
     batch = TrainBatch.of([(3, 4), (5,)], [(5, 6, 7), (8, 9, 10, 11)])
     theirs = trainers(own.model, batch) - gaps
-    batch = replace(batch, drawn=drawn, logprobs=theirs, behaviour=theirs, advantages=torch.ones(7))
+    batch = replace(
+        batch, sampled_mask=drawn, engine_logprobs=theirs, sampling_logprobs=theirs, advantages=torch.ones(7)
+    )
     for level in ("token", "sequence", "mean"):
         form = Loss(importance=level)
         scored, _, numbers = old_logprobs(
-            own, batch, rule(importance_cap=1.6, loss=form), 1.0, True, drawn=False
+            own, batch, rule(importance_cap=1.6, loss=form), 1.0, True, all_sampled=False
         )
         wanted, outside = [], 0
         for own_gaps, own_drawn in zip(gaps.split(counts), drawn.split(counts), strict=True):
@@ -258,7 +260,7 @@ def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
     batch = batch_of(score(found, ours))
     first, second = np.array_split(permutation(derive_seed(5, "minibatches", 6, 0), len(batch)), 2)
     advantages = torch.ones_like(batch.advantages)
-    rows = torch.arange(len(batch)).repeat_interleave(batch.trained)
+    rows = torch.arange(len(batch)).repeat_interleave(batch.num_trained)
     advantages[torch.isin(rows, torch.from_numpy(first))] = 0
     quiet = replace(batch, advantages=advantages)
     with pytest.raises(Disagreement):
@@ -266,7 +268,7 @@ def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
     assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
     numbers = update(own, quiet, ours.model_copy(update={"mismatch_limit": None}), 5, 6)
     mine = trainers(small_model(seed=0), quiet)
-    gaps = (mine - batch.logprobs)[torch.isin(rows, torch.from_numpy(second))].abs().numpy()
+    gaps = (mine - batch.engine_logprobs)[torch.isin(rows, torch.from_numpy(second))].abs().numpy()
     assert numbers["mismatch_median"] == pytest.approx(float(np.exp(np.median(gaps))), rel=1e-4)
 
 

@@ -23,13 +23,13 @@ from runners.engine.protocol import Request
 from runners.grade import SEPARATOR
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.questions import (
-    AskedQuestion,
+    PromptedQuestion,
     Reference,
     Wordings,
     choose_wording,
+    fill_answer,
     longest_prefix,
     place_wordings,
-    told,
 )
 from runners.train import ppo_stage
 from runners.train.gather import batch_of, score
@@ -48,7 +48,7 @@ from tests.train.test_update import (
 )
 
 TOKENIZER = word_tokenizer((*"123456789", "q", "within", "tokens", "?", "go", "now"))
-QUESTION = AskedQuestion("one", "q ?", "7")
+QUESTION = PromptedQuestion("one", "q ?", "7")
 
 
 def words(tokens):
@@ -66,11 +66,11 @@ def test_a_teacher_is_told_the_first_answer_and_the_policy_is_not():
     teacher = Wording(question="{answer} within {question} go")
     asking = Wordings(Prompt(template="now {question}"), TOKENIZER, 1, (Wording(),), teacher=teacher)
     one = asking.ask(replace(QUESTION, gold=f"7{SEPARATOR}8"), 0, 0, 1)[0]
-    assert (words(one.asked), words(one.prompt)) == ("now 7 within q ? go", "now q ?")
+    assert (words(one.teacher_prompt), words(one.prompt)) == ("now 7 within q ? go", "now q ?")
     boxed = Wording(question=r"{question} \boxed{{answer}} or \boxed{answer}")
-    assert told(boxed, QUESTION, TOKENIZER)[1] == r"q ? \boxed{7} or \boxed{answer}"
-    odd = AskedQuestion("odd", "go {answer}", "{question} 9")
-    assert told(teacher, odd, TOKENIZER) == (Wording(), "{question} 9 within go {answer} go")
+    assert fill_answer(boxed, QUESTION, TOKENIZER)[1] == r"q ? \boxed{7} or \boxed{answer}"
+    odd = PromptedQuestion("odd", "go {answer}", "{question} 9")
+    assert fill_answer(teacher, odd, TOKENIZER) == (Wording(), "{question} 9 within go {answer} go")
 
 
 SHORT, LONG = ({"lengths": lengths, "correct": (1.0, 0.0)} for lengths in ((2.0, 5.0), (6.0, 9.0)))
@@ -141,7 +141,7 @@ def test_a_wording_has_its_share_of_the_questions_that_it_is_for(tmp_path):
     """A question's draw is its own, whatever stands beside it: half of the hard ones, half of what is left, and the rest."""
     hard = chosen_by(tmp_path, "x.level > 2")
     wordings = (Wording(when=hard, share=0.5), Wording(share=0.25), Wording())
-    questions = [AskedQuestion(f"q{n}", "q ?", "7", json.dumps({"level": n % 5})) for n in range(5000)]
+    questions = [PromptedQuestion(f"q{n}", "q ?", "7", json.dumps({"level": n % 5})) for n in range(5000)]
 
     def place(asked, seed=1):
         return {q.id: int(q.given["mode"]) for q in place_wordings(asked, wordings, {}, seed)}
@@ -230,10 +230,10 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
         job = SimpleNamespace(resources=SimpleNamespace(engine=engine))
         marks = SimpleNamespace(think_open=None, think_close="now")
         context = SimpleNamespace(loaded=model, job=job, model=marks)
-        assert ppo_stage._longest(context, settings) == longest
+        assert ppo_stage._longest_sequence(context, settings) == longest
         phases = settings.rollout.model_copy(update={"solution": 1, "ending": "go go now"})
         ended = settings.model_copy(update={"rollout": phases})
-        assert ppo_stage._longest(context, ended) == (longest and longest + 3)
+        assert ppo_stage._longest_sequence(context, ended) == (longest and longest + 3)
 
 
 def mean_correct(mode):
@@ -278,7 +278,7 @@ def test_parts_are_normalised_apart_and_added_where_they_belong(lead):
     intra = [1, -1, 1, -1, 0, 0, 0, 0, -1 / root, -1 / root, -1 / root, root]
     inter = [1, -1, 1, -1, -1, 1, -1, 1, -1, 1, -1, 1]
     batch = batch_of(scored)
-    advantages = batch.advantages.split(batch.trained.tolist())
+    advantages = batch.advantages.split(batch.num_trained.tolist())
     for own, within, between, response in zip(advantages, intra, inter, responses_of(found), strict=True):
         assert len(own) == lead + len(response.tokens)
         first = max(lead, 1)
@@ -369,7 +369,7 @@ def test_a_reward_of_whole_responses_reaches_their_prefixes():
     found = with_modes(experience(small_model()), 2)
     batch = batch_of(score(found, method(loss=Loss(mode_tokens="policy"))))
     for own, response in zip(
-        batch.advantages.split(batch.trained.tolist()), responses_of(found), strict=True
+        batch.advantages.split(batch.num_trained.tolist()), responses_of(found), strict=True
     ):
         assert len(own) == 2 + len(response.tokens)
         assert len(set(own.tolist())) == 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.price.memory import from_config
-from runners.train.batch import GPU_TOKENS, deal_packed, deal_padded, group_by_length
+from runners.train.batch import GPU_TOKENS, assign_packed, assign_padded, group_by_length
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(10, 200))
@@ -19,7 +19,7 @@ def test_micro_batches_hold_every_row_once_within_the_bound(lengths, bound):
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(10, 200), st.integers(1, 5))
 def test_rows_are_dealt_once_and_every_process_has_as_many_groups(lengths, bound, world):
-    parts = deal_padded(lengths, bound, world)
+    parts = assign_padded(lengths, bound, world)
     assert sorted(i for groups in parts for group in groups for i in group) == list(range(len(lengths)))
     assert len({len(groups) for groups in parts}) == 1
     for group in (group for groups in parts for group in groups if group):
@@ -33,7 +33,7 @@ def test_rows_are_dealt_once_and_every_process_has_as_many_groups(lengths, bound
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(10, 200), st.integers(1, 5))
 def test_packed_rows_are_dealt_once_within_the_bound_and_as_many_groups_to_each(lengths, bound, world):
-    parts = deal_packed(lengths, [length**2 for length in lengths], bound, world)
+    parts = assign_packed(lengths, [length**2 for length in lengths], bound, world)
     assert len(parts) == world
     assert sorted(i for groups in parts for group in groups for i in group) == list(range(len(lengths)))
     assert len({len(groups) for groups in parts}) == 1
@@ -79,8 +79,8 @@ def test_processes_seldom_wait_for_each_other(world, least, before):
     for seed in range(20):
         lengths = drawn(seed)
         costs = [cost(length) for length in lengths]
-        packed.append(efficiency(deal_packed(lengths, costs, GPU_TOKENS, world), lengths))
-        padded.append(efficiency(deal_padded(lengths, 32_768, world), lengths))
+        packed.append(efficiency(assign_packed(lengths, costs, GPU_TOKENS, world), lengths))
+        padded.append(efficiency(assign_padded(lengths, 32_768, world), lengths))
         # Nobody can be done before the process with the longest row is.
         possible.append(min(1.0, sum(costs) / (world * max(costs))))
     assert np.mean(packed) >= least
@@ -93,5 +93,5 @@ def test_processes_seldom_wait_for_each_other(world, least, before):
 @pytest.mark.parametrize("world", [1, 8])
 def test_groups_are_nearly_full(world):
     lengths = drawn(0)
-    parts = deal_packed(lengths, [cost(length) for length in lengths], GPU_TOKENS, world)
+    parts = assign_packed(lengths, [cost(length) for length in lengths], GPU_TOKENS, world)
     assert len(parts[0]) <= 1 + 1.05 * sum(lengths) / (world * GPU_TOKENS)

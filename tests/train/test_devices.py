@@ -15,7 +15,7 @@ from runners.train.batch import GPU_TOKENS, token_bound
 from runners.train.follower import FollowerJob
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
-from runners.train.ranks import ALONE, joined
+from runners.train.ranks import ALONE, join_ranks
 from runners.train.run import _choose_precision
 from runners.train.stages import sft_step
 from runners.train.update import Learner
@@ -76,7 +76,7 @@ def test_steps_there_are_those_of_the_cpu(case, monkeypatch, other):
 def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu(case, tmp_path, monkeypatch, other):
     found = []
     for device in ("cpu", other):
-        with joined(0, 1, HashStore(), torch.device(device, 0)) as ranks:
+        with join_ranks(0, 1, HashStore(), torch.device(device, 0)) as ranks:
             found.append(taken(case, ranks, device, monkeypatch, torch.bfloat16))
     # Three steps of 1e-3, of which a gradient near nothing may take each in either direction.
     require_equal(found[1], found[0], other, 6e-3)
@@ -95,7 +95,7 @@ def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(
     here = stage
     if precision == "auto":
         here = stage.model_copy(update={"precision": "bfloat16", "checkpointing": "on"})
-        monkeypatch.setattr("runners.train.run._sharded", lambda *_: True)
+        monkeypatch.setattr("runners.train.run._is_sharded", lambda *_: True)
     name = f"device_{kind}_{precision}"
     whole = bench.train(here, name, start="base", data=data)
     there = {"start": "base", "data": data, "resources": Resources(device=other)}

@@ -43,7 +43,7 @@ def gather(found, rule, own_words=False):
     """The batch of a step; with `own_words` the teacher is asked otherwise."""
     if own_words:
         rollouts = [
-            replace(one, question=replace(one.question, asked=asked_of(number)))
+            replace(one, question=replace(one.question, teacher_prompt=asked_of(number)))
             for number, one in enumerate(found.rollouts)
         ]
         found = replace(found, rollouts=tuple(rollouts))

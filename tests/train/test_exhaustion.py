@@ -26,7 +26,7 @@ def told(rows, length, fault=OUT):
     """What a pass over some rows says where it runs out of memory, with 64 tokens at once."""
     learner = Learner.of(small_model(), (), 0.0, microbatch=64)
     batch = TrainBatch.of([[3]] * rows, [[4] * length] * rows)
-    (part,) = learner.microbatches(batch, 1, learner.deal(batch))
+    (part,) = learner.microbatches(batch, 1, learner.assign_rows(batch))
     with pytest.raises(Problem) as caught, learner.explain_oom(part):
         raise fault
     (found,) = caught.value.diagnostics

@@ -16,8 +16,8 @@ from reodsl.ir.wording import Wording
 from runners.models.tensors import Stored
 from runners.train.adapters import is_adapter, merge_state
 from runners.train.checkpoint import load_trained_model
-from runners.train.ranks import ALONE, joined
-from runners.train.sharding import whole
+from runners.train.ranks import ALONE, join_ranks
+from runners.train.sharding import full_tensor
 from runners.train.update import Learner
 from tests.devices.module import NAME
 from tests.train.conftest import Stopped
@@ -141,7 +141,7 @@ def test_a_decay_of_0_renews_the_teacher(bench):
 def test_small_steps_are_not_lost_where_passes_are_in_bfloat16(bench, lora, sharded):
     """Two hundred of 0.5% of a difference of a thousandth, none of which a weight in bfloat16 would show."""
     folder, cpu = bench.root / "base" / "checkpoint", torch.device("cpu")
-    with joined(0, 1, HashStore(), cpu) as mine:
+    with join_ranks(0, 1, HashStore(), cpu) as mine:
         ranks = mine if sharded else ALONE
         learners = []
         for own in (lora, None):
@@ -154,10 +154,10 @@ def test_small_steps_are_not_lost_where_passes_are_in_bfloat16(bench, lora, shar
                     parameter.mul_(1.001)
                 elif name.endswith("lora_B"):
                     parameter.add_(1e-3)
-        before = {key: whole(each).clone() for key, each in named(teacher)}
+        before = {key: full_tensor(each).clone() for key, each in named(teacher)}
         for _ in range(200):
-            teacher.follow(policy, 0.995)
-        state = {key: whole(each) for key, each in named(teacher)}
+            teacher.update_ema(policy, 0.995)
+        state = {key: full_tensor(each) for key, each in named(teacher)}
         if lora is None:
             goal = {key: each * 1.001 for key, each in before.items()}
         else:

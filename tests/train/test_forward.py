@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
 from runners.train.logprobs import add_product, token_logprobs
-from runners.train.sharding import Scorer, keep_little
+from runners.train.sharding import Scorer, enable_activation_checkpointing
 from tests.train.models import small_model
 
 CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]
@@ -121,7 +121,7 @@ def test_a_gpu_adds_a_chunks_share_in_place(monkeypatch):
 def test_activations_that_are_computed_again_give_the_same_gradients():
     ids = torch.randint(0, 23, (3, 17), generator=torch.Generator().manual_seed(1))
     model, frugal = small_model(), small_model()
-    keep_little(frugal)
+    enable_activation_checkpointing(frugal)
     calls = []
     frugal.model.layers[0].self_attn.register_forward_hook(lambda *args: calls.append(1))
     expected = gradients(model, ids)

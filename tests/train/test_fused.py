@@ -11,7 +11,7 @@ import torch
 from transformers.models.qwen3 import modeling_qwen3
 
 from runners.train import attention, logprobs
-from runners.train.attention import can_compile, compile_kernel, fuse
+from runners.train.attention import apply_liger, can_compile, compile_kernel
 from tests.train.models import small_model
 
 CUDA = torch.device("cuda")
@@ -45,7 +45,7 @@ def test_a_model_on_cuda_is_given_fused_layers_and_others_stay_as_they_are(
     ids = torch.tensor([[3, 4, 5]])
     want = small_model()(input_ids=ids).logits
     model = small_model()
-    assert fuse(model, CUDA)
+    assert apply_liger(model, CUDA)
     (wanted,) = asked
     assert {name for name, own in wanted.items() if own} == {"rope", "rms_norm", "swiglu"}
     # The loss is this project's own.
@@ -65,7 +65,7 @@ def test_a_model_on_cuda_is_given_fused_layers_and_others_stay_as_they_are(
 
 def test_nothing_is_fused_on_a_processor(asked: list[dict[str, Any]]) -> None:
     before = modeling_qwen3.apply_rotary_pos_emb
-    assert not fuse(small_model(), torch.device("cpu"))
+    assert not apply_liger(small_model(), torch.device("cpu"))
     assert asked == []
     assert modeling_qwen3.apply_rotary_pos_emb is before
 

@@ -16,13 +16,13 @@ import runners.train
 from reodsl.ir.expression import Aggregate, Correct, Infix, Length
 from reodsl.ir.reward import Metric, Part, Reward
 from reodsl.ir.training import Advantage, Batch, Ppo
-from runners.engine.protocol import Inserted
+from runners.engine.protocol import Insertion
 from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
 from runners.train import rollouts as rollouts_module
-from runners.train.batch import TrainBatch, padded
+from runners.train.batch import TrainBatch, make_padded
 from runners.train.gather import ScoredStep, batch_of, combine_rounds, make_step, score, step_metrics
-from runners.train.rollouts import REWARD, GradedStep, kept_texts
+from runners.train.rollouts import REWARD, GradedStep, limit_texts
 from tests.train.models import small_model
 from tests.train.test_update import (
     QUESTIONS,
@@ -69,12 +69,12 @@ class Draws:
 
 def rows_of(batch: TrainBatch) -> list[tuple[int, ...]]:
     """The trained tokens of each row."""
-    ends = zip(batch.offsets.tolist()[1:], batch.trained.tolist(), strict=True)
+    ends = zip(batch.offsets.tolist()[1:], batch.num_trained.tolist(), strict=True)
     return [tuple(batch.tokens[end - count : end].tolist()) for end, count in ends]
 
 
 def advantages_of(batch: TrainBatch) -> tuple[torch.Tensor, ...]:
-    return batch.advantages.split(batch.trained.tolist())
+    return batch.advantages.split(batch.num_trained.tolist())
 
 
 def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]], list[float]]:
@@ -107,7 +107,7 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
     assert draws.asked == [7 * (1 + resample) + k for k in range(used)]
     assert rows_of(found.batch) == tokens
     assert [float(own[0]) for own in advantages_of(found.batch)] == pytest.approx(firsts, rel=1e-5)
-    for column in (found.batch.drawn, found.batch.logprobs, found.batch.behaviour):
+    for column in (found.batch.sampled_mask, found.batch.engine_logprobs, found.batch.sampling_logprobs):
         assert len(column) == sum(len(own) for own in tokens)
     assert (found.metrics["rounds"], found.metrics["groups_short"]) == (
         used,
@@ -173,12 +173,15 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
     base = experience(small_model())
     few = tuple(
         replace(
-            one, tokens=one.tokens[:1] * n, logprobs=one.logprobs[:1] * n, behaviour=one.behaviour[:1] * n
+            one,
+            tokens=one.tokens[:1] * n,
+            logprobs=one.logprobs[:1] * n,
+            sampling_logprobs=one.sampling_logprobs[:1] * n,
         )
         for one, n in zip(responses_of(base), (3, 1), strict=False)
     )
     inputs = replace(base.inputs, length=np.array([[3.0, 1.0]]), correct=np.zeros((1, 2)))
-    two = replace(base, rollouts=base.rollouts[:2], inputs=inputs, prefixes=((), ()))
+    two = replace(base, rollouts=base.rollouts[:2], inputs=inputs, prefix_answers=((), ()))
     pair = with_responses(two, few)
     rule = method(resample=1, batch=Batch(prompts=2, rollouts=2), advantage=Advantage(batch=True))
     found = make_step(lambda draw: pair, rule, 0).batch
@@ -314,15 +317,15 @@ def test_metrics_of_a_reward_are_logged() -> None:
 def test_what_ends_thinking_is_read_after_a_prefix_and_not_learnt_from() -> None:
     """The tokens of a row that are predicted are its prefix's last and the response's own, in order."""
     base = with_prefixes(experience(small_model()), 2)
-    ended = [(Inserted(1, (20,)),), (Inserted(2, (21, 21)),)]
+    ended = [(Insertion(1, (20,)),), (Insertion(2, (21, 21)),)]
     responses = [replace(one, inserted=ended[len(one.tokens) > 1]) for one in responses_of(base)]
     found: GradedStep = with_responses(base, responses)
     batch = batch_of(score(found, method()))
-    inputs = padded(batch, torch.device("cpu"))
+    inputs = make_padded(batch, torch.device("cpu"))
     own = [(*one.request.prompt[-2:], *one.response.tokens) for one in found.rollouts]
     assert inputs.targets.tolist() == [token for row in own for token in row]
-    assert batch.trained.tolist() == [len(row) for row in own]
-    read = inputs.ids.flatten()[inputs.at].tolist()
+    assert batch.num_trained.tolist() == [len(row) for row in own]
+    read = inputs.ids.flatten()[inputs.positions].tolist()
     wanted = []
     for request, one in [(rollout.request, rollout.response) for rollout in found.rollouts]:
         before = [*request.prompt[:-2]]
@@ -335,24 +338,26 @@ def test_what_ends_thinking_is_read_after_a_prefix_and_not_learnt_from() -> None
 
 def test_one_response_drawn_from_other_numbers_is_enough_to_keep_them_all() -> None:
     base = experience(small_model())
-    first, *rest = (replace(one, behaviour=one.logprobs) for one in responses_of(base))
-    other = replace(first, behaviour=tuple(each - 0.5 for each in first.logprobs))
+    first, *rest = (replace(one, sampling_logprobs=one.logprobs) for one in responses_of(base))
+    other = replace(first, sampling_logprobs=tuple(each - 0.5 for each in first.logprobs))
     batch = batch_of(score(with_responses(base, [other, *rest]), method()))
-    wanted = [each for one in (other, *rest) for each in one.behaviour]
-    assert batch.behaviour.tolist() == pytest.approx(wanted)
-    assert batch.logprobs.tolist() == pytest.approx([each for one in (first, *rest) for each in one.logprobs])
+    wanted = [each for one in (other, *rest) for each in one.sampling_logprobs]
+    assert batch.sampling_logprobs.tolist() == pytest.approx(wanted)
+    assert batch.engine_logprobs.tolist() == pytest.approx(
+        [each for one in (first, *rest) for each in one.logprobs]
+    )
 
 
 def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question's first response comes before any second one."""
     texts = [f"{question}{rollout}" * 5 for question in "abc" for rollout in range(4)]
-    assert kept_texts(texts.__getitem__, 12, 4) == tuple(texts)
-    monkeypatch.setattr(rollouts_module, "KEPT_TEXT", 10 * 4)
+    assert limit_texts(texts.__getitem__, 12, 4) == tuple(texts)
+    monkeypatch.setattr(rollouts_module, "MAX_TEXT_CHARS", 10 * 4)
     first = tuple(text if at in (0, 1, 4, 8) else None for at, text in enumerate(texts))
-    assert kept_texts(texts.__getitem__, 12, 4) == first
-    monkeypatch.setattr(rollouts_module, "KEPT_TEXT", 10 * 4 + 9)
+    assert limit_texts(texts.__getitem__, 12, 4) == first
+    monkeypatch.setattr(rollouts_module, "MAX_TEXT_CHARS", 10 * 4 + 9)
     decoded = []
-    kept = kept_texts(lambda at: decoded.append(at) or texts[at], 12, 4)  # type: ignore[func-returns-value]
+    kept = limit_texts(lambda at: decoded.append(at) or texts[at], 12, 4)  # type: ignore[func-returns-value]
     assert decoded == [0, 4, 8, 1, 5], "the first that does not fit is the last that is decoded"
     assert [at for at, text in enumerate(kept) if text is not None] == [0, 1, 4, 8]
     assert kept[4] == "b0" * 5

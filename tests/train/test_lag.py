@@ -62,7 +62,7 @@ def test_in_turn_and_beside_give_the_same_bytes(bench, monkeypatch):
     stage = lagging(save_every=1)
     whole = bench.train(stage, "beside", start="base", data="questions")
     monkeypatch.setattr(ppo_stage, "can_overlap", lambda job: False)
-    same(whole, bench.train(stage, "in_turn", start="base", data="questions"))
+    same(whole, bench.train(stage, "shares_device", start="base", data="questions"))
 
 
 def test_what_waits_for_its_step_is_told_of_where_it_cannot_be_read(bench):
@@ -95,19 +95,20 @@ def clipped(ratio, advantage, low, high):
     return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
 
 
-def slow_ppo(new, behaviour, advantages, low, high):
+def slow_ppo(new, sampling_logprobs, advantages, low, high):
     """Schulman et al. 2017, eq. 7, with the policy that sampled each token below its ratio."""
     terms = [
-        clipped(math.exp(n - b), a, low, high) for n, b, a in zip(new, behaviour, advantages, strict=True)
+        clipped(math.exp(n - b), a, low, high)
+        for n, b, a in zip(new, sampling_logprobs, advantages, strict=True)
     ]
     return -sum(terms) / len(terms)
 
 
-def slow_decoupled(new, behaviour, advantages, low, high, proximal, cap=math.inf):
+def slow_decoupled(new, sampling_logprobs, advantages, low, high, proximal, cap=math.inf):
     """Fu et al. 2025 (AReaL), eq. 5: E[pi_prox / pi_behav min(u A, clip(u) A)] with u = pi / pi_prox."""
     terms = [
         min(math.exp(p - b), cap) * clipped(math.exp(n - p), a, low, high)
-        for n, b, a, p in zip(new, behaviour, advantages, proximal, strict=True)
+        for n, b, a, p in zip(new, sampling_logprobs, advantages, proximal, strict=True)
     ]
     return -sum(terms) / len(terms)
 
@@ -123,9 +124,9 @@ def sampled_by_two(ours):
     for one, other in zip(responses_of(first), responses_of(second), strict=True):
         half = len(one.tokens) // 2
         kept = one.logprobs[:half] + other.logprobs[half:]
-        mixed.append(replace(one, logprobs=kept, behaviour=kept))
+        mixed.append(replace(one, logprobs=kept, sampling_logprobs=kept))
     batch = batch_of(score(with_responses(first, mixed), ours))
-    return batch, [value for one in mixed for value in one.behaviour]
+    return batch, [value for one in mixed for value in one.sampling_logprobs]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +140,16 @@ def sampled_by_two(ours):
 )
 def test_a_loss_divides_by_what_sampled_each_token(changes, slow):
     ours = method(clip_low=0.1, clip_high=0.3, **changes)
-    batch, behaviour = sampled_by_two(ours)
+    batch, sampling_logprobs = sampled_by_two(ours)
     now, start = policy(4), policy(3)
     batch, _, _ = old_logprobs(start, batch, ours, 1.0, False)
     new = now.score(batch, 1.0)
     share = torch.full_like(new, 1 / len(new)) * (batch.importance if ours.weighs else 1.0)
-    found = policy_loss(new, batch.old, batch.advantages, share, 0.1, 0.3, batch.trained, ours.loss)
+    found = policy_loss(
+        new, batch.old_logprobs, batch.advantages, share, 0.1, 0.3, batch.num_trained, ours.loss
+    )
     more = {}
     if slow is slow_decoupled:
         more = {"proximal": start.score(batch, 1.0).tolist(), "cap": ours.importance_cap or math.inf}
-    expected = slow(new.tolist(), behaviour, batch.advantages.tolist(), 0.1, 0.3, **more)
+    expected = slow(new.tolist(), sampling_logprobs, batch.advantages.tolist(), 0.1, 0.3, **more)
     assert float(found.loss) == pytest.approx(expected, rel=1e-4)

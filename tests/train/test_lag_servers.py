@@ -12,7 +12,7 @@ from reodsl.ir.expression import Length
 from reodsl.ir.reward import Reward
 from runners.engine.protocol import Limits
 from runners.engine.sglang import rounds, weights
-from runners.engine.sglang.control import lost
+from runners.engine.sglang.control import explain_loss
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
@@ -33,7 +33,7 @@ class Stood:
     def __init__(self, monkeypatch, dies_at=()):
         self.sent, self.versions, self.asked, self.dies_at = [], {}, 0, dies_at
         monkeypatch.setattr(ppo_stage, "open_engine", self.open)
-        monkeypatch.setattr(weights, "send", self.update)
+        monkeypatch.setattr(weights, "broadcast", self.update)
         monkeypatch.setattr(rounds, "ask", self.reply)
 
     def open(self, folder, resources, longest, aside, *rest):
@@ -54,7 +54,7 @@ class Stood:
         self.asked += 1
         url = address.url
         if self.asked in self.dies_at:
-            raise lost(address, "gone")
+            raise explain_loss(address, "gone")
         drawing, ids = message["sampling_params"], list(message["input_ids"])
         tokens = []
         for _ in range(drawing["max_new_tokens"]):

@@ -15,11 +15,11 @@ from reodsl.ir.expression import AnswerRun, Constant, Infix, TokenRun, Variable
 from reodsl.ir.reward import Metric, Reward
 from reodsl.ir.training import Lora
 from reodsl.ir.wording import Wording
-from runners.engine.protocol import Generation, Inserted
+from runners.engine.protocol import Generation, Insertion
 from runners.grade import Claim, Verdict
 from runners.rewards.vectorise import needed_cuts
 from runners.rollout.grader import GradedRollout, Rollout
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import PromptedQuestion
 from runners.train import ppo_stage
 from runners.train.batch import TrainBatch
 from runners.train.likelihood import ask_models
@@ -81,7 +81,7 @@ def slow(node, models, one):
     """A statistic as its words say."""
     teacher = node.value.name.endswith(TEACHER)
     question, response = one.rollout.question, one.rollout.response
-    asked = question.asked if teacher and question.asked else one.rollout.request.prompt
+    asked = question.teacher_prompt if teacher and question.teacher_prompt else one.rollout.request.prompt
     if node.truth:
         place = len(response.tokens) if node.cut is None else int(node.cut.value)
         if place >= len(response.tokens):
@@ -119,7 +119,9 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
     """Micro-batches of few tokens; a teacher that is asked otherwise reads the same tokens."""
     models = [small_model(vocab=len(TOKENIZER), seed=seed) for seed in (0, 1)]
     learners = [Learner.of(each, (), 0.0, microbatch=20) for each in models]
-    question = AskedQuestion("q", "", "7 8", prompt=ids("a b"), asked=ids("b b wait") if own_words else ())
+    question = PromptedQuestion(
+        "q", "", "7 8", prompt=ids("a b"), teacher_prompt=ids("b b wait") if own_words else ()
+    )
     made = sampler(ScriptedEngine([], {}), Reward(name="r", outcome=STATISTICS[0]), (20,), rollouts=3)
     made = replace(
         made,
@@ -134,7 +136,7 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
         tokens = ids(text)
         told = tuple(each[1] for each in slow_numbers(models[0], question.prompt, tokens))
         response = Generation(tokens, told, told, "stop" if tokens[-1] == STOP else "length", (0,))
-        (_, request), *_ = made.ask(question, 0, 0)
+        (_, request), *_ = made.requests(question, 0, 0)
         rollout = Rollout(question, number, request, response)
         read = (Claim(answer, "7 8"), Verdict(False, "fast")) if answer else None
         closes = max((at + 1 for at, each in enumerate(text.split()) if each == "}"), default=0)
@@ -147,7 +149,7 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
 
     def ask(teacher: bool, entropies: bool, batch: TrainBatch) -> torch.Tensor:
         passes.append((teacher, entropies, len(batch)))
-        return learners[teacher].measure(batch.asked_rows() if teacher else batch, 1.0, entropies)
+        return learners[teacher].measure(batch.teacher_rows() if teacher else batch, 1.0, entropies)
 
     asked = needed_cuts(made.reward, inputs).tokens
     found = ask_models(asked, graded, inputs, made.grader, ask)
@@ -159,14 +161,14 @@ def test_each_statistic_is_that_of_a_loop_with_transformers(own_words):
             place = place if node.cut is None else min(place, int(node.cut.value))
             value = float(found[node](torch.tensor([number]).numpy(), torch.tensor([place]).numpy())[0])
             assert value == pytest.approx(slow(node, models, one), abs=2e-5), node
-    made.ahead.close()
+    made.queue.close()
 
 
 def test_what_ended_thinking_is_read_and_not_asked_about():
     models = [small_model(vocab=len(TOKENIZER))]
     learner = Learner.of(models[0], (), 0.0)
     tokens, said = ids("a b b a"), ids("wait so")
-    response = Generation(tokens, (0.0,) * 4, (0.0,) * 4, "length", (0,), (Inserted(2, said),))
+    response = Generation(tokens, (0.0,) * 4, (0.0,) * 4, "length", (0,), (Insertion(2, said),))
     batch = TrainBatch.of([ids("b a")], [response.sequence()], [response.gaps()])
     numbers = learner.measure(batch, 1.0, entropies=True)
     first = slow_numbers(models[0], ids("b a"), tokens[:2])

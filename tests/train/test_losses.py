@@ -46,7 +46,7 @@ def test_clipped_loss_and_gradient(tokens, clip):
     assert float(found.loss.detach()) == pytest.approx(loss, abs=1e-12)
     assert leaf.grad is not None
     np.testing.assert_allclose(leaf.grad.numpy(), gradient, atol=1e-12)
-    assert found.clipped == clipped
+    assert found.num_clipped == clipped
 
 
 def test_divergence_by_hand():

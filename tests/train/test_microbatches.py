@@ -38,9 +38,9 @@ def ppo(learner):
     made = torch.from_numpy(draw.normal(-2, 0.1, sum(LENGTHS)).astype(np.float32))
     batch = replace(
         TrainBatch.of([t.prompt for t in TRACES], [t.tokens for t in TRACES]),
-        drawn=torch.ones(sum(LENGTHS), dtype=torch.bool),
-        logprobs=made,
-        behaviour=made,
+        sampled_mask=torch.ones(sum(LENGTHS), dtype=torch.bool),
+        engine_logprobs=made,
+        sampling_logprobs=made,
         advantages=torch.from_numpy(draw.normal(size=sum(LENGTHS)).astype(np.float32)),
     )
     update(learner, batch, method(epochs=1, minibatches=1, old_logprobs="trainer"), 5, 0)

@@ -108,7 +108,7 @@ def both(responses, name):
     own = advantages.repeat_interleave(lengths)
     found = policy_loss(flat, old[held], own, weights, LOW, HIGH, lengths, form)
     found.loss.backward()
-    return (slow, leaf.grad[held]), (found.loss, flat.grad), int(found.clipped)
+    return (slow, leaf.grad[held]), (found.loss, flat.grad), int(found.num_clipped)
 
 
 def test_every_clip_has_its_formula_here_and_in_the_documents():
@@ -137,7 +137,7 @@ def test_with_equal_policies_the_gradient_is_the_policy_gradient(name):
     found = policy_loss(logprobs, logprobs.detach(), advantages, weights, LOW, HIGH, lengths, form)
     found.loss.backward()
     np.testing.assert_allclose(logprobs.grad, -weights * advantages, rtol=1e-6)
-    assert found.clipped == 0
+    assert found.num_clipped == 0
 
 
 @pytest.mark.parametrize("name", ["token", "weight", "dual", "sequence", "factors", "gate", "unclipped"])
@@ -158,7 +158,7 @@ def test_a_ratio_far_out_leaves_numbers(name, far):
     if name == "weight":
         bound = 1 + HIGH if far > 0 else 1 - LOW
         np.testing.assert_allclose(logprobs.grad, -advantages * bound / 3, rtol=1e-6)
-        assert found.clipped == 2
+        assert found.num_clipped == 2
     if name == "dual" and far > 0:
         assert logprobs.grad.tolist() == [0, 0, 0]
         assert float(found.loss.detach()) == pytest.approx(-(1 + HIGH - CAP) / 3)
@@ -183,7 +183,7 @@ def test_a_token_that_the_dual_clip_stops_is_counted_and_has_no_gradient(advanta
         logprobs, torch.zeros(1), torch.tensor([advantage]), torch.ones(1), LOW, HIGH, form=FORMS["dual"][0]
     )
     found.loss.backward()
-    assert found.clipped == clipped
+    assert found.num_clipped == clipped
     assert logprobs.grad.tolist() == pytest.approx([0.0 if clipped else -ratio * advantage])
 
 
@@ -199,7 +199,7 @@ def test_clipped_weights_count_where_there_is_an_advantage():
     advantages = torch.tensor([1.0, 0.0, 1.0, -1.0, 1.0])
     new = torch.tensor([1.0, 1.0, 0.0, -1.0, -1.0])
     found = policy_loss(new, torch.zeros(5), advantages, torch.ones(5), LOW, HIGH, form=FORMS["weight"][0])
-    assert found.clipped == 3
+    assert found.num_clipped == 3
 
 
 def test_a_ratio_grows_to_that_of_sixty_nats():
@@ -216,7 +216,7 @@ def test_a_response_of_one_token_has_one_ratio_for_both():
     one = policy_loss(new, old, advantages, weights, LOW, HIGH, lengths, Loss(ratio="sequence"))
     other = policy_loss(new, old, advantages, weights, LOW, HIGH)
     assert one.loss == other.loss
-    assert one.clipped == other.clipped == 2
+    assert one.num_clipped == other.num_clipped == 2
 
 
 def test_advantages_of_tokens_under_a_ratio_of_the_sequence():

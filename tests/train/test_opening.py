@@ -13,7 +13,7 @@ from runners.train import ppo_stage
 from runners.train.follower import FollowerJob, ignore_progress
 from runners.train.launch import Processes
 from runners.train.ranks import Ranks
-from runners.train.run import _freeze
+from runners.train.run import _load_reference
 from runners.train.stages import StageRunner
 from runners.train.update import Learner
 from tests.train.conftest import MODEL
@@ -46,7 +46,7 @@ def test_all_processes_wait_for_the_engine_before_any_collective_and_it_is_close
 
     weights = Learner.weights
     monkeypatch.setattr(ppo_stage, "open_engine", opened)
-    monkeypatch.setattr(Ranks, "wait", lambda _: said.append("wait"))
+    monkeypatch.setattr(Ranks, "barrier", lambda _: said.append("wait"))
     monkeypatch.setattr(Learner, "weights", lambda own: (said.append("weights"), weights(own))[1])
     with pytest.raises(Problem, match="do not reach"):
         bench.train(ppo(), "deaf", start="base", data="questions")
@@ -83,7 +83,7 @@ def test_all_is_closed_where_one_cannot_be():
 def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten_with_it(bench):
     learner = Learner.of(small_model(), (), 0.0)
     start = {"start": bench.root / "base"}
-    frozen = _freeze(
+    frozen = _load_reference(
         ppo(),
         Job(
             Task("t", "train", {"model": MODEL, "seed": 1, "index": 0}, {}),
@@ -94,10 +94,10 @@ def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten
         ),
         learner,
     )
-    frozen.tally.add([3], 1)
-    assert learner.tally.runs == [(3, 1)]
-    assert learner.tally.empty(1.0, None, 1, None) == {}
-    assert frozen.tally.runs == []
+    frozen.throughput.add([3], 1)
+    assert learner.throughput.runs == [(3, 1)]
+    assert learner.throughput.empty(1.0, None, 1, None) == {}
+    assert frozen.throughput.runs == []
 
 
 def body(job, ranks):

@@ -7,11 +7,11 @@ from reodsl.ir.training import AdamGroup, Optimizer
 from runners.train.optimizers import (
     HostOptimizer,
     build_optimizers,
+    full_optimizer_state,
     load_optimizer_state,
     moments_to_come,
     optimizer_state,
     set_learning_rate,
-    whole_optimizer_state,
 )
 from tests.train.models import small_model
 
@@ -140,7 +140,7 @@ def test_moments_to_come_are_one_or_two_numbers_of_four_bytes_a_weight(algorithm
     for optimizer in optimizers:
         optimizer.step()
     assert moments_to_come(optimizers) == 0
-    whole = dict(whole_optimizer_state(model, optimizers))
+    whole = dict(full_optimizer_state(model, optimizers))
     state = optimizer_state(model, optimizers)
     assert whole.keys() == state.keys()
     assert all(torch.equal(whole[name], state[name]) for name in state)

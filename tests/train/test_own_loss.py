@@ -17,7 +17,7 @@ from reodsl.ir.training import Loss, Optimizer, Ppo
 from reodsl.store.consent import read_code
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
-from runners.train.own_loss import OwnLoss, _tokens
+from runners.train.own_loss import UserLoss, _tokens
 from runners.train.ppo import update
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -51,7 +51,7 @@ def own_loss(folder, body, ours=None):
     ours = ours or method()
     named = ours.loss.model_copy(update={"own": Python(function="mine.py:loss")})
     ours = ours.model_copy(update={"loss": named})
-    return OwnLoss(read_code("mine.py:loss", folder), ours), ours
+    return UserLoss(read_code("mine.py:loss", folder), ours), ours
 
 
 def trained(ours, own=None, bound=None, frozen=False):
@@ -62,7 +62,7 @@ def trained(ours, own=None, bound=None, frozen=False):
     )
     other = Learner.of(small_model(seed=1), (), 0.0) if frozen else None
     for number in range(2):
-        row = update(learner, batch_of(score(found, ours)), ours, 5, number, reference=other, own=own)
+        row = update(learner, batch_of(score(found, ours)), ours, 5, number, reference=other, user_loss=own)
     return model.state_dict(), row
 
 
@@ -109,18 +109,20 @@ def test_a_loss_that_repeats_settings_trains_alike_in_small_parts_too(tmp_path, 
 def test_topr_is_its_papers_gradient(tmp_path):
     """Le Roux et al. 2025: R d log pi for a right response, and [pi/mu] from 0 to 1 times that for a wrong one."""
     ours = method(loss=Loss(own=Python(function="topr.py:loss")), loss_mean="constant")
-    own = OwnLoss(read_code("topr.py:loss", TOPR), ours)
+    own = UserLoss(read_code("topr.py:loss", TOPR), ours)
     own.try_it(torch.device("cpu"))
     batch = batch_of(score(experience(small_model()), ours))
     draw = torch.Generator().manual_seed(3)
-    now = (batch.logprobs + 0.3 * torch.randn(len(batch.logprobs), generator=draw)).requires_grad_()
-    batch = replace(batch, old=batch.logprobs, weights=torch.full_like(now, 0.5).detach())
+    now = (
+        batch.engine_logprobs + 0.3 * torch.randn(len(batch.engine_logprobs), generator=draw)
+    ).requires_grad_()
+    batch = replace(batch, old_logprobs=batch.engine_logprobs, weights=torch.full_like(now, 0.5).detach())
     own(batch, now).backward()
     slopes, start = [], 0
-    for length in batch.trained.tolist():
+    for length in batch.num_trained.tolist():
         part = slice(start, start + length)
         start += length
-        ratio = float((now.detach()[part] - batch.old[part]).double().sum().exp())
+        ratio = float((now.detach()[part] - batch.old_logprobs[part]).double().sum().exp())
         for reward in batch.advantages[part].tolist():
             slopes.append(-0.5 * reward * (min(ratio, 1.0) if reward < 0 else 1.0))
     assert now.grad.tolist() == pytest.approx(slopes, rel=1e-5)
@@ -132,7 +134,7 @@ OWN = TOPR.parent / "own"
 
 def named_loss(name, **changes):
     ours = method(loss=Loss(own=Python(function=f"losses.py:{name}")), **changes)
-    own = OwnLoss(read_code(f"losses.py:{name}", OWN), ours)
+    own = UserLoss(read_code(f"losses.py:{name}", OWN), ours)
     own.try_it(torch.device("cpu"))
     return own, ours
 
@@ -141,9 +143,11 @@ def slopes_of(own, ours, rows=1, **columns):
     """The slopes of a loss by each token's log-probability, and those by its entropy, with weights of 1."""
     batch = batch_of(score(experience(small_model()), ours))
     draw = torch.Generator().manual_seed(3)
-    scores = batch.logprobs + 0.3 * torch.randn(rows, len(batch.logprobs), generator=draw)
+    scores = batch.engine_logprobs + 0.3 * torch.randn(rows, len(batch.engine_logprobs), generator=draw)
     scores = (scores if rows > 1 else scores[0]).requires_grad_()
-    batch = replace(batch, old=batch.logprobs, weights=torch.ones_like(batch.logprobs), **columns)
+    batch = replace(
+        batch, old_logprobs=batch.engine_logprobs, weights=torch.ones_like(batch.engine_logprobs), **columns
+    )
     own(batch, scores).backward()
     return batch, scores.detach(), scores.grad
 
@@ -151,7 +155,9 @@ def slopes_of(own, ours, rows=1, **columns):
 def clipped_slopes(batch, now):
     """PPO's: -r A, and 0 where the clip is reached."""
     slopes = []
-    for new, old, advantage in zip(now.tolist(), batch.old.tolist(), batch.advantages.tolist(), strict=True):
+    for new, old, advantage in zip(
+        now.tolist(), batch.old_logprobs.tolist(), batch.advantages.tolist(), strict=True
+    ):
         ratio = math.exp(new - old)
         held = ratio > 1.2 if advantage > 0 else ratio < 0.8
         slopes.append(0.0 if held else -ratio * advantage)
@@ -162,10 +168,10 @@ def test_tokens_too_far_from_the_engine_are_dropped():
     """A gap of log 3, as of -log 3, is beyond the bounds of 2 and 0.5; log 1.5 is a weight of 1.5."""
     own, ours = named_loss("masked")
     gaps = [math.log(each) for each in (3, 1 / 3, 1.5)]
-    count = len(batch_of(score(experience(small_model()), ours)).logprobs)
+    count = len(batch_of(score(experience(small_model()), ours)).engine_logprobs)
     gap = torch.tensor([gaps[at % 3] for at in range(count)])
-    logprobs = batch_of(score(experience(small_model()), ours)).logprobs
-    batch, now, found = slopes_of(own, ours, behaviour=logprobs - gap)
+    logprobs = batch_of(score(experience(small_model()), ours)).engine_logprobs
+    batch, now, found = slopes_of(own, ours, sampling_logprobs=logprobs - gap)
     wanted = [each * (1.5 if at % 3 == 2 else 0.0) for at, each in enumerate(clipped_slopes(batch, now))]
     assert found.tolist() == pytest.approx(wanted, rel=1e-5)
     assert sum(map(bool, wanted)) > 3
@@ -176,7 +182,7 @@ def test_a_fifth_of_a_responses_tokens_fork(name):
     own, ours = named_loss(name, entropy=0.3)
     batch, scores, found = slopes_of(own, ours, rows=2)
     forks = []
-    for part in scores[1].split(batch.trained.tolist()):
+    for part in scores[1].split(batch.num_trained.tolist()):
         order = sorted(part.tolist(), reverse=True)
         forks += [each >= order[max(1, len(order) // 5) - 1] for each in part.tolist()]
     plain = clipped_slopes(batch, scores[0])
@@ -255,7 +261,7 @@ def test_a_file_that_fails_as_it_is_loaded_is_told_at_its_line(tmp_path):
         "import torch\nBOUND = 1 / 0\n\n\ndef loss(tokens):\n    return tokens.logprobs\n"
     )
     with pytest.raises(Problem, match="ZeroDivisionError") as caught:
-        OwnLoss(read_code("mine.py:loss", tmp_path), method())
+        UserLoss(read_code("mine.py:loss", tmp_path), method())
     assert caught.value.diagnostics[0].where.endswith("mine.py:2")
 
 
@@ -270,18 +276,18 @@ def test_what_a_loss_changes_in_place_is_its_own(tmp_path):
         tmp_path, "\n    tokens.advantages.clamp_(max=0)\n    return -tokens.advantages * tokens.logprobs"
     )
     batch = batch_of(score(experience(small_model()), named))
-    batch = replace(batch, old=batch.logprobs)
+    batch = replace(batch, old_logprobs=batch.engine_logprobs)
     before = batch.advantages.clone()
-    own(batch, batch.logprobs.clone().requires_grad_())
+    own(batch, batch.engine_logprobs.clone().requires_grad_())
     assert torch.equal(batch.advantages, before)
 
 
 def test_the_tensors_are_those_of_whole_responses(tmp_path):
     _, ours = own_loss(tmp_path, CLIPPED)
     batch = batch_of(score(experience(small_model()), ours))
-    tokens = _tokens(ours, replace(batch, old=batch.logprobs), batch.logprobs)
-    assert tokens.responses.bincount().tolist() == tokens.lengths.tolist() == batch.trained.tolist()
+    tokens = _tokens(ours, replace(batch, old_logprobs=batch.engine_logprobs), batch.engine_logprobs)
+    assert tokens.responses.bincount().tolist() == tokens.lengths.tolist() == batch.num_trained.tolist()
     assert {len(each) for each in (tokens.old, tokens.rollout, tokens.advantages, tokens.drawn)} == {
-        len(batch.logprobs)
+        len(batch.engine_logprobs)
     }
     assert (tokens.reference, tokens.entropies, tokens.divergences) == (None, None, None)

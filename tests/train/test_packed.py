@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from reodsl.graph.job import Resources
 from runners.train import attention, update
-from runners.train.attention import PACKED, PackedSequences, pack, packs
-from runners.train.batch import TrainBatch, packed, padded
+from runners.train.attention import MODELS, PackedSequences, pack, packs
+from runners.train.batch import TrainBatch, make_packed, make_padded
 from runners.train.launch import train_together
 from runners.train.ranks import ALONE
-from runners.train.sharding import keep_little
+from runners.train.sharding import enable_activation_checkpointing
 from runners.train.stages import batch_loss
 from runners.train.update import Learner, optimizer_step
 from tests.train.models import small_model
@@ -70,7 +70,7 @@ def require_alike(
     assert max(float(gradient.abs().max()) for gradient in one[1].values()) > 0.1
 
 
-@pytest.mark.parametrize("kind", sorted(PACKED))
+@pytest.mark.parametrize("kind", sorted(MODELS))
 def test_packed_gradients_are_the_padded_ones(kind: str) -> None:
     model = model_of(kind)
     require_alike(gradients(model, 64, packing=True), gradients(model, 1, packing=False))
@@ -87,7 +87,7 @@ def test_a_window_ends_where_its_sequence_does(window: int) -> None:
 def test_packed_steps_compute_activations_again_alike() -> None:
     model = small_model()
     again = copy.deepcopy(model)
-    keep_little(again)
+    enable_activation_checkpointing(again)
     require_alike(gradients(again, 64, packing=True), gradients(model, 64, packing=False))
 
 
@@ -105,29 +105,30 @@ def test_a_sequence_does_not_see_the_one_before_it() -> None:
 def test_packed_inputs_say_where_each_sequence_is() -> None:
     batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
     rows = torch.tensor([1, 0])
-    inputs = packed(batch.select(rows), CPU)
+    inputs = make_packed(batch.select(rows), CPU)
     assert inputs.ids.tolist() == [[1, 2, 5, 6, 7, 8]]
-    assert inputs.at.tolist() == [0, 1, 3, 4, 5]
+    assert inputs.positions.tolist() == [0, 1, 3, 4, 5]
     assert inputs.targets.tolist() == [2, 3, 7, 8, 9]
     assert inputs.sequences is not None
     assert inputs.sequences.positions.tolist() == [[0, 1, 0, 1, 2, 3]]
     assert inputs.sequences.starts.tolist() == [0, 2, 6]
     assert inputs.sequences.starts.dtype == torch.int32
     assert inputs.sequences.lengths == (2, 4)
-    assert padded(batch.select(rows), CPU).ids.numel() == 8
+    assert make_padded(batch.select(rows), CPU).ids.numel() == 8
 
 
 def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fused: list[torch.device] = []
-    monkeypatch.setattr(update, "fuse", lambda model, device: fused.append(device))
+    monkeypatch.setattr(update, "apply_liger", lambda model, device: fused.append(device))
     batch = TrainBatch.of([(5, 6), (1,)], [(7, 8, 9), (2,)])
     learners = {
         packing: Learner.of(small_model(), (), 0.0, microbatch=8, packed=packing) for packing in (True, False)
     }
     parts = {
-        packing: learner.microbatches(batch, 1, learner.deal(batch)) for packing, learner in learners.items()
+        packing: learner.microbatches(batch, 1, learner.assign_rows(batch))
+        for packing, learner in learners.items()
     }
     assert [len(parts[True]), len(parts[False])] == [1, 2], "5 and 2 tokens: 7, or two rows of 5"
     assert fused == [CPU]
@@ -135,9 +136,9 @@ def test_packed_sequences_are_dealt_without_padding_and_run_by_fused_layers(
 
 def test_a_packed_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt() -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
-    inputs = packed(BATCH.select(nothing), CPU)
+    inputs = make_packed(BATCH.select(nothing), CPU)
     assert inputs.ids.shape == (1, 1)
-    assert (len(inputs.at), len(inputs.targets)) == (0, 0)
+    assert (len(inputs.positions), len(inputs.targets)) == (0, 0)
     model = small_model()
     learner = Learner.of(model, (), 0.0, packed=True)
     learner.logprobs(inputs, 1.0).sum().backward()
@@ -147,7 +148,7 @@ def test_a_packed_micro_batch_without_rows_is_one_token_from_which_nothing_is_le
 def test_flash_attention_is_asked_for_the_window_and_the_heads_of_each_sequence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What CUDA's kernel is handed, held against `_one`, which every other device runs."""
+    """What CUDA's kernel is handed, held against `_row_attention`, which every other device runs."""
     sequences = PackedSequences(torch.zeros(1, 7), torch.tensor([0, 3, 7], dtype=torch.int32), (3, 4))
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, 7, 8, generator=draw) for heads in (4, 2, 2))

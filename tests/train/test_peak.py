@@ -19,7 +19,7 @@ from runners.train import logprobs
 from runners.train.adapters import adapt
 from runners.train.attention import PackedSequences, pack
 from runners.train.ranks import Ranks
-from runners.train.sharding import keep_little, shard
+from runners.train.sharding import enable_activation_checkpointing, shard
 from tests.price.test_memory import ALONE, CONFIGS, FOUND, GIB, RECIPES, TOKENS, planned
 
 CPU = torch.device("cpu")
@@ -49,7 +49,7 @@ def counted(name: str, world: int, lora: Lora | None = None, on_host: bool = Fal
         model = AutoModelForCausalLM.from_config(
             AutoConfig.for_model(config.pop("model_type"), **config), dtype=torch.float32
         ).eval()
-        keep_little(model)
+        enable_activation_checkpointing(model)
         pack(model)
         if lora is not None:
             adapt(model, lora, 0)

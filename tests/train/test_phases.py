@@ -18,14 +18,20 @@ from reodsl.ir.training import Sampling as Rule
 from reodsl.ir.wording import Wording
 from runners.data.draws import derive_seed
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Generation, Inserted, Request, TokenSampling
+from runners.engine.protocol import Generation, Insertion, Request, TokenSampling
 from runners.evaluate.run import sample
 from runners.grade import Thinking, make_verifier, read_answer
 from runners.models.folder import load
 from runners.rollout.grader import Grader, Rollout
 from runners.rollout.phases import Phases, count_thinking, draw_phases, force
 from runners.rollout.prompts import continuation_tokens
-from runners.rollout.questions import AskedQuestion, place_wordings, questions_of, read_references, read_table
+from runners.rollout.questions import (
+    PromptedQuestion,
+    place_wordings,
+    questions_of,
+    read_references,
+    read_table,
+)
 from runners.train.gather import batch_of, make_step, score
 from runners.train.rollouts import GradedStep
 from tests.train.conftest import FORCING, MODEL, Stopped, dump
@@ -99,7 +105,7 @@ def test_phases_are_those_of_a_loop_over_tokens(loaded, engine, thinking, soluti
         assert response.logprobs == pytest.approx(logprobs, abs=2e-5)
         assert phases.thought(request.prompt, response) == over
         assert response.finish == finish
-        expected = (Inserted(over, ids(loaded, ENDING)),) if forced else ()
+        expected = (Insertion(over, ids(loaded, ENDING)),) if forced else ()
         assert response.inserted == expected
         kinds.add((forced, finish, len(tokens) == over))
     assert len(kinds) >= 3
@@ -113,11 +119,11 @@ def test_a_mark_of_several_tokens_ends_thinking_with_its_last(loaded):
     response = Generation(tokens, (0.0,) * len(tokens), (0.0,) * len(tokens), "length", (0,))
     assert phases.thought((1,), response) == 3
     assert phases.go_on((1,), response) == (response, 1)
-    assert phases.thought((1,), response.first(2)) is None
+    assert phases.thought((1,), response.truncate(2)) is None
     # All that a call drew past the solution's end is no part of the response.
     more = response.then(replace(response, finish="stop"))
-    assert phases.go_on((1,), more) == (more.first(6), 0)
-    assert more.first(6).finish == "length"
+    assert phases.go_on((1,), more) == (more.truncate(6), 0)
+    assert more.truncate(6).finish == "length"
 
 
 @pytest.mark.parametrize("mark", ["</think>", "so answer", "a"])
@@ -135,7 +141,7 @@ def test_thinking_is_counted_up_to_its_mark_without_phases(loaded, engine, mark)
         assert count_thinking(marks, loaded.tokenizer, request.prompt, response) == expected
         kinds.add((expected == 0, expected == len(tokens)))
     assert len(kinds) >= (1 if mark == "so answer" else 2)
-    ended = replace(response, inserted=(Inserted(2, ids(loaded, "c")),))
+    ended = replace(response, inserted=(Insertion(2, ids(loaded, "c")),))
     assert count_thinking(marks, loaded.tokenizer, (1,), ended) == 2
 
 
@@ -167,8 +173,8 @@ def test_an_answer_is_read_as_if_the_model_had_ended_its_thinking(loaded):
         ids(loaded, "\\boxed{ 3 }"),
     )
     tokens = (*thought, *solution)
-    response = Generation(tokens, (), (), "length", (0,), (Inserted(len(thought), ending),))
-    rollout = Rollout(AskedQuestion("q", "", "3"), 0, Request((5,), 0), response)
+    response = Generation(tokens, (), (), "length", (0,), (Insertion(len(thought), ending),))
+    rollout = Rollout(PromptedQuestion("q", "", "3"), 0, Request((5,), 0), response)
     last = grader.text(response.sequence())
     assert last == grader.text((*thought, *ending, *solution))
     assert grader.read_whole(rollout, last).text == "3"
@@ -179,8 +185,8 @@ def test_an_answer_is_read_as_if_the_model_had_ended_its_thinking(loaded):
         text = read_answer(grader.readers, grader.text(response.sequence(count)))
         assert (prefixes[count].text if count in prefixes else now) == text
         now = text
-    assert response.own(len(response.sequence())) == len(tokens)
-    assert [response.own(k) for k in range(len(thought) + 1)] == list(range(len(thought) + 1))
+    assert response.count_own(len(response.sequence())) == len(tokens)
+    assert [response.count_own(k) for k in range(len(thought) + 1)] == list(range(len(thought) + 1))
 
 
 PARTS = Reward(
@@ -237,9 +243,10 @@ def test_each_phase_earns_its_own_advantage_and_what_ended_thinking_as_the_loss_
     size, number, ended = rule.method.batch.rollouts, 0, 0
     for graded in kept:
         batch = batch_of(score(graded, rule.method), rule.method.loss)
-        found = batch.advantages.split(batch.trained.tolist())
+        found = batch.advantages.split(batch.num_trained.tolist())
         places, drawn, logprobs = (
-            column.split(batch.trained.tolist()) for column in (batch.at, batch.drawn, batch.logprobs)
+            column.split(batch.num_trained.tolist())
+            for column in (batch.positions, batch.sampled_mask, batch.engine_logprobs)
         )
         for group in range(0, len(graded.rollouts), size):
             members = graded.rollouts[group : group + size]
@@ -294,8 +301,8 @@ def test_what_ended_thinking_earns_as_the_token_before_it_at_budgets_too(steps):
     for graded in kept:
         every = batch_of(score(graded, rule.method), rule.method.loss)
         own = batch_of(score(graded, rule.method.model_copy(update={"loss": Loss()})))
-        assert every.advantages[every.drawn].tolist() == own.advantages.tolist()
-        given = (~every.drawn).nonzero().flatten()
+        assert every.advantages[every.sampled_mask].tolist() == own.advantages.tolist()
+        given = (~every.sampled_mask).nonzero().flatten()
         assert every.advantages[given].tolist() == every.advantages[given - 1].tolist()
         ended += len(given)
     assert ended
@@ -309,8 +316,8 @@ def test_the_engines_numbers_are_those_of_the_whole_sequence(steps, loaded):
         read = torch.tensor([[*one.request.prompt, *one.response.sequence()]])
         with torch.no_grad():
             logits = loaded.model(read).logits[0].log_softmax(-1)
-        ends = batch.trained.cumsum(0)
-        places = batch.at[int(ends[row]) - int(batch.trained[row]) : int(ends[row])]
+        ends = batch.num_trained.cumsum(0)
+        places = batch.positions[int(ends[row]) - int(batch.num_trained[row]) : int(ends[row])]
         expected = [float(logits[at - 1, read[0, at]]) for at in places.tolist()]
         assert one.response.logprobs == pytest.approx(expected, abs=1e-4)
 
@@ -337,7 +344,7 @@ def test_whole_responses_are_cut_at_shares_of_their_tokens_and_go_on(steps, load
         for at, one in enumerate(members[2:]):
             base, response = whole[at % 2], one.response
             cut = max(1, int(SHARES[at // 2] * len(base.tokens)))
-            assert response.inserted == (Inserted(cut, ending),)
+            assert response.inserted == (Insertion(cut, ending),)
             tokens, finish = list(base.tokens[:cut]), "length"
             while len(tokens) < min(cut + 4, 32) and finish == "length":
                 prompt = (*one.request.prompt, *tokens[:cut], *ending, *tokens[cut:])
@@ -361,7 +368,7 @@ def test_whole_responses_are_cut_at_shares_of_their_tokens_and_go_on(steps, load
     table = pl.read_parquet(out / "rollouts.parquet")
     assert table["thinking_ended"].to_list() == [n % 6 >= 2 for n in range(len(table))]
     batch = batch_of(score(graded, rule.method), rule.method.loss)
-    assert int((~batch.drawn).sum()) == 16 * len(ending)
+    assert int((~batch.sampled_mask).sum()) == 16 * len(ending)
 
 
 LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))

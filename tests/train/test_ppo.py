@@ -48,7 +48,13 @@ def made(advantages: list[float] = ADVANTAGES) -> TrainBatch:
     batch = TrainBatch.of(PROMPTS, TOKENS)
     theirs = (read(small_model(seed=0))[0] - torch.tensor(GAPS, dtype=torch.float64)).float()
     drawn = torch.ones(len(theirs), dtype=torch.bool)
-    return replace(batch, drawn=drawn, logprobs=theirs, behaviour=theirs, advantages=torch.tensor(advantages))
+    return replace(
+        batch,
+        sampled_mask=drawn,
+        engine_logprobs=theirs,
+        sampling_logprobs=theirs,
+        advantages=torch.tensor(advantages),
+    )
 
 
 def rule(**changes: Any) -> Ppo:

@@ -34,8 +34,8 @@ from runners.own.function import FailedRow
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
 from runners.rollout.answers import answer_after_forcing
-from runners.rollout.grader import Generator, GradeAhead, Grader, grade
-from runners.rollout.questions import AskedQuestion, Reference
+from runners.rollout.grader import Generator, Grader, GradingQueue, grade
+from runners.rollout.questions import PromptedQuestion, Reference
 from runners.train.gather import rollout_columns, score, step_metrics
 from runners.train.rollouts import RolloutSampler
 from tests.train.test_update import method
@@ -90,18 +90,18 @@ def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
     base = {
         "generator": Generator(engine, TOKENIZER, TokenSampling(20, stop_ids=(STOP,)), forcing),
         "grader": grader,
-        "ahead": GradeAhead(lambda rollouts: grade(rollouts, lambda _: grader)),
+        "queue": GradingQueue(lambda rollouts: grade(rollouts, lambda _: grader)),
         "rollouts": 2,
         "reward": rule,
-        "places": places,
-        "own_places": {},
+        "shared_splits": places,
+        "question_splits": {},
         "references": {},
         "seed": 9,
     }
     return RolloutSampler(**(base | changes))
 
 
-QUESTION = AskedQuestion("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
+QUESTION = PromptedQuestion("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
 RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"]
 
 
@@ -117,7 +117,7 @@ def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     assert found.forced.values.tolist() == [True, False, False, True]
     assert found.inputs.features["n_gold"].tolist() == [[3, 3]]
     # A boxed answer counts from the token that closes it on, until the next one.
-    assert found.prefixes == (((7, True),), ((4, False), (9, True)))
+    assert found.prefix_answers == (((7, True),), ((4, False), (9, True)))
     parts = ("generate", "force", "grade")
     assert set(found.seconds) == {f"{of}_{part}" for of in ("seconds", "processor") for part in parts}
 
@@ -177,11 +177,13 @@ def test_bare_prefixes_are_graded_without_the_engine():
     rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
     found = sampler(engine, rule, (3, 4, 8, 20)).sample([QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
-    assert (found.bare.keys // found.bare.width).tolist() == [0, 0, 1, 1, 1]
-    assert (found.bare.keys % found.bare.width).tolist() == [3, 4, 3, 4, 8]
-    assert not found.bare.values.any()
+    assert (found.unforced_verdicts.keys // found.unforced_verdicts.width).tolist() == [0, 0, 1, 1, 1]
+    assert (found.unforced_verdicts.keys % found.unforced_verdicts.width).tolist() == [3, 4, 3, 4, 8]
+    assert not found.unforced_verdicts.values.any()
     late = reward(Bare(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
-    assert sampler(ScriptedEngine(RESPONSES, {}), late, (20,)).sample([QUESTION], 0).bare.values.tolist() == [
+    assert sampler(ScriptedEngine(RESPONSES, {}), late, (20,)).sample(
+        [QUESTION], 0
+    ).unforced_verdicts.values.tolist() == [
         True,
         False,
     ]
@@ -207,7 +209,7 @@ def test_no_answer_counts_in_thinking_that_is_skipped(early, thinking, asked, ri
     engine.tells = ((0, (2, 5)), (1, (2, 5))) if early else ()
     found = made.sample([replace(QUESTION, prompt=ids(asked))], 4)
     assert found.inputs.correct.tolist() == [right]
-    assert found.prefixes == prefixes
+    assert found.prefix_answers == prefixes
     # Forced answers are asked for, and count wherever they come.
     assert found.forced.values.tolist() == [True, True, True, False]
 
@@ -231,7 +233,7 @@ def test_splits_past_a_responses_end_are_left_out(own):
     if own:
         split = QuestionBudgets(rollouts=("a",), l_max=20, reached=True)
     places = (4, 20) if own else (2, 8, 12, 20)
-    of_questions = {"places": None, "own_places": {"q": places}} if own else {"places": places}
+    of_questions = {"question_splits": {"q": places}} if own else {"shared_splits": places}
     engine = ScriptedEngine(RESPONSES, {(n, cut): "7" for n in range(2) for cut in (2, 4, 8)})
     found = sampler(engine, reward(value, split), **of_questions).sample([QUESTION], 0)
     assert engine.calls[1][1] == ([(4,), (4,)] if own else [(2,), (2, 8)])
@@ -245,7 +247,9 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
     rule = Reward(name="r", outcome=mean, split=Budgets(budgets=(4,), l_max=20))
     engine = ScriptedEngine(RESPONSES, {(0, 4): "8", (1, 4): "7"})
     found = sampler(engine, rule, places=(4, 20)).sample([QUESTION], 0)
-    assert vectorise(rule, found.inputs, found.forced.look_up, found.bare.look_up)[0, :, 0].tolist() == [
+    assert vectorise(rule, found.inputs, found.forced.look_up, found.unforced_verdicts.look_up)[
+        0, :, 0
+    ].tolist() == [
         0.5,
         1.0,
     ]
@@ -267,7 +271,7 @@ def test_reference_and_own_budgets_follow_the_question():
     made = sampler(
         ScriptedEngine(RESPONSES, {(0, 3): "7", (1, 3): "7"}),
         rule,
-        own_places={"q": (3, 20)},
+        question_splits={"q": (3, 20)},
         references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
     )
     inputs = made.sample([QUESTION], 0).inputs
@@ -287,7 +291,7 @@ def test_a_reward_compares_how_long_a_response_and_the_reference_think():
     )
     graded = made.sample([QUESTION], 0)
     assert graded.inputs.features["thinking"].tolist() == [[8, 5]]
-    values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.bare.look_up)
+    values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
     assert values.ravel().tolist() == [5, 2]
     responses = [RewardedResponse(n, True, given={"thinking": float(t)}) for n, t in ((8, 8), (9, 5))]
     group = ResponseGroup("q", tuple(responses), reference.responses())
@@ -375,7 +379,7 @@ def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, mo
     )
     assert found.inputs.correct.tolist() == plain.inputs.correct.tolist() == [[1, 1]]
     assert found.forced.values.tolist() == plain.forced.values.tolist() == [True, False, False, True]
-    assert found.prefixes == plain.prefixes
+    assert found.prefix_answers == plain.prefix_answers
 
 
 @pytest.mark.parametrize(("ended", "share"), [(7, 1.0), (8, 0.25), (9, 2 / 9)])

@@ -7,7 +7,7 @@ import torch
 
 from reodsl.price.memory import from_config
 from runners.train import metrics
-from runners.train.metrics import Tally, peak_flops
+from runners.train.metrics import ThroughputCounter, peak_flops
 from tests.train.models import small_model
 
 
@@ -17,7 +17,7 @@ def test_flops_by_hand():
     assert sizes is not None
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48
     products = 2 * layer + 23 * 32
-    tally = Tally()
+    tally = ThroughputCounter()
     tally.add([10, 20], 3)
     tally.add([10], 1)
     flops = sum(

@@ -19,8 +19,8 @@ from runners.models.tokenizer import word_tokenizer
 from runners.train import ppo_stage
 from runners.train.crew import Crew
 from runners.train.optimizers import build_optimizers, moments_to_come
-from runners.train.ranks import ALONE, joined
-from runners.train.sharding import local, shard
+from runners.train.ranks import ALONE, join_ranks
+from runners.train.sharding import shard, to_local
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import ppo
@@ -106,14 +106,14 @@ def test_a_sharded_learner_also_counts_the_copy_that_goes_to_an_engine(tmp_path)
     model = small_model()
     count = sum(p.numel() for p in model.parameters())
     alone = Learner.of(model, build_optimizers(model, Optimizer(algorithm="adamw", lr=1e-3)), 0.0)
-    assert alone.growth == 8 * count
-    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+    assert alone.bytes_still_needed == 8 * count
+    with join_ranks(0, 1, HashStore(), torch.device("cpu")) as ranks:
         other = small_model()
         scorer = shard(other, ranks, torch.bfloat16)
         optimizers = build_optimizers(other, Optimizer(algorithm="adamw", lr=1e-3))
         learner = Learner.of(other, optimizers, 0.0, ranks, scorer)
-        assert sum(local(p).numel() for p in other.parameters()) == count
-        assert learner.growth == 8 * count + 2 * count
+        assert sum(to_local(p).numel() for p in other.parameters()) == count
+        assert learner.bytes_still_needed == 8 * count + 2 * count
         for p in other.parameters():
             p.grad = torch.zeros_like(p)
         copy = learner.weights()
@@ -123,7 +123,7 @@ def test_a_sharded_learner_also_counts_the_copy_that_goes_to_an_engine(tmp_path)
 
 def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
     """What `growth` leaves free is for buckets on their way: a copy of all beside rollouts would take far more."""
-    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+    with join_ranks(0, 1, HashStore(), torch.device("cpu")) as ranks:
         model = small_model()
         learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.bfloat16))
         want = {name: value.clone() for name, value in learner.weights().items()}
@@ -138,11 +138,11 @@ def test_a_learner_alone_hands_its_shards_to_an_engine_one_after_another():
                 alive.append(sum(each() is not None for each in held))
                 handed[name] = tensor.clone()
 
-        shared.each(take, 7)
+        shared.run_on_all(take, 7)
         assert max(alive) <= 2
         assert all(torch.equal(want[name], tensor) for name, tensor in handed.items())
         # The embedded engine in this process takes them all.
-        whole = shared.whole(None)
+        whole = shared.assemble(None)
         assert all(torch.equal(want[name], whole[name]) for name in want)
     assert isinstance(Crew(Learner.of(small_model(), (), 0.0)).weights(), dict)
 
@@ -164,13 +164,13 @@ def test_a_mixtures_experts_reach_servers_by_their_names_in_files(tmp_path, shar
     def take(pieces, rank, gather):
         given.update((name, tensor.clone()) for name, tensor in pieces)
 
-    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
+    with join_ranks(0, 1, HashStore(), torch.device("cpu")) as ranks:
         scorer = shard(model, ranks, torch.bfloat16) if sharded else None
         weights = Crew(Learner.of(model, (), 0.0, ranks if sharded else ALONE, scorer)).weights()
         if isinstance(weights, SharedWeights):
             require_shapes(weights, tensor_shapes(tmp_path))
-            weights.each(take)
-            assert weights.whole("cpu").keys() == dict(weights.pieces()).keys() == given.keys()
+            weights.run_on_all(take)
+            assert weights.assemble("cpu").keys() == dict(weights.pieces()).keys() == given.keys()
         else:
             given = {name: value.to(torch.bfloat16) for name, value in weights.items()}
     assert given.keys() == wanted.keys()

@@ -17,7 +17,7 @@ from runners.data.draws import derive_seed, permutation
 from runners.engine.protocol import Generation, Request
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.rollout.grader import Rollout
-from runners.rollout.questions import AskedQuestion
+from runners.rollout.questions import PromptedQuestion
 from runners.train import logprobs
 from runners.train import update as module
 from runners.train.adapters import adapt, merge_state
@@ -69,7 +69,7 @@ def experience(model, temperature=1.0):
     names = tuple(f"q{i}" for i in range(QUESTIONS))
     rollouts = tuple(
         Rollout(
-            AskedQuestion(names[number // ROLLOUTS], "", "1", prompt=request.prompt),
+            PromptedQuestion(names[number // ROLLOUTS], "", "1", prompt=request.prompt),
             number,
             request,
             response,
@@ -233,8 +233,10 @@ def test_a_device_that_an_engine_shares_gives_back_what_its_allocator_keeps(monk
         torch, "get_device_module", lambda device: SimpleNamespace(empty_cache=lambda: asked.append(device))
     )
     for yields in (True, False):
-        Learner.rest(SimpleNamespace(model=small_model(), device=torch.device("cuda"), yields=yields))
-    Learner.of(small_model(), (), 0.0).rest()
+        Learner.release_memory(
+            SimpleNamespace(model=small_model(), device=torch.device("cuda"), shares_device=yields)
+        )
+    Learner.of(small_model(), (), 0.0).release_memory()
     assert asked == [torch.device("cuda")]
 
 

@@ -27,10 +27,10 @@ _CUDA_SCORES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Branches [b] over the rows of one cache, sorted by slot.
+    """Branches [b] over the rows of a cache, sorted by slot.
 
-    Branch j follows columns `start[j]:end[j]` of row `slot[j]`; its first token has position `position[j]`.
-    `tokens` [b, m] are read before the first draw, `streams` [b] are the hashed seeds of its draws.
+    Branch j follows columns `start[j]:end[j]` of row `slot[j]`; its first token has position `position[j]`. `tokens`
+    [b, m] are read before the first draw, `streams` [b] are the hashed seeds of its draws.
     """
 
     slot: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Neighbouring rows whose branches attend together, each padded to the most branches of any."""
+    """Neighbouring rows whose branches attend together, each padded to the most branches of any row."""
 
     rows: slice
     branches: slice
@@ -67,15 +67,15 @@ class _Block:
 def answer(
     decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling, tokens_at_once: int
 ) -> list[list[int]]:
-    """Return the answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
+    """Return the answer tokens of each branch, sampled as `sampling` says. Raises E0802 for logits that are not finite."""
     answers: list[list[int]] = []
-    for part in _parts(branches, tokens_at_once):
-        answers.extend(_answer(decoder, cache, branches.select(part), sampling))
+    for rows in _split(branches, tokens_at_once):
+        answers.extend(_answer(decoder, cache, branches.select(rows), sampling))
     return answers
 
 
-def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
-    """Cut branches into slices with at most `tokens_at_once` tokens, whole rows together."""
+def _split(branches: Branches, tokens_at_once: int) -> list[slice]:
+    """Split branches into slices with at most `tokens_at_once` tokens, without splitting a row."""
     limit = max(1, tokens_at_once // branches.tokens.shape[1])
     edges = np.append(np.flatnonzero(np.diff(branches.slot, prepend=-1)), len(branches.slot)).tolist()
     parts, first = [], 0
@@ -87,6 +87,7 @@ def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
 
 
 def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling) -> list[list[int]]:
+    """Return the answer tokens of branches that fit into a pass together."""
     shape = decoder.shape
     count, read = branches.tokens.shape
     answers: list[list[int]] = [[] for _ in range(count)]
@@ -97,9 +98,9 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenS
         logits = _pass(decoder, cache, tail, branches, tokens, filled)
         filled += tokens.shape[1]
         chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
-        drawn, logprobs, _ = draw(logits, chance, sampling)
+        sampled, logprobs, _ = draw(logits, chance, sampling)
         # Together, since each time that the program asks a GPU for something it waits for it.
-        chosen, logprobs_here = torch.stack((drawn.double(), logprobs.double())).cpu().numpy()
+        chosen, logprobs_here = torch.stack((sampled.double(), logprobs.double())).cpu().numpy()
         if not np.isfinite(logprobs_here).all():
             raise not_finite(step)
         chosen = chosen.astype(np.int64)
@@ -138,22 +139,23 @@ def _pass(
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        k, v = (part.unflatten(0, (count, new)) for part in (keys, values))
+        k, v = (tensor.unflatten(0, (count, new)) for tensor in (keys, values))
         tail.write(layer, slice(filled, total), k, v)
         # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.
         q = (queries * scale).view(count, new, shape.kv_heads, shape.group, shape.head_dim).transpose(1, 2)
         q = q.reshape(count, shape.kv_heads, lanes, shape.head_dim)
-        near = torch.matmul(q, tail.keys[layer, ..., :total]).view(
+        tail_scores = torch.matmul(q, tail.keys[layer, ..., :total]).view(
             count, shape.kv_heads, new, shape.group, total
         )
         if new > 1:
-            near.add_(hidden)
-        near = near.view(count, shape.kv_heads, lanes, total)
+            tail_scores.add_(hidden)
+        tail_scores = tail_scores.view(count, shape.kv_heads, lanes, total)
         out = torch.empty_like(q)
         for block in blocks:
-            part = block.branches
+            rows = block.branches
             trunk = cache.flat(layer, block.rows, block.columns)
-            out[part] = _block(block, *trunk, q[part], near[part], tail.values[layer, part, :, :total])
+            own = tail.values[layer, rows, :, :total]
+            out[rows] = _block(block, *trunk, q[rows], tail_scores[rows], own)
         mixed = out.view(count, shape.kv_heads, new, shape.group, shape.head_dim).transpose(1, 2)
         return mixed.reshape(count * new, -1)
 
@@ -167,32 +169,32 @@ def _block(
     trunk_keys: torch.Tensor,
     trunk_values: torch.Tensor,
     q: torch.Tensor,
-    near: torch.Tensor,
+    tail_scores: torch.Tensor,
     values: torch.Tensor,
 ) -> torch.Tensor:
-    """Return attention of one block: over its rows' cached columns and each branch's own, under one softmax."""
+    """Return attention of a block: over its rows' cached columns and each branch's own, under one softmax."""
     _, kv_heads, lanes, _ = q.shape
     rows = block.rows.stop - block.rows.start
 
-    def pad(part: torch.Tensor) -> torch.Tensor:
+    def pad(tensor: torch.Tensor) -> torch.Tensor:
         """Rearrange [branches, kv, lanes, x] as [rows × kv, width × lanes, x]."""
         if block.place is not None:
-            full = part.new_zeros(rows * block.width, *part.shape[1:])
-            full[block.place] = part
-            part = full
-        part = part.view(rows, block.width, kv_heads, lanes, -1).transpose(1, 2)
-        return part.reshape(rows * kv_heads, block.width * lanes, part.shape[-1])
+            full = tensor.new_zeros(rows * block.width, *tensor.shape[1:])
+            full[block.place] = tensor
+            tensor = full
+        tensor = tensor.view(rows, block.width, kv_heads, lanes, -1).transpose(1, 2)
+        return tensor.reshape(rows * kv_heads, block.width * lanes, tensor.shape[-1])
 
-    def unpad(part: torch.Tensor) -> torch.Tensor:
+    def unpad(tensor: torch.Tensor) -> torch.Tensor:
         """Invert `pad`."""
-        part = part.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
-        part = part.reshape(rows * block.width, kv_heads, lanes, -1)
-        return part if block.place is None else part[block.place]
+        tensor = tensor.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
+        tensor = tensor.reshape(rows * block.width, kv_heads, lanes, -1)
+        return tensor if block.place is None else tensor[block.place]
 
     columns = block.columns
-    far = torch.bmm(pad(q), trunk_keys)
-    far.view(rows, kv_heads, block.width, lanes, columns).add_(block.bias)
-    scores = torch.cat((far, pad(near)), -1)
+    trunk_scores = torch.bmm(pad(q), trunk_keys)
+    trunk_scores.view(rows, kv_heads, block.width, lanes, columns).add_(block.bias)
+    scores = torch.cat((trunk_scores, pad(tail_scores)), -1)
     weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
     mixed = torch.bmm(weights[..., :columns], trunk_values)
     return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), values))
@@ -230,24 +232,25 @@ def _make_block(
     columns: int,
     cache: Cache,
 ) -> _Block:
+    """Return the block of slots `low` to `high`, with the mask of its branches' columns."""
     inside = slice(int(first[low]), int(first[high - 1] + counts[high - 1]))
     base, rows = int(slots[low]), int(slots[high - 1] - slots[low]) + 1
-    within = np.arange(inside.stop - inside.start) - np.repeat(first[low:high] - first[low], counts[low:high])
-    place = (branches.slot[inside] - base) * width + within
+    ranks = np.arange(inside.stop - inside.start) - np.repeat(first[low:high] - first[low], counts[low:high])
+    lanes = (branches.slot[inside] - base) * width + ranks
     # What no branch fills sees everything, since a softmax over nothing is not a number.
     seen = np.tile(np.array([[0], [columns]], dtype=np.int64), rows * width)
-    seen[0, place], seen[1, place] = branches.start[inside], branches.end[inside]
+    seen[0, lanes], seen[1, lanes] = branches.start[inside], branches.end[inside]
     device = cache.keys.device
     start, end = torch.from_numpy(seen).to(device).unsqueeze(2)
     column = torch.arange(columns, device=device)
     bias = torch.zeros(rows * width, columns, device=device, dtype=cache.keys.dtype)
     bias.masked_fill_((column < start) | (column >= end), -torch.inf)
-    full = len(place) == rows * width
+    full = len(lanes) == rows * width
     return _Block(
         rows=slice(base, base + rows),
         branches=inside,
         width=width,
         columns=columns,
-        place=None if full else torch.from_numpy(place).to(device),
+        place=None if full else torch.from_numpy(lanes).to(device),
         bias=bias.view(rows, 1, width, 1, columns),
     )

@@ -28,7 +28,13 @@ class Cache:
     def empty(shape: Shape, rows: int, columns: int, like: torch.Tensor) -> Cache:
         """Make room for `columns` tokens in each row, with the precision and device of `like`.
 
-        Zeros, since a column that a mask hides is still multiplied by nought.
+        The cache is zero, since a column that a mask hides is still multiplied by 0.
+
+        Args:
+            shape: The sizes of the decoder.
+            rows: Rows of the cache.
+            columns: Tokens of each row.
+            like: A tensor with the precision and device.
         """
         heads = (shape.layers, rows, shape.kv_heads)
         return Cache(
@@ -37,7 +43,7 @@ class Cache:
 
     @property
     def bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the cache in bytes."""
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def rows(self, rows: slice) -> Cache:
@@ -45,29 +51,40 @@ class Cache:
         return Cache(self.keys[:, rows], self.values[:, rows])
 
     def write(self, layer: int, columns: slice, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write keys and values [rows, new, kv_heads, head_dim] of the tokens at `columns`."""
+        """Write keys and values of new tokens.
+
+        Args:
+            layer: The layer's index.
+            columns: The columns of the new tokens.
+            keys: [rows, new, kv_heads, head_dim].
+            values: [rows, new, kv_heads, head_dim].
+        """
         self.keys[layer, ..., columns] = keys.permute(0, 2, 3, 1)
         self.values[layer, ..., columns, :] = values.transpose(1, 2)
 
     def flat(self, layer: int, rows: slice, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys [rows × kv_heads, head_dim, columns] and values [rows × kv_heads, columns, head_dim], as views."""
+        """Return views of some rows for matrix products.
+
+        Returns:
+            Keys [rows × kv_heads, head_dim, columns] and values [rows × kv_heads, columns, head_dim].
+        """
         keys = self.keys[layer, rows].flatten(0, 1)[..., :columns]
         return keys, self.values[layer, rows].flatten(0, 1)[:, :columns]
 
-    def swap(self, one: int, other: int, columns: int) -> None:
-        """Let two rows change places, as far as `columns`."""
+    def swap(self, first: int, second: int, columns: int) -> None:
+        """Exchange two rows, up to column `columns`."""
         for view in (self.keys[..., :columns], self.values[..., :columns, :]):
-            saved = view[:, one].clone()
-            view[:, one] = view[:, other]
-            view[:, other] = saved
+            saved = view[:, first].clone()
+            view[:, first] = view[:, second]
+            view[:, second] = saved
 
 
 class Cohort:
-    """Responses that started together and share a preallocated cache, live ones first.
+    """Responses that started together and share a preallocated cache; those that still run come first.
 
-    Prompts end at the same column, so every live row writes its next token to the same column. A row that finishes changes
-    places with the last live one: decoding reads live rows alone, and finished rows keep their cache for forced answers,
-    ordered from the last to finish to the first.
+    Prompts end at the same column, so every live row writes its next token to the same column. A row that finishes
+    changes places with the last live row: decoding reads live rows alone, and finished rows keep their cache for forced
+    answers, ordered from the last to finish to the first.
     """
 
     def __init__(
@@ -92,9 +109,14 @@ class Cohort:
     def attend(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """Take one step of the live rows: write their keys and values to the newest column, attend to all.
+        """Write the live rows' keys and values to the newest column, and attend to all columns.
 
-        Queries [live, heads, head_dim] come scaled and contiguous; `out` has their shape.
+        Args:
+            layer: The layer's index.
+            queries: [live, heads, head_dim], scaled and contiguous.
+            keys: [live, kv_heads, head_dim].
+            values: [live, kv_heads, head_dim].
+            out: The result, [live, heads, head_dim].
         """
         live, kv_heads = self.live, keys.shape[1]
         newest = slice(self.filled - 1, self.filled)
@@ -108,12 +130,12 @@ class Cohort:
         torch.bmm(weights, past_values, out=out.view(grouped))
 
     def retire(self, finished: Sequence[int]) -> NDArray[np.int64]:
-        """Move finished live slots behind the live ones; return the new order as old slot numbers."""
+        """Move finished live slots behind the live slots; return the new order as old slot numbers."""
         order = np.arange(len(self.owner))
         remaining = self.live - len(finished)
         holes = [slot for slot in finished if slot < remaining]
-        gone = set(finished)
-        movers = [slot for slot in range(remaining, self.live) if slot not in gone]
+        retired = set(finished)
+        movers = [slot for slot in range(remaining, self.live) if slot not in retired]
         for hole, mover in zip(holes, movers, strict=True):
             order[[hole, mover]] = order[[mover, hole]]
             self.cache.swap(hole, mover, self.filled)
@@ -124,7 +146,7 @@ class Cohort:
         return order
 
     def _mask(self) -> None:
-        """Hide the columns before each prompt; no mask when all prompts are equally long."""
+        """Hide the columns before each prompt; no mask if all prompts are equally long."""
         if not self.start.any():
             return
         like = self.cache.keys
@@ -141,8 +163,10 @@ def prefill(
 ) -> torch.Tensor:
     """Fill row i of `cache` with sequence i, from column 0.
 
-    Returns logits [rows, vocab] at the end of each sequence. Sequences are padded on the right, where causal
-    attention never looks; sort them by length to waste little.
+    Sequences are padded on the right, where causal attention never looks; sort them by length to waste little.
+
+    Returns:
+        Logits at the end of each sequence, [rows, vocab].
     """
     logits = []
     first = 0
@@ -159,6 +183,7 @@ def prefill(
 
 
 def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, cache: Cache) -> torch.Tensor:
+    """Fill rows of the cache in one pass; return logits at the end of each sequence, [rows, vocab]."""
     shape, device = decoder.shape, decoder.device
     rows = len(sequences)
     padded = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences], device=device)
@@ -167,9 +192,9 @@ def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, c
     decoder.cover(longest)
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.unflatten(0, (rows, longest)) for part in (queries, keys, values))
+        q, k, v = (tensor.unflatten(0, (rows, longest)) for tensor in (queries, keys, values))
         cache.write(layer, slice(longest), k, v)
-        k, v = (part.transpose(1, 2).repeat_interleave(shape.group, 1) for part in (k, v))
+        k, v = (tensor.transpose(1, 2).repeat_interleave(shape.group, 1) for tensor in (k, v))
         mixed = functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True)
         return mixed.transpose(1, 2).reshape(rows * longest, -1)
 
@@ -180,24 +205,27 @@ def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, c
 def admit(
     decoder: Decoder, groups: Sequence[tuple[Sequence[int], Sequence[int]]], room: int, tokens_at_once: int
 ) -> tuple[Cohort, torch.Tensor]:
-    """Make a cohort from (prompt, requests with it) pairs, each prompt read once; logits are [rows, vocab] by slot.
+    """Make a cohort from (prompt, requests with it) pairs, and read each prompt once.
 
     `room` is the number of columns after the prompts.
+
+    Returns:
+        The cohort, and logits by slot, [rows, vocab].
     """
     prompts = [prompt for prompt, _ in groups]
     longest = max(map(len, prompts))
     owners = [owner for _, members in groups for owner in members]
     lengths = [len(prompt) for prompt, members in groups for _ in members]
     cohort = Cohort(decoder.shape, owners, lengths, longest + room, decoder.like)
-    once = Cache.empty(decoder.shape, len(groups), longest, decoder.like)
-    logits = prefill(decoder, prompts, once, tokens_at_once)
+    prompts_cache = Cache.empty(decoder.shape, len(groups), longest, decoder.like)
+    logits = prefill(decoder, prompts, prompts_cache, tokens_at_once)
     slot = 0
     for index, (prompt, members) in enumerate(groups):
         rows = slice(slot, slot + len(members))
         # Prompts end at one column, so that every row's next token goes to the same one.
         columns, read = slice(longest - len(prompt), longest), len(prompt)
-        cohort.cache.keys[:, rows, ..., columns] = once.keys[:, index, None, ..., :read]
-        cohort.cache.values[:, rows, :, columns] = once.values[:, index, None, :, :read]
+        cohort.cache.keys[:, rows, ..., columns] = prompts_cache.keys[:, index, None, ..., :read]
+        cohort.cache.values[:, rows, :, columns] = prompts_cache.values[:, index, None, :, :read]
         slot = rows.stop
     sizes = torch.tensor([len(members) for _, members in groups], device=logits.device)
     return cohort, logits.repeat_interleave(sizes, 0, output_size=len(owners))

@@ -18,11 +18,11 @@ from runners.engine.embedded.cohort import Cohort, prefill
 from runners.engine.embedded.generation import generate
 from runners.engine.embedded.model import Decoder, EmbeddedSettings, shape_of, weights_of
 from runners.engine.protocol import (
-    Ahead,
-    Ended,
     ForcedTokens,
+    ForcingPlan,
     Generation,
     Limits,
+    OnResponse,
     Request,
     SharedWeights,
     TokenSampling,
@@ -36,7 +36,7 @@ Key = tuple[Request, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """A response's place in a cache: its slot and the column of its prompt's first token."""
+    """The row of a response in a cache: its slot and the column of its prompt's first token."""
 
     cohort: Cohort
     slot: int
@@ -45,16 +45,16 @@ class CacheRow:
 
 @dataclass(frozen=True, slots=True)
 class ForcedJob:
-    """One forced answer to make: response `index`, at `cut`."""
+    """A forced answer to make: of response `index`, at `cut`."""
 
     index: int
     cut: int
 
 
-def kept_rows(
+def cached_rows(
     cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Generation]
 ) -> dict[Key, CacheRow]:
-    """Return where each response of a generation is still cached."""
+    """Return the cache row of each response of a generation."""
     rows = {}
     for cohort in cohorts:
         places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
@@ -65,7 +65,7 @@ def kept_rows(
 
 def force(
     decoder: Decoder,
-    kept: Mapping[Key, CacheRow],
+    cached: Mapping[Key, CacheRow],
     requests: Sequence[Request],
     responses: Sequence[Generation],
     cuts: Sequence[Sequence[int]],
@@ -73,10 +73,10 @@ def force(
     sampling: TokenSampling,
     settings: EmbeddedSettings,
 ) -> list[list[ForcedTokens]]:
-    """See `Engine.force`. A cut asked for twice is answered once."""
+    """Return answers as `Engine.force`. A cut that is asked for twice is answered once."""
     jobs: dict[Key, set[ForcedJob]] = {}
-    for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
-        inside = {ForcedJob(index, cut) for cut in wanted if cut < len(response.tokens)}
+    for index, (request, response, row_cuts) in enumerate(zip(requests, responses, cuts, strict=True)):
+        inside = {ForcedJob(index, cut) for cut in row_cuts if cut < len(response.tokens)}
         if inside:
             jobs.setdefault((request, response.tokens), set()).update(inside)
     answers: dict[ForcedJob, tuple[int, ...]] = {}
@@ -84,7 +84,7 @@ def force(
     loose: list[list[ForcedJob]] = []
     for key, group in jobs.items():
         ordered = sorted(group, key=lambda job: (job.cut, job.index))
-        row = kept.get(key)
+        row = cached.get(key)
         if row is None:
             loose.append(ordered)
         else:
@@ -105,20 +105,20 @@ def force(
         longest = _reach(loose[0], requests)
         row_bytes = longest * decoder.shape.cache_bytes(decoder.like.element_size())
         count = max(1, min(settings.rows, settings.cache_bytes // row_bytes))
-        run(_read(decoder, loose[:count], requests, responses, settings))
+        run(_prefill(decoder, loose[:count], requests, responses, settings))
         loose = loose[count:]
     return [
-        [ForcedTokens(cut, answers.get(ForcedJob(index, cut), ())) for cut in wanted]
-        for index, wanted in enumerate(cuts)
+        [ForcedTokens(cut, answers.get(ForcedJob(index, cut), ())) for cut in row_cuts]
+        for index, row_cuts in enumerate(cuts)
     ]
 
 
 def _reach(group: Sequence[ForcedJob], requests: Sequence[Request]) -> int:
-    """Return tokens of prompt and response before the last cut of a group."""
+    """Return the tokens of prompt and response before the last cut of a group."""
     return len(requests[group[0].index].prompt) + group[-1].cut
 
 
-def _read(
+def _prefill(
     decoder: Decoder,
     groups: Sequence[list[ForcedJob]],
     requests: Sequence[Request],
@@ -144,7 +144,7 @@ def _branches(
     responses: Sequence[Generation],
     forcing: Sequence[int],
 ) -> Branches:
-    """Return the branches of one cache; without a forcing text, the prefix's own last token is read again."""
+    """Return the branches of a cache; without a forcing text, the prefix's last token is read again."""
     counts = [len(group) for _, group in placed]
     slot = np.repeat(np.array([row.slot for row, _ in placed], dtype=np.int64), counts)
     start = np.repeat(np.array([row.start for row, _ in placed], dtype=np.int64), counts)
@@ -156,14 +156,14 @@ def _branches(
         ends = [(requests[job.index].prompt + responses[job.index].tokens[: job.cut])[-1] for job in flat]
         tokens, position = np.array(ends, dtype=np.int64)[:, None], position - 1
     seeds = wrap_seeds(requests[job.index].seed for job in flat)
-    drawn = np.array([requests[job.index].drawn for job in flat], dtype=np.int64)
+    sampled = np.array([requests[job.index].num_sampled for job in flat], dtype=np.int64)
     return Branches(
         slot=slot,
         start=start,
         end=start + position,
         position=position,
         tokens=tokens,
-        streams=hash_seeds(forced_seeds(seeds, drawn + cut)),
+        streams=hash_seeds(forced_seeds(seeds, sampled + cut)),
     )
 
 
@@ -186,10 +186,10 @@ class EmbeddedEngine:
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Copy new weights in and drop every cache made with the old ones. Raises E0803, E0937."""
+        """Copy new weights, and drop every cache of the old weights. Raises E0803, E0937."""
         if isinstance(state, SharedWeights):
             # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
-            state = state.whole(None)
+            state = state.assemble(None)
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
         with torch.inference_mode(), self._explain_oom("taking new weights"):
@@ -201,18 +201,18 @@ class EmbeddedEngine:
         self,
         requests: Sequence[Request],
         sampling: TokenSampling,
-        ahead: Ahead | None = None,
-        ended: Ended | None = None,
+        plan: ForcingPlan | None = None,
+        on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """See `Engine.generate`; caches stay for `force`, which needs no word ahead, and answers after all have ended.
+        """Return responses as `Engine.generate`; caches stay for `force`, so a plan is not needed.
 
-        Raises E0802 when logits are not finite, E0807 for an impossible request, E0937 when memory runs out.
+        Raises E0802 for logits that are not finite, E0807 for an impossible request, E0937 if memory runs out.
         """
         self._limits.check(requests, sampling)
         self._kept = {}
         with self._explain_oom(f"generating {len(requests)} responses of up to {sampling.max_tokens} tokens"):
             responses, cohorts = generate(self._decoder, requests, sampling, self._settings, self._version)
-        self._kept = kept_rows(cohorts, requests, responses)
+        self._kept = cached_rows(cohorts, requests, responses)
         return responses
 
     @torch.inference_mode()
@@ -224,7 +224,7 @@ class EmbeddedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
+        """Return answers as `Engine.force`; responses that are not cached are read again, once. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         with self._explain_oom(f"forcing {sum(map(len, cuts))} answers"):
             return force(

@@ -15,22 +15,22 @@ from reodsl.diagnostics import Problem, problem
 from runners.models.bounds import TOGETHER
 
 _HALF = torch.bfloat16
-_SHARE = 3
-"""The part of a GPU's free memory that caches may take; the rest is for passes, and for a trainer beside."""
-_HALF_CACHES = 3 << 30
+_CACHE_SHARE = 3
+"""A GPU's free memory over what caches may take; the rest is for passes, and for a trainer on the same GPU."""
+_HALF_BYTES = 3 << 30
 """Bytes of caches in bfloat16 on a processor: products of a real model want hundreds of rows, each with its keys and
 values. No machine chooses its own, since the batches are part of the result's last bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Settings of the embedded engine. The defaults were measured on one CPU thread.
+    """Settings of the embedded engine. The defaults were measured on a single CPU thread.
 
-    At most `rows` responses are decoded at once; others start when half of them have ended. `cache_bytes` bounds
-    the memory of key-value caches, those kept for `force` included (one row always starts). `prefill_tokens`
-    bounds the tokens that are read in one pass. `dtype` is what layers multiply; sums, norms, the residual stream and logits
-    are float32 either way. `linear` picks the matrix product: "onednn" repacks weights
-    on CPU, "plain" never does, "auto" is the first where it is available.
+    At most `rows` responses are decoded at once; others start when half of them have ended. `cache_bytes` bounds the
+    memory of key-value caches, those for `force` included (a row always starts). `prefill_tokens` bounds the tokens
+    that are read in a pass. `dtype` is what layers multiply; sums, norms, the residual stream and logits are float32
+    either way. `linear` picks the matrix product: "onednn" repacks weights on CPU, "plain" never does, "auto" is the
+    first if it is available.
     """
 
     device: str = "cpu"
@@ -46,9 +46,9 @@ class EmbeddedSettings:
         half = precision == "bfloat16"
         dtype: Literal["float32", "bfloat16"] = "bfloat16" if half else "float32"
         if device == "cpu":
-            return EmbeddedSettings(dtype=dtype, cache_bytes=_HALF_CACHES) if half else EmbeddedSettings()
+            return EmbeddedSettings(dtype=dtype, cache_bytes=_HALF_BYTES) if half else EmbeddedSettings()
         free, _ = torch.get_device_module(device).mem_get_info(device)
-        return EmbeddedSettings(device=device, dtype=dtype, cache_bytes=free // _SHARE)
+        return EmbeddedSettings(device=device, dtype=dtype, cache_bytes=free // _CACHE_SHARE)
 
 
 FAMILIES = ("qwen3", "llama")
@@ -58,30 +58,44 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of one Qwen3 or Llama decoder. `inverse_frequencies` is [head_dim / 2], fp32."""
+    """The sizes of a Qwen3 or Llama decoder."""
 
     family: str
+    """`qwen3` or `llama`."""
     layers: int
+    """Decoder layers."""
     hidden: int
+    """Width of the residual stream."""
     heads: int
+    """Query heads."""
     kv_heads: int
+    """Key-value heads."""
     head_dim: int
+    """Width of a head."""
     intermediate: int
+    """Width of the MLP."""
     vocab: int
+    """Tokens of the vocabulary, padding included."""
     context: int
+    """The most tokens of a sequence."""
     norm_eps: float
+    """Epsilon of RMS norms."""
     qk_norm: bool
+    """True if queries and keys are normalised."""
     tied: bool
+    """True if the output matrix is the embedding."""
     inverse_frequencies: torch.Tensor
+    """Inverse frequencies of rotary positions, [head_dim / 2], float32."""
     rope_factor: float
+    """The factor of rotary cosines and sines."""
 
     @property
     def group(self) -> int:
-        """Query heads that share one key-value head."""
+        """Query heads for each key-value head."""
         return self.heads // self.kv_heads
 
     def cache_bytes(self, itemsize: int) -> int:
-        """Return the bytes of key-value cache for one token of one row."""
+        """Return the bytes of key-value cache for a token of a row."""
         return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
 
 
@@ -146,7 +160,7 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
 def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether repacked weights can be used here: in float32, and in bfloat16 where the processor has it."""
+    """Return whether repacked weights can be used: in float32, and in bfloat16 if the processor has it."""
     return (
         device.type == "cpu"
         and (dtype == torch.float32 or (dtype == _HALF and computes_bfloat16()))
@@ -159,10 +173,15 @@ def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
 def linear(
     weight: torch.Tensor, bias: torch.Tensor | None, kind: Literal["auto", "onednn", "plain"]
 ) -> Linear:
-    """Return the product `rows [n, in] -> rows [n, out]` for `weight` [out, in], which is not kept when it is repacked.
+    """Return the product `rows [n, in] -> rows [n, out]` of a weight, which is dropped if it is repacked.
 
-    On the processors measured, oneDNN with repacked weights is 1.8 to 2.4 times torch's default fp32 product from 64 rows
-    up, with differences of rounding alone.
+    On the processors measured, oneDNN with repacked weights is 1.8 to 2.4 times torch's default fp32 product from 64
+    rows up, with differences of rounding alone.
+
+    Args:
+        weight: [out, in].
+        bias: [out], or None.
+        kind: As `EmbeddedSettings.linear`.
     """
     if kind != "plain" and onednn_available(weight.device, weight.dtype):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
@@ -179,34 +198,47 @@ def linear(
 
 
 def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
-    """Return `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16; a GPU rounds the sums as well."""
+    """Return the product `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16.
+
+    A GPU rounds the sums as well.
+
+    Args:
+        weight: [out, in].
+        kind: As `EmbeddedSettings.linear`.
+    """
     if weight.device.type != "cpu":
         half = linear(weight.to(_HALF), None, kind)
         return lambda rows: half(rows.to(_HALF)).float()
-    whole = linear(weight.to(_HALF).float(), None, kind)
-    return lambda rows: whole(rows.to(_HALF).float())
+    product = linear(weight.to(_HALF).float(), None, kind)
+    return lambda rows: product(rows.to(_HALF).float())
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One block. `qkv` gives queries, keys and values side by side, `gate_up` the two halves of the MLP.
+    """A decoder layer.
 
-    `qk_norm` is [heads + kv_heads, head_dim], the norm weights of queries and keys; None without QK-norm. The other norms
-    have none where they are folded into the product that follows, as the trainer folds them: one rounding, not two.
+    Norms are None if they are folded into the product that follows, as the trainer folds them: one rounding, not two.
     """
 
     attention_norm: torch.Tensor | None
+    """[hidden], or None if folded."""
     qkv: Linear
+    """To queries, keys and values side by side."""
     qk_norm: torch.Tensor | None
+    """Norm weights of queries and keys, [heads + kv_heads, head_dim]; None without QK-norm."""
     output: Linear
+    """From heads to the residual stream."""
     mlp_norm: torch.Tensor | None
+    """[hidden], or None if folded."""
     gate_up: Linear
+    """To the two halves of the MLP."""
     down: Linear
+    """From the MLP to the residual stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of one model; copies, so that a trainer may go on changing its own. `products` is what layers multiply."""
+    """Copies of all weights of a model, so that a trainer may change its own; layers multiply the type `products`."""
 
     embedding: torch.Tensor
     layers: tuple[Layer, ...]
@@ -216,9 +248,15 @@ class Weights:
 
 
 def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
-    """Copy and fuse a state dict to the engine's device and precision.
+    """Copy a state dict to the engine's device and precision, with matrices that are multiplied together side by side.
 
-    Raises E0803 for a missing tensor or one of another shape.
+    Args:
+        state: Tensors by their `transformers` names.
+        shape: The sizes of the decoder.
+        settings: The device and precision.
+
+    Raises:
+        Problem: E0803, a tensor is missing or has another shape.
     """
     device, products = torch.device(settings.device), getattr(torch, settings.dtype)
     half = products == _HALF
@@ -228,19 +266,17 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
         if tensor is None:
             raise problem("E0803", f"the weights have no tensor `{name}`", help=TOGETHER)
         if tuple(tensor.shape) != size:
-            given, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
-            raise problem(
-                "E0803", f"the tensor `{name}` is {given}, and the config says {wanted}", help=TOGETHER
-            )
+            got, want = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
+            raise problem("E0803", f"the tensor `{name}` is {got}, and the config says {want}", help=TOGETHER)
         return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 
     def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:
-        weight = torch.cat([take(f"{prefix}{part}.weight", rows, width) for part, rows in parts.items()])
+        weight = torch.cat([take(f"{prefix}{matrix}.weight", rows, width) for matrix, rows in parts.items()])
         if half:
             weight = (weight if norm is None else weight * norm).to(_HALF)
         biased = f"{prefix}{next(iter(parts))}.bias" in state
         bias = (
-            torch.cat([take(f"{prefix}{part}.bias", rows) for part, rows in parts.items()])
+            torch.cat([take(f"{prefix}{matrix}.bias", rows) for matrix, rows in parts.items()])
             if biased
             else None
         )
@@ -285,19 +321,29 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
 
 
 class Attend(Protocol):
-    """Attention of one layer: takes the keys and values of the new tokens in, and answers the queries."""
+    """The attention of a layer: it stores the keys and values of the new tokens, and answers the queries."""
 
     def __call__(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        """Return attention [n, heads × head_dim] of queries of that shape, keys and values [n, kv_heads, head_dim]."""
+        """Return attention.
+
+        Args:
+            layer: The layer's index.
+            queries: [n, heads, head_dim].
+            keys: [n, kv_heads, head_dim].
+            values: [n, kv_heads, head_dim].
+
+        Returns:
+            [n, heads × head_dim].
+        """
 
 
 class Decoder:
     """A model ready to run: its shape, its weights and a table of rotary angles.
 
-    One pass over flat tokens and positions serves prefill, decoding and forced branches: they differ in the attention alone,
-    which the caller gives. The arithmetic is that of transformers' Qwen3 and Llama models.
+    One pass over flat tokens and positions serves prefill, decoding and forced branches: they differ in the attention
+    alone, which the caller gives. The arithmetic is that of transformers' Qwen3 and Llama models.
     """
 
     def __init__(self, shape: Shape, weights: Weights) -> None:
@@ -324,12 +370,22 @@ class Decoder:
         tokens: torch.Tensor,
         positions: torch.Tensor,
         attend: Attend,
-        wanted: torch.Tensor | None = None,
+        selected: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
+        """Return logits of flat tokens.
 
-        Every token's keys and values reach `attend`, wanted or not; rows that `pad_rows` adds do not. What is multiplied
-        has the weights' `products` as its type; the residual stream, norms, rotations and logits are float32.
+        Every token's keys and values reach `attend`, selected or not; rows that `pad_rows` adds do not. What is
+        multiplied has the weights' `products` as its type; the residual stream, norms, rotations and logits are
+        float32.
+
+        Args:
+            tokens: Token ids, [n].
+            positions: Their positions, [n].
+            attend: The attention of a layer.
+            selected: Indices of the tokens whose logits are returned, None for all.
+
+        Returns:
+            Logits, [selected tokens, vocab].
         """
         shape, weights, products = self.shape, self.weights, self.weights.products
         count = len(tokens)
@@ -348,9 +404,9 @@ class Decoder:
             qk = torch.addcmul(qk * cos, swapped, sin).to(products)
             keys, values = qk[:count, shape.heads :], qkv[:count, rotated:]
             mixed = attend(index, qk[:count, : shape.heads], keys, values)
-            if wanted is not None and index == shape.layers - 1:
-                count = len(wanted)
-                x, mixed = pad_rows(x[wanted]), mixed[wanted]
+            if selected is not None and index == shape.layers - 1:
+                count = len(selected)
+                x, mixed = pad_rows(x[selected]), mixed[selected]
             x = x + layer.output(pad_rows(mixed))
             rows = functional.rms_norm(x, size, layer.mlp_norm, shape.norm_eps).to(products)
             gate, up = layer.gate_up(rows).chunk(2, -1)
@@ -369,15 +425,21 @@ def round_up(rows: int) -> int:
 
 
 def pad_rows(x: Tensor) -> Tensor:
-    """Return `x` [rows, ...] on CPU with zeros up to [round_up(rows), ...], and itself on other devices.
+    """Pad a tensor on CPU with zeros to `round_up` of its rows; return it as it is on other devices.
 
-    oneDNN prepares a product anew for each shape that it meets, which takes longer than a product of a small model: with a
-    number of rows that changes from step to step, decoding spent half of its products' time so.
+    oneDNN prepares a product anew for each new shape, which takes longer than a product of a small model: with a number
+    of rows that changes from step to step, decoding spent half of its products' time on this.
+
+    Args:
+        x: [rows, ...].
+
+    Returns:
+        [round_up(rows), ...].
     """
     extra = round_up(len(x)) - len(x) if x.device.type == "cpu" else 0
     return functional.pad(x, (0, 0) * (x.dim() - 1) + (0, extra)) if extra else x
 
 
 def computes_bfloat16() -> bool:
-    """Return whether oneDNN multiplies in bfloat16 here, which `ONEDNN_MAX_CPU_ISA` may forbid."""
+    """Return whether oneDNN multiplies in bfloat16 on this machine, which `ONEDNN_MAX_CPU_ISA` may forbid."""
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,4 +1,4 @@
-"""Tell running servers what to do, all of them at once."""
+"""Send commands to running servers, to all of them at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JSON = {"content-type": "application/json"}
 
 
 def connect(address: Address, at_once: int = 1) -> httpx.AsyncClient:
-    """Return a client that waits for as long as an answer takes: a server that computes says nothing meanwhile."""
+    """Return a client that waits for as long as an answer takes: a server that computes sends nothing meanwhile."""
     return httpx.AsyncClient(
         base_url=address.url,
         headers=address.headers,
@@ -41,26 +41,26 @@ _TLS = ssl.create_default_context()
 async def ask(
     client: httpx.AsyncClient, address: Address, message: Mapping[str, Any], path: str = "/generate"
 ) -> Any:
-    """Return a server's answer. Raises ProcessDied where it does not answer, E0824 where it refuses."""
+    """Return a server's answer. Raises ProcessDied if it does not answer, E0824 if it refuses."""
     try:
         reply = await client.post(path, content=orjson.dumps(message), headers=_JSON)
     except httpx.TransportError as fault:
-        raise lost(address, f"{type(fault).__name__} {fault}".rstrip()) from fault
+        raise explain_loss(address, f"{type(fault).__name__} {fault}".rstrip()) from fault
     if reply.status_code >= 500:
-        raise lost(address, f"status {reply.status_code}")
+        raise explain_loss(address, f"status {reply.status_code}")
     answer: Any = orjson.loads(reply.content) if "json" in reply.headers.get("content-type", "") else {}
     if reply.status_code != 200 or (isinstance(answer, dict) and answer.get("success") is False):
         raise explain_refusal(reply)
     return answer
 
 
-def lost(address: Address, why: str) -> ProcessDied:
-    """Return the end of a server, with that of its log."""
+def explain_loss(address: Address, why: str) -> ProcessDied:
+    """Return the end of a server as a diagnostic, with the end of its log."""
     return explain_death(f"the SGLang server at {address.url}", why, address.log)
 
 
 def explain_refusal(reply: httpx.Response) -> Problem:
-    """Return E0824, with what the server answers of a request that it does not take."""
+    """Return E0824, with the server's answer to a request that it refuses."""
     return problem(
         "E0824",
         f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
@@ -69,8 +69,8 @@ def explain_refusal(reply: httpx.Response) -> Problem:
     )
 
 
-class Lines:
-    """Connections to some servers, for one message after another.
+class ServerGroupClient:
+    """Connections to a group of servers, for one message after another.
 
     Each message goes to all servers at the same time, so many servers take as long as the slowest of them.
     """
@@ -96,12 +96,12 @@ class Lines:
         messages: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send a message to all servers, or one of several to each, do `meanwhile`, and wait until all have answered.
+        """Send a message to all servers, or a message to each; call `meanwhile`, and wait until all have answered.
 
-        Raises what `ask` does.
+        Raises as `ask`.
         """
-        each = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
-        self._loop.run(self._ask_all(path, each), meanwhile)
+        replies = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
+        self._loop.run(self._ask_all(path, replies), meanwhile)
 
     async def _ask_all(self, path: str, messages: Sequence[Mapping[str, Any]]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -109,17 +109,17 @@ class Lines:
                 group.create_task(ask(client, server, message, path))
 
     async def _close(self) -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             # A thread may still wait for it, which nobody waits for any more.
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._clients))
 
 
 @contextmanager
-def update_session(lines: Lines) -> Iterator[None]:
-    """Open a weight update on all servers, and close it. One that fails stays open: its servers end."""
+def update_session(lines: ServerGroupClient) -> Iterator[None]:
+    """Open a weight update on all servers, and close it. A failed update stays open: its servers are ended."""
     lines.ask("/begin_weight_update", {})
     yield
     lines.ask("/end_weight_update", {})
@@ -130,10 +130,17 @@ def call_all(
     meanwhile: Callable[[], None] = lambda: None,
     patience: float | None = None,
 ) -> None:
-    """Make calls that may wait for each other, each in a thread, do `meanwhile` here, and let all of them end.
+    """Run calls that may wait for each other, each in a thread; call `meanwhile`, and wait for all of them.
 
-    Of several failures the end of a process is raised: the others follow from it. A call that goes on for `patience` seconds
-    after `meanwhile` is left to itself. Raises RuntimeError if none has failed then.
+    Of several failures the end of a process is raised, because the others follow from it.
+
+    Args:
+        calls: The calls.
+        meanwhile: What this thread does meanwhile.
+        patience: Seconds after `meanwhile` until a call that goes on is abandoned; None for no limit.
+
+    Raises:
+        RuntimeError: A call was abandoned, and none has failed.
     """
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Give servers what they compile kernels with."""
+"""Give servers the tools that compile kernels."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 import subprocess
 from pathlib import Path
 
-_COMPILES = 300.0
+_COMPILE_SECONDS = 300.0
 """Seconds that a compiler may take."""
 
 
 def toolkit(python: Path) -> dict[str, str]:
-    """Return the variables that show this Python's servers the CUDA toolkit of its packages; nothing if they bring none.
+    """Return the variables that show this Python's servers the CUDA toolkit of its packages; nothing without a toolkit.
 
-    A toolkit of the node's does not count: compilers, headers and runtime of different versions do not go together, and
-    servers compile kernels as they start. SGLang links in `lib64`, which the packages lack; `make sglang` makes it where
+    The node's toolkit does not count: compilers, headers and runtime of different versions do not fit together, and
+    servers compile kernels as they start. SGLang links in `lib64`, which the packages lack; `make sglang` makes it if
     servers may not write. It calls `ninja`, which lies beside its Python.
     """
     homes = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*"))
@@ -27,28 +27,30 @@ def toolkit(python: Path) -> dict[str, str]:
         with contextlib.suppress(OSError):
             link.parent.mkdir(exist_ok=True)
             link.symlink_to(f"../lib/{library.name}")
-    found = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(homes[-1]))
-    found["PATH"] = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
-    return found
+    variables = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(homes[-1]))
+    variables["PATH"] = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+    return variables
 
 
 def link_kernel(home: Path, source: Path, *options: str) -> str:
     """Compile a CUDA source with the toolkit at `home` for an H100 and link it as SGLang does, beside the source.
 
-    Return why that failed, in the compiler's words; nothing where it did not.
+    Return the compiler's reason of a failure; nothing on success.
     """
-    made, library = source.with_suffix(".o"), source.with_suffix(".so")
+    object_file, library = source.with_suffix(".o"), source.with_suffix(".so")
     compile_ = [str(home / "bin" / "nvcc"), "-std=c++20", "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr"]
-    compile_ += ["-gencode=arch=compute_90a,code=sm_90a", *options, "-c", str(source), "-o", str(made)]
-    link = [os.environ.get("CXX", "c++"), "-shared", str(made), f"-L{home / 'lib64'}", "-lcudart"]
+    compile_ += ["-gencode=arch=compute_90a,code=sm_90a", *options, "-c", str(source), "-o", str(object_file)]
+    link = [os.environ.get("CXX", "c++"), "-shared", str(object_file), f"-L{home / 'lib64'}", "-lcudart"]
     for command in (compile_, [*link, "-o", str(library)]):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILES, check=False)
+            run = subprocess.run(
+                command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as caught:
             return str(caught)
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
+        if run.returncode:
+            lines = run.stderr.strip().splitlines()
             return next(
-                (line for line in said if "error" in line or "cannot" in line), said[-1] if said else ""
+                (line for line in lines if "error" in line or "cannot" in line), lines[-1] if lines else ""
             )
     return ""

@@ -26,10 +26,10 @@ _SEEDED = os.environ.get("REODSL_SGLANG_DETERMINISM") == "seeded"
 
 
 def tell_drawn_probability() -> None:
-    """Let answers hold a token's log-probability under the cut and tempered distribution without listing all of it.
+    """Let answers hold a token's log-probability under the truncated, tempered distribution without listing all of it.
 
-    SGLang tells it beside the tokens that were kept, which are the whole vocabulary where nothing is cut off: here the
-    list ends after one, and that there were more is no error.
+    SGLang returns it beside the remaining tokens, which are the full vocabulary without truncation: here the list ends
+    after one token, and a longer list is no error.
     """
     from sglang.srt.layers import sampler
     from sglang.srt.layers.logits_processor import SamplingMaskStatus
@@ -47,26 +47,26 @@ def tell_drawn_probability() -> None:
 
 
 def draw_by_token() -> None:
-    """Let cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
+    """Let truncated distributions be sampled by token id, and truncated in the order that this project defines.
 
-    Where no request of a batch is cut, which is known without asking the device, nothing is sorted.
+    If no request of a batch is truncated, which is known without asking the device, nothing is sorted.
 
-    SGLang gives its random numbers to tokens by id where nothing in a batch is cut, and by rank where anything is (a
-    greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id, and each row is
-    drawn by its own kind.
+    SGLang gives its random numbers to tokens by id if nothing in a batch is truncated, and by rank if anything is (a
+    greedy request does): the sample of a seed would depend on the batch. Here they always go by id, and each row is
+    sampled by its own kind.
     """
     import torch
     from sglang.srt.layers import sampler
     from sglang.srt.sampling.sampling_batch_info import TOP_K_ALL, SamplingBatchInfo
 
-    drawing = _beside("drawing")
+    drawing = _load_file("drawing")
     original, sample = SamplingBatchInfo.from_schedule_batch.__func__, sampler.Sampler._sample_from_probs
     cut = True
 
     def noted(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
         """Let the word for top-p be said of top-k too, whose own is said of greedy requests as well."""
         info = original(cls, batch, *args, **named)
-        info.need_top_p_sampling |= any(1 < each.sampling_params.top_k < TOP_K_ALL for each in batch.reqs)
+        info.need_top_p_sampling |= any(1 < r.sampling_params.top_k < TOP_K_ALL for r in batch.reqs)
         return info
 
     def sampled(self: Any, probs: Any, info: Any, *args: Any, **named: Any) -> Any:
@@ -86,18 +86,18 @@ def draw_by_token() -> None:
         return_filtered_probs: bool = False,
         max_top_k: int | None = None,
     ) -> Any:
-        def pick(kept: Any, rows: Any) -> Any:
+        def pick(weights: Any, rows: Any) -> Any:
             if sampling_seed is None:
-                return torch.multinomial(kept, num_samples=1)
-            return sampler.multinomial_with_seed(kept.double().log(), sampling_seed[rows], positions[rows])
+                return torch.multinomial(weights, num_samples=1)
+            return sampler.multinomial_with_seed(weights.double().log(), sampling_seed[rows], positions[rows])
 
         if not (cut or return_filtered_probs):
             return drawing.draw_uncut(probs, top_ks, pick).view(-1).to(torch.int32)
-        tokens, weights, ids, drawn = drawing.draw_rows(
+        tokens, weights, ids, weight = drawing.draw_rows(
             probs, top_ks, top_ps, min_ps if need_min_p_sampling else None, pick
         )
         tokens = tokens.view(-1).to(torch.int32)
-        return (tokens, weights, ids.to(torch.int32), drawn) if return_filtered_probs else tokens
+        return (tokens, weights, ids.to(torch.int32), weight) if return_filtered_probs else tokens
 
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
     sampler.Sampler._sample_from_probs = sampled
@@ -105,7 +105,7 @@ def draw_by_token() -> None:
 
 
 def seed_draws() -> None:
-    """Let requests be drawn by their seeds without deterministic kernels too; SGLang ignores seeds there."""
+    """Let requests be sampled by their seeds without deterministic kernels too; SGLang then ignores seeds."""
     import torch
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
@@ -114,15 +114,15 @@ def seed_draws() -> None:
     def seeded(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
         info = original(cls, batch, *args, **named)
         if info.sampling_seed is None:
-            seeds = [each.sampling_params.sampling_seed or 0 for each in batch.reqs]
+            seeds = [request.sampling_params.sampling_seed or 0 for request in batch.reqs]
             info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=info.temperatures.device)
         return info
 
     SamplingBatchInfo.from_schedule_batch = classmethod(seeded)
 
 
-def _beside(name: str) -> Any:
-    """Load a module by its file, named from this folder: it is not on the path of SGLang's Python."""
+def _load_file(name: str) -> Any:
+    """Load a module by its file, relative to this folder: it is not on the path of SGLang's Python."""
     file = Path(__file__).parent / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"reodsl_{file.stem}", file)
     assert spec is not None
@@ -133,20 +133,20 @@ def _beside(name: str) -> Any:
 
 
 def meet_in_file() -> None:
-    """Let groups for weights meet at a file, where the address is one; a port would answer everybody."""
+    """Let groups for weights meet at a file, if the address is a path; a port would answer everybody."""
     from sglang.srt.model_executor.model_runner_components import weight_updater
     from torch._C._distributed_c10d import PrefixStore
 
-    meeting, patience = _beside("../../machine/rendezvous"), timedelta(seconds=60)
+    meeting, patience = _load_file("../../machine/rendezvous"), timedelta(seconds=60)
     original = weight_updater.init_custom_process_group
     # A group keeps only torch's half of a store, and there is one group at a time.
-    held: list[Any] = []
+    stores: list[Any] = []
 
     def join(*, init_method: str, world_size: int, group_name: str, **given: Any) -> Any:
         file = init_method.removeprefix("tcp://").rpartition(":")[0]
         if file.startswith("/"):
-            held[:] = [meeting.SharedFile(Path(file), world_size, patience)]
-            given["store"] = PrefixStore(group_name, held[0])
+            stores[:] = [meeting.SharedFile(Path(file), world_size, patience)]
+            given["store"] = PrefixStore(group_name, stores[0])
         else:
             given["init_method"] = init_method
         return original(world_size=world_size, group_name=group_name, **given)
@@ -170,29 +170,29 @@ def tell_plain_logprobs() -> None:
 
 
 def answer_at_cuts() -> None:
-    """Add a route that takes a response once and cuts it here: a prefix for each budget is most of what is sent else."""
+    """Add a route that takes a response once and cuts it in the server, so that prefixes are not sent for each budget."""
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     async def forced(request: Any) -> Any:
         message = await request.json()
         tokens, forcing, drawing = message["tokens"], message["forcing"], message["sampling_params"]
-        wanted = GenerateReqInput(
+        generation = GenerateReqInput(
             input_ids=[tokens[:cut] + forcing for cut in message["cuts"]],
             sampling_params=[{**drawing, "sampling_seed": seed} for seed in message["seeds"]],
             priority=message["priority"],
         )
-        return await http_server.serve_generate_request(wanted, request)
+        return await http_server.serve_generate_request(generation, request)
 
     http_server.app.add_route("/reodsl/forced", forced, methods=["POST"])
 
 
 def end_with_owner() -> None:
-    """End this process, and all others of its server, when the starter of the server ends, however that comes.
+    """End this process, and all others of its server, when the process that started the server ends.
 
-    Standard input is a pipe that the owner holds open; where it is none, the server belongs to nobody and stays. Each
-    process of the server watches the pipe from its first moment on: the kernel's signal alone would miss a process that
-    is only being started when its parent ends.
+    Standard input is a pipe that the owner holds open; if it is no pipe, the server belongs to nobody and stays. Each
+    process of the server watches the pipe from its start: the kernel's signal alone would miss a process that is only
+    being started when its parent ends.
     """
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
         return
@@ -209,17 +209,17 @@ def end_with_owner() -> None:
 
 
 def try_port() -> None:
-    """End this process if something else listens on the server's port: SGLang finds that out when all else is done."""
+    """End this process if something else listens on the server's port: SGLang would notice only after loading."""
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=30_000)
-    place, _ = options.parse_known_args()
+    address, _ = options.parse_known_args()
     try:
-        socket.create_server((place.host, place.port)).close()
+        socket.create_server((address.host, address.port)).close()
     except OSError as fault:
         # What else may be wrong with a host is SGLang's to say.
         if fault.errno == errno.EADDRINUSE:
-            raise SystemExit(f"{place.host}:{place.port}: address already in use") from None
+            raise SystemExit(f"{address.host}:{address.port}: address already in use") from None
 
 
 def require_meeting() -> None:

@@ -1,4 +1,4 @@
-"""One SGLang server as a child process that never outlives this one, and the interface of all that keep a server."""
+"""An SGLang server as a child process that never outlives this process, and the interface of all handles of servers."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _MEMORY = re.compile(
     r"OutOfMemory|Not enough memory|leave no GPU memory|cannot allocate memory|MemoryError", re.IGNORECASE
 )
 _KILLED = re.compile(r"exit code:? -9\b")
-"""The mark of one of its processes that the system ended because it took too much memory."""
-_BY_ITSELF = "kill_process_tree called"
-"""SGLang ends itself by the same signal, where one of its processes failed and said why."""
+"""The mark of a server's process that the system ended because it took too much memory."""
+_ENDED_ITSELF = "kill_process_tree called"
+"""SGLang's words as it ends itself by the same signal, because a process of its failed and said why."""
 _ARCHITECTURE = re.compile(
     r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"
 )
 
 
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
-    """Return the problem of a server that ended before it was healthy: its log after byte `begin`, and its exit status.
+    """Return the problem of a server that ended before it was healthy, from its log after byte `begin` and its exit status.
 
     E0801, E0821, E0937.
     """
     from runners.machine.memory import SAID
 
-    lines, whole = last_lines(log, begin), end_of(log, begin)
-    if _MEMORY.search(whole) or any(said in whole for said in SAID):
+    lines, text = last_lines(log, begin), end_of(log, begin)
+    if _MEMORY.search(text) or any(mark in text for mark in SAID):
         return out_of_memory(settings, log, lines, "ran out of memory")
-    killed = status == -signal.SIGKILL and _BY_ITSELF not in whole
-    if killed or _KILLED.search(whole):
+    killed = status == -signal.SIGKILL and _ENDED_ITSELF not in text
+    if killed or _KILLED.search(text):
         words = "was killed, as systems do when memory runs out"
         return ProcessDied(*out_of_memory(settings, log, lines, words).diagnostics)
-    if _ARCHITECTURE.search(whole):
+    if _ARCHITECTURE.search(text):
         return problem(
             "E0801",
             "SGLang does not know the model's architecture",
@@ -70,7 +70,7 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
 
 def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
-    """Return E0937, with what happened in words, the sizes that can be changed, and the memory that there is."""
+    """Return E0937, with what happened, the sizes that can be changed, and the free memory."""
     import torch
 
     from runners.machine.memory import there_is
@@ -101,22 +101,22 @@ def port_taken(log: Path, begin: int = 0) -> bool:
     return any(mark in end_of(log, begin) for mark in IN_USE)
 
 
-_MEETING = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
+_RDZV = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
 _NCCL = "NCCL_SOCKET_IFNAME"
 _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
-_PORTS_TRIED = 5
+_MAX_PORTS = 5
 FORCED = "/reodsl/forced"
 """The path at which a server is asked for forced answers, and cuts a response itself."""
-_LOOK = 0.25
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server's address, the key that it asks for, and its version of SGLang.
+    """A server's address, its key, and its version of SGLang.
 
-    `room` is how many tokens its caches hold, 0 where it does not say. `channels` are those that it holds NCCL to, 0 where
-    NCCL chooses. `log` takes what it says.
+    `room` is how many tokens its caches hold, 0 if it does not say. `channels` are those that it holds NCCL to, 0 if
+    NCCL chooses. `log` is its output.
     """
 
     url: str
@@ -128,34 +128,34 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return what a request has to carry."""
+        """Return the headers that a request has to carry."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
 
-class Host:
-    """A keeper of a server: a process of ours, or an actor on another node."""
+class ServerHandle:
+    """A handle of a server: a process of ours, or an actor on another node."""
 
     def begin(self) -> None:
-        """Let it come up, without waiting for it, where that can be done; `start` waits."""
+        """Let the server start, without waiting for it, if that is possible; `start` waits."""
 
     def start(self) -> Address:
-        """Start it, again if need be, and wait until it is healthy, with the settings' model as version 0."""
+        """Start the server, again if need be, and wait until it is healthy, with the settings' model as version 0."""
         raise NotImplementedError
 
     @property
     def alive(self) -> bool:
-        """Return whether it runs."""
+        """Return whether the server runs."""
         raise NotImplementedError
 
     def kill(self) -> None:
         """End the server at once, whatever state it is in."""
 
     def stop(self) -> None:
-        """End it, or give it back."""
+        """End the server, or give it back."""
         self.kill()
 
 
-class Server(Host):
+class Server(ServerHandle):
     """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
 
     def __init__(
@@ -167,9 +167,9 @@ class Server(Host):
         devices: str | None = None,
         reach: str | None = None,
     ) -> None:
-        """`log` takes what the servers say, one after another; `devices` are the GPUs to use, of those seen from here.
+        """Prepare a server whose output goes to `log`; `devices` are its GPUs, of those that this process sees.
 
-        `reach` is the address of this machine at which others join groups with the server's processes.
+        `reach` is the address of this machine at which other machines join groups with the server's processes.
         """
         self.settings, self.python, self.log, self.host, self.devices = settings, python, log, host, devices
         self.reach = reach
@@ -181,7 +181,7 @@ class Server(Host):
         self._begin = 0
 
     def begin(self, port: int | None = None) -> None:
-        """Start the process on a port, a free one by itself, and do not wait for it: `start` does that."""
+        """Start the process on a port, by default a free port, without waiting for it: `start` waits."""
         chosen = port or free_port(self.host)
         address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
         self._launch(address, chosen)
@@ -190,9 +190,9 @@ class Server(Host):
     def start(self) -> Address:
         """Start the server, if that has not begun, and wait until it is healthy.
 
-        A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0937.
+        If its port turns out to be taken, it gets another. Raises E0801, E0821 to E0937.
         """
-        for _ in range(_PORTS_TRIED):
+        for _ in range(_MAX_PORTS):
             if self._begun is None:
                 self.begin()
             address, self._begun = self._begun, None
@@ -206,7 +206,7 @@ class Server(Host):
                 raise diagnose(self.settings, self.log, self._begin, status)
         raise problem(
             "E0821",
-            f"no port is free for an SGLang server: {_PORTS_TRIED} were taken",
+            f"no port is free for an SGLang server: {_MAX_PORTS} were taken",
             where=self.host,
             help="end what listens on so many ports between 20000 and 32000",
         )
@@ -217,7 +217,7 @@ class Server(Host):
         return self.process is not None and self.process.poll() is None
 
     def _own_output(self) -> Path:
-        """Return what it writes to, in whatever log of its, which may have been removed since."""
+        """Return the server's log by its open file, because the path may have been removed."""
         output = self._output
         return self.log if output is None else Path(f"/proc/{os.getpid()}/fd/{output.fileno()}")
 
@@ -235,6 +235,7 @@ class Server(Host):
             self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
+        """Start the process with its environment, log and scratch folder."""
         self.kill()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # SGLang writes its settings there, its key among them.
@@ -245,7 +246,7 @@ class Server(Host):
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key)
         environment["TMPDIR"] = str(self._scratch.folder)
-        environment |= choose_meeting(self._scratch.folder, port, self.reach)
+        environment |= choose_rendezvous(self._scratch.folder, port, self.reach)
         if not self.settings.on_cpu:
             environment |= toolkit(self.python)
         if self.devices is not None:
@@ -255,7 +256,7 @@ class Server(Host):
             self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
 
     def _healthy(self, address: Address) -> bool:
-        """Wait until the server answers to its key; false when its process ended. Raises E0821 when it takes too long."""
+        """Wait until the server answers to its key; false if its process ended. Raises E0821 if it takes too long."""
         began = time.monotonic()
         with httpx.Client(
             base_url=address.url, headers=address.headers, trust_env=False, timeout=5.0
@@ -277,25 +278,25 @@ class Server(Host):
                         notes=lines,
                         help="give it longer with REODSL_SGLANG_PATIENCE=SECONDS, or see what its log ends in",
                     )
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
         return False
 
 
-def choose_meeting(folder: Path, port: int, reach: str | None) -> dict[str, str]:
-    """Return the variables by which a server's processes meet in a private folder, where SGLang would listen everywhere.
+def choose_rendezvous(folder: Path, port: int, reach: str | None) -> dict[str, str]:
+    """Return the variables by which a server's processes meet in a private folder; SGLang would listen everywhere.
 
-    Their groups listen on the loopback, or at the address `reach`, where they are joined by what runs on other machines.
-    The server's port, which no other has, names what they share in memory.
+    Their groups listen on the loopback, or at the address `reach`, at which processes on other machines join them. The
+    server's port, which no other server has, names what they share in memory.
     """
     name = interface(reach)
     chosen = {GLOO: name} if name and GLOO not in os.environ else {}
     if reach is None and name and _NCCL not in os.environ:
         chosen[_NCCL] = f"={name}"
-    return chosen | {_MEETING: f"file://{folder}/meeting", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+    return chosen | {_RDZV: f"file://{folder}/meeting", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
 
 
 def read_settings(address: Address) -> Address:
-    """Return the address with what the server there reports of itself; as it is if it reports nothing."""
+    """Return the address with what the server reports of itself; as it is if the server reports nothing."""
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
@@ -306,20 +307,20 @@ def read_settings(address: Address) -> Address:
 
 
 def add_settings(address: Address, settings: Mapping[str, Any]) -> Address:
-    """Return the address with what a server's own settings say of its version, caches and groups."""
+    """Return the address with the version, caches and channels of a server's own settings."""
     room, wide = settings.get("max_total_num_tokens"), settings.get("tp_size", 1)
     # A group whose processes take unlike numbers of channels never ends its first broadcast.
-    held = settings.get("enable_deterministic_inference") and isinstance(wide, int) and wide > 1
+    fixes_channels = settings.get("enable_deterministic_inference") and isinstance(wide, int) and wide > 1
     return replace(
         address,
         version=str(settings.get("version", "")),
         room=room if isinstance(room, int) else 0,
-        channels=CHANNELS if held else 0,
+        channels=CHANNELS if fixes_channels else 0,
     )
 
 
 def free_port(host: str) -> int:
-    """Return a port that nothing listens on now. Raises E0821 if a hundred random ones are taken."""
+    """Return a port that nothing listens on now. Raises E0821 if a hundred random ports are taken."""
     choose = random.SystemRandom()
     for _ in range(100):
         port = choose.choice(_PORTS)

@@ -22,7 +22,7 @@ REMEDY = f"run `make sglang` in a checkout, or name a Python that has it in {VAR
 
 
 def candidates() -> Iterator[Path]:
-    """Yield where to look, in order: what the environment names, this Python, and what `make sglang` made."""
+    """Yield Pythons that may have SGLang, in order: the environment's, this Python, and that of `make sglang`."""
     named = os.environ.get(VARIABLE)
     if named:
         # Compilers that a server calls have working folders of their own.
@@ -35,12 +35,12 @@ def candidates() -> Iterator[Path]:
 
 
 def find_interpreter() -> Path | None:
-    """Return the first of the candidates that is a Python with SGLang beside it."""
+    """Return the first candidate that is a Python with SGLang."""
     return next((path for path in candidates() if _has(path, "sglang")), None)
 
 
 def interpreter() -> Path:
-    """Return the result of `find_interpreter`. Raises E0820 if there is none."""
+    """Return the result of `find_interpreter`. Raises E0820 if no Python has SGLang."""
     python = find_interpreter()
     if python is None:
         raise Problem(_absent())
@@ -48,7 +48,7 @@ def interpreter() -> Path:
 
 
 def missing() -> Diagnostic | None:
-    """Report E0820 if there is nothing to start servers with."""
+    """Return E0820 if no Python can start servers."""
     return None if find_interpreter() is not None else _absent()
 
 
@@ -62,7 +62,7 @@ def _absent() -> Diagnostic:
 
 
 def saves_memory(python: Path) -> bool:
-    """Return whether servers of this Python can give their memory on GPUs back while they run."""
+    """Return whether servers of this Python can give back memory of GPUs while they run."""
     return _has(python, "torch_memory_saver")
 
 
@@ -82,39 +82,42 @@ EXPANDABLE = re.compile(r"(expandable_segments\s*:\s*)True")
 """A setting of torch's allocator that users know from its messages of memory that ran out."""
 CHANNELS = 8
 """NCCL's channels in exact servers of several GPUs, of which SGLang holds the number: it decides the order of sums."""
-MARGIN = 8
+MARGIN_TOKENS = 8
 """Tokens of context that SGLang keeps for itself."""
-_LEAST = 0.01
-"""A share that is sure to be too small is left for the server to refuse."""
-_CPU_RUNNING = 64
+_MIN_FRACTION = 0.01
+"""A share that is certainly too small, so that the server refuses it."""
+_CPU_REQUESTS = 64
 _CPU_CACHE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings that all servers of an engine share.
-
-    `context` is the longest sequence in tokens: prompt, response, forcing text and answer. `token_bytes` is what one
-    token's keys and values take. `patience` is how long a server may take until it is healthy, in seconds.
-
-    `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
-    their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts. `determinism` is
-    the cluster's. `caches` is
-    `fp8` for keys and values of one byte a number, which a server on a CPU does not have.
-    """
+    """Settings that all servers of an engine share."""
 
     model: Path
+    """The folder of the model."""
     context: int
+    """The most tokens of a sequence: prompt, response, forcing text and answer."""
     token_bytes: int
+    """Bytes of a token's keys and values."""
     device: str = "cpu"
+    """`cpu`, or a GPU."""
     tensor_parallel: int = 1
+    """GPUs of each server."""
     memory_fraction: float = USABLE
+    """The share of a GPU's free memory that a server takes when it starts."""
     seed: int = 0
+    """The server's own seed; requests bring theirs."""
     patience: float = 900.0
-    in_turn: bool = False
+    """Seconds that a server may take until it is healthy."""
+    shares_device: bool = False
+    """True if a trainer uses the same devices between rollouts."""
     memory_saver: bool = False
+    """True if the server can give back the devices' memory for that time."""
     determinism: Determinism = "exact"
+    """The cluster's."""
     caches: str = "auto"
+    """`fp8` for keys and values of one byte a number, which a server on a CPU lacks."""
 
     @property
     def on_cpu(self) -> bool:
@@ -124,15 +127,15 @@ class Settings:
     @property
     def at_once(self) -> int:
         """Requests that are sent to a server before the first of them has ended."""
-        return 2 * _CPU_RUNNING if self.on_cpu else 512
+        return 2 * _CPU_REQUESTS if self.on_cpu else 512
 
     def arguments(self, host: str, port: int) -> list[str]:
-        """Return the server's command line after the launcher's name. The prefix cache is on unless it is turned off."""
-        given = {
+        """Return the server's command line after the launcher's name. The prefix cache is on by default."""
+        options = {
             "model-path": str(self.model),
             "host": host,
             "port": str(port),
-            "context-length": str(self.context + MARGIN),
+            "context-length": str(self.context + MARGIN_TOKENS),
             "tp-size": str(self.tensor_parallel),
             "random-seed": str(self.seed),
             "log-level-http": "warning",
@@ -144,23 +147,23 @@ class Settings:
             "sampling-mask-max-tokens": str(1 << 30),
         }
         if self.on_cpu:
-            given |= {
+            options |= {
                 "device": "cpu",
                 "dtype": "float32",
                 "attention-backend": "torch_native",
-                "max-running-requests": str(_CPU_RUNNING),
+                "max-running-requests": str(_CPU_REQUESTS),
                 "max-total-tokens": str(self.cache_tokens),
             }
         else:
-            given |= {"dtype": "bfloat16"}
+            options |= {"dtype": "bfloat16"}
             if self.caches == "fp8":
-                given["kv-cache-dtype"] = "fp8_e4m3"
+                options["kv-cache-dtype"] = "fp8_e4m3"
         flags = ["skip-tokenizer-init", "skip-server-warmup"]
         if self.determinism == "exact":
             flags.append("enable-deterministic-inference")
         else:
             # The one that draws by seed; kernels are those that SGLang takes for itself.
-            given["sampling-backend"] = "pytorch"
+            options["sampling-backend"] = "pytorch"
         # Answers that are forced out of a response go before prompts that have not begun; nothing that runs is stopped.
         flags += ["enable-priority-scheduling", "disable-priority-preemption"]
         if self.memory_saver:
@@ -168,17 +171,17 @@ class Settings:
         if self.on_cpu:
             # Else it takes a whole core for as long as nothing is asked of it, which trainer and verifiers need.
             flags.append("sleep-on-idle")
-        return [word for name, value in given.items() for word in (f"--{name}", value)] + [
+        return [word for name, value in options.items() for word in (f"--{name}", value)] + [
             f"--{flag}" for flag in flags
         ]
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens whose keys and values a server on a CPU holds: as many as fit, two whole sequences at least."""
-        return max(2 * (self.context + MARGIN), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
+        """Tokens whose keys and values a server on a CPU holds: at least two sequences."""
+        return max(2 * (self.context + MARGIN_TOKENS), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""
+        """Return the server's environment: `base` without this project's modules, quiet, offline, one thread on a CPU."""
         environment = {
             name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")
         }
@@ -205,31 +208,42 @@ class Settings:
             if self.tensor_parallel > 1:
                 # SGLang wants a NUMA node for each part, or cores; where its kernels are missing it binds nothing to them.
                 cores = sorted(os.sched_getaffinity(0))
-                parts = (str(cores[part % len(cores)]) for part in range(self.tensor_parallel))
+                parts = (str(cores[rank % len(cores)]) for rank in range(self.tensor_parallel))
                 environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(parts)
         return environment
 
 
-def fraction_beside(free: float, total: float, growth: float) -> float:
-    """Return the share of a GPU's free memory for a server's weights and caches that takes turns with a trainer there.
+def colocated_fraction(free: float, total: float, trainer_bytes: float) -> float:
+    """Return the share of a GPU's free memory for a server that shares the GPU with a trainer.
 
-    `free` and `total` are bytes of the device now, `growth` those that the trainer will keep on it later while the server
-    generates. What both hold then is `USABLE` of the whole; the rest is for what engines need to compute.
+    Server and trainer together then hold `USABLE` of the GPU; the rest is for the engine's computations.
+
+    Args:
+        free: Free bytes of the device now.
+        total: Bytes of the device.
+        trainer_bytes: Bytes that the trainer will hold on it later, while the server generates.
+
+    Returns:
+        A share of `free`.
     """
-    return max(_LEAST, (USABLE * total - (total - free) - growth) / free)
+    return max(_MIN_FRACTION, (USABLE * total - (total - free) - trainer_bytes) / free)
 
 
 def patience() -> float:
-    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0821."""
-    given = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
+    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0821.
+
+    Returns:
+        Seconds.
+    """
+    text = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise problem(
             "E0821",
-            f"`{given}` is not how long a server may take to get healthy",
+            f"`{text}` is not how long a server may take to get healthy",
             where="REODSL_SGLANG_PATIENCE",
             help="give a number of seconds above 0, as in REODSL_SGLANG_PATIENCE=1800, or unset it",
         )

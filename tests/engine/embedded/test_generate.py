@@ -33,7 +33,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Any, device: str) -> Non
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, eos_token_id=STOP
         )
         assert list(response.tokens) == made[0, len(request.prompt) :].tolist()
-        assert set(response.behaviour) == {0.0}
+        assert set(response.sampling_logprobs) == {0.0}
 
 
 def test_logprobs_are_those_of_transformers(model: Any, device: str) -> None:
@@ -45,7 +45,7 @@ def test_logprobs_are_those_of_transformers(model: Any, device: str) -> None:
             range(len(response.tokens)), list(response.tokens)
         ]
         assert response.logprobs == pytest.approx(want.tolist(), abs=1e-4)
-        assert response.behaviour is response.logprobs
+        assert response.sampling_logprobs is response.logprobs
 
 
 @pytest.mark.slow
@@ -58,10 +58,12 @@ def test_sampled_responses_are_those_of_the_plain_sampler(
     requests = make_requests(4, 2)
     responses = engine_of(one_model, device=device).generate(requests, sampling)
     for request, response in zip(requests, responses, strict=True):
-        tokens, logprobs, behaviour = reference_continue(one_model, request.prompt, request.seed, sampling)
+        tokens, logprobs, sampling_logprobs = reference_continue(
+            one_model, request.prompt, request.seed, sampling
+        )
         assert list(response.tokens) == tokens
         assert response.logprobs == pytest.approx(logprobs, abs=1e-4)
-        assert response.behaviour == pytest.approx(behaviour, abs=1e-4)
+        assert response.sampling_logprobs == pytest.approx(sampling_logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("linear", ["onednn", "plain"])
@@ -104,7 +106,9 @@ def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: TokenSampling
     for i, one in zip(cut, rest, strict=True):
         assert begun[i].tokens + one.tokens == whole[i].tokens
         assert begun[i].logprobs + one.logprobs == pytest.approx(whole[i].logprobs, abs=1e-4)
-        assert begun[i].behaviour + one.behaviour == pytest.approx(whole[i].behaviour, abs=1e-4)
+        assert begun[i].sampling_logprobs + one.sampling_logprobs == pytest.approx(
+            whole[i].sampling_logprobs, abs=1e-4
+        )
 
 
 @pytest.mark.slow
@@ -149,7 +153,7 @@ def test_a_response_ends_with_its_first_stop_token_or_at_the_limit(one_model: An
         else:
             assert not stops
             assert len(response.tokens) == SAMPLED.max_tokens
-        assert len(response.tokens) == len(response.logprobs) == len(response.behaviour)
+        assert len(response.tokens) == len(response.logprobs) == len(response.sampling_logprobs)
 
 
 def test_a_model_that_never_ends_stops_at_the_limit(one_model: Any) -> None:
@@ -209,7 +213,7 @@ def test_a_request_has_a_limit_of_its_own(trained_model: Any) -> None:
     responses = engine_of(trained_model).generate(requests, sampling)
     rng = random.Random(0)
     limits = [rng.randint(1, 30) for _ in requests]
-    limited = [replace(request, most=most) for request, most in zip(requests, limits, strict=True)]
+    limited = [replace(request, max_tokens=most) for request, most in zip(requests, limits, strict=True)]
     found = engine_of(trained_model, rows=5).generate(limited, sampling)
     for response, most, full in zip(found, limits, responses, strict=True):
         assert response.tokens == full.tokens[:most]

@@ -31,7 +31,7 @@ def test_draws_are_those_of_the_plain_sampler(sampling: TokenSampling) -> None:
     rng = np.random.default_rng(0)
     logits = (rng.standard_normal((300, 30)) * 2).astype(np.float32)
     chance = uniforms(hash_seeds(wrap_seeds(range(300))), 4)
-    tokens, logprobs, behaviour = draw(torch.from_numpy(logits), torch.from_numpy(chance), sampling)
+    tokens, logprobs, sampling_logprobs = draw(torch.from_numpy(logits), torch.from_numpy(chance), sampling)
     compared = 0
     for row in range(300):
         want = reference_draw(logits[row].tolist(), float(chance[row]), sampling)
@@ -40,7 +40,7 @@ def test_draws_are_those_of_the_plain_sampler(sampling: TokenSampling) -> None:
         compared += 1
         assert tokens[row] == want.token
         assert logprobs[row] == pytest.approx(want.logprob, abs=2e-5)
-        assert behaviour[row] == pytest.approx(want.behaviour, abs=2e-5)
+        assert sampling_logprobs[row] == pytest.approx(want.sampling_logprobs, abs=2e-5)
     assert compared > 290
 
 
@@ -51,14 +51,14 @@ def test_frequencies_are_the_probabilities(sampling: TokenSampling) -> None:
     draws = 60_000
     logits = torch.tensor([1.0, 0.0, -1.0, 2.0, -3.0, 0.5]).expand(draws, 6)
     chance = torch.from_numpy(uniforms(hash_seeds(wrap_seeds(range(draws))), 0))
-    tokens, _, behaviour = draw(logits, chance, sampling)
+    tokens, _, sampling_logprobs = draw(logits, chance, sampling)
     counts = np.bincount(tokens.numpy(), minlength=6)
     probability = np.zeros(6)
     for token in range(6):
-        hits = behaviour[tokens == token]
+        hits = sampling_logprobs[tokens == token]
         probability[token] = float(hits[0].exp()) if len(hits) else 0.0
     assert probability.sum() == pytest.approx(1, abs=1e-5)
-    if sampling.whole:
+    if sampling.plain:
         assert probability == pytest.approx(torch.softmax(logits[0], 0).numpy(), abs=1e-6)
     else:
         assert counts[4] == 0

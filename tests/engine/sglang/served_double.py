@@ -93,7 +93,7 @@ class ServedDouble:
                 "output_ids": each.tokens,
                 "meta_info": {
                     "output_token_logprobs": each.logprobs.tolist(),
-                    "output_token_sampling_logprobs": each.behaviour.tolist(),
+                    "output_token_sampling_logprobs": each.sampling_logprobs.tolist(),
                     "weight_version": str(version),
                     "finish_reason": {"type": each.finish},
                     "prompt_tokens": len(request.prompt),

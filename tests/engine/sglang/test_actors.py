@@ -14,7 +14,7 @@ import pytest
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import TokenSampling
-from runners.engine.sglang.hosts import Actor
+from runners.engine.sglang.hosts import RayServer
 from runners.machine.process import ProcessDied
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -39,7 +39,7 @@ def answers(folder: Path, logs: Path) -> tuple[Tokens, Tokens, list[int]]:
     engine: Any = open_engine(folder, Resources(engine="sglang"), 100, logs)
     try:
         (host,) = engine.fleet.hosts
-        assert isinstance(host, Actor)
+        assert isinstance(host, RayServer)
         requests = make_requests(5, 2, seed=1)
         first = [r.tokens for r in engine.generate(requests, GREEDY)]
         engine.load_weights(make_model("qwen3-gqa-tied", seed=5).state_dict(), 1)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from runners.data.draws import forced_seed
-from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
+from runners.engine.protocol import ForcingPlan, Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.rounds import Read
+from runners.engine.sglang.rounds import PrefixCacheStats
 from tests.engine.engine_reference import (
     STOP,
     VOCAB,
@@ -44,7 +44,7 @@ def test_greedy_tokens_are_those_of_the_embedded_engine_and_of_transformers(
     for request, response in zip(requests[::2], found[::2], strict=True):
         logits = reference_logits(served_model, [*request.prompt, *response.tokens])
         assert response.tokens == tuple(logits[len(request.prompt) - 1 : -1].argmax(-1).tolist())
-    assert [list(r.behaviour) for r in found] == [[0.0] * len(r.tokens) for r in found]
+    assert [list(r.sampling_logprobs) for r in found] == [[0.0] * len(r.tokens) for r in found]
 
 
 @pytest.mark.parametrize("sampling", [WHOLE, CUT], ids=["whole", "cut"])
@@ -55,7 +55,7 @@ def test_tokens_do_not_depend_on_whether_log_probabilities_are_told(
     told = engine.generate(requests, sampling)
     untold = engine.generate(requests, replace(sampling, logprobs=False))
     assert [(r.tokens, r.finish) for r in untold] == [(r.tokens, r.finish) for r in told]
-    assert not any(r.logprobs or r.behaviour for r in untold)
+    assert not any(r.logprobs or r.sampling_logprobs for r in untold)
 
 
 def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
@@ -65,7 +65,7 @@ def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
     a processor's sums follow the batch (docs/LOG.md).
     """
     requests = make_requests(5, 2, seed=15)
-    ahead = Ahead(lambda _, response: range(0, len(response.tokens), 4), FORCING, ANSWER)
+    ahead = ForcingPlan(lambda _, response: range(0, len(response.tokens), 4), FORCING, ANSWER)
     found = []
     for room in (1 << 20, 1):
         servers = [replace(server, room=room) for server in engine.fleet.servers]
@@ -90,8 +90,8 @@ def test_log_probabilities_are_those_of_the_protocol(
         for at, token in enumerate(response.tokens):
             told = chances(logits[len(request.prompt) + at - 1].tolist(), sampling)[token]
             assert response.logprobs[at] == pytest.approx(told[0], abs=1e-4)
-            assert response.behaviour[at] == pytest.approx(told[1], abs=1e-4)
-        assert (response.logprobs is response.behaviour) == sampling.whole
+            assert response.sampling_logprobs[at] == pytest.approx(told[1], abs=1e-4)
+        assert (response.logprobs is response.sampling_logprobs) == sampling.plain
 
 
 def chances(logits: list[float], sampling: TokenSampling) -> dict[int, tuple[float, float]]:
@@ -99,7 +99,7 @@ def chances(logits: list[float], sampling: TokenSampling) -> dict[int, tuple[flo
     found = {}
     for uniform in np.linspace(0.0005, 0.9995, 1000):
         drawn = reference_draw(logits, float(uniform), sampling)
-        found[drawn.token] = (drawn.logprob, drawn.behaviour)
+        found[drawn.token] = (drawn.logprob, drawn.sampling_logprobs)
     return found
 
 
@@ -138,7 +138,7 @@ def test_draws_do_not_depend_on_what_else_is_drawn_beside_them(engine: SGLangEng
     requests = make_requests(12, 2, seed=5)
     free = TokenSampling(20, temperature=1.5)
     alone = engine.generate(requests, free)
-    ahead = Ahead(lambda _, response: (0, 5, 10, 15), FORCING, TokenSampling(12, temperature=0.0))
+    ahead = ForcingPlan(lambda _, response: (0, 5, 10, 15), FORCING, TokenSampling(12, temperature=0.0))
     among = engine.generate(requests[::-1], free, ahead)[::-1]
     assert [r.tokens for r in among] == [r.tokens for r in alone]
     shorter = [
@@ -169,8 +169,8 @@ def test_forced_answers_are_those_of_prefixes_read_anew(
         return [0, 3, 8, 8, 20, len(response.tokens) - 1, len(response.tokens), 99]
 
     requests = make_requests(5, 3, seed=7, lengths=(20, 30))
-    engine.read = Read()
-    responses = engine.generate(requests, WHOLE, Ahead(cuts, FORCING, ANSWER) if ahead else None)
+    engine.read = PrefixCacheStats()
+    responses = engine.generate(requests, WHOLE, ForcingPlan(cuts, FORCING, ANSWER) if ahead else None)
     assert (engine.read.sent > 0) == ahead
     wanted = [cuts(0, response) for response in responses]
     found = engine.force(requests, responses, wanted, FORCING, ANSWER)
@@ -192,7 +192,7 @@ def test_forced_answers_are_those_of_prefixes_read_anew(
 def test_a_budget_past_the_end_and_a_budget_named_twice_cost_nothing(engine: SGLangEngine) -> None:
     requests = make_requests(4, 1, seed=8)
     responses = engine.generate(requests, WHOLE)
-    engine.read = Read()
+    engine.read = PrefixCacheStats()
     engine.force(requests, responses, [[len(r.tokens), 99] for r in responses], FORCING, ANSWER)
     assert engine.read.sent == 0
     engine.force(requests, responses, [[0, 0, 0]] * 4, FORCING, ANSWER)

@@ -20,10 +20,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from reodsl.diagnostics import Problem
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Lines
+from runners.engine.sglang.control import ServerGroupClient
 from runners.engine.sglang.server import Address, add_settings
 from runners.engine.sglang.settings import CHANNELS, Settings, find_interpreter
-from runners.engine.sglang.weights import BroadcastGroup, _group, send
+from runners.engine.sglang.weights import BroadcastGroup, _group, broadcast
 from runners.machine.process import ProcessDied
 from runners.machine.rendezvous import SharedFile
 from tests.engine.sglang.many_servers import Servers, serving
@@ -86,14 +86,14 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_in_time(
             left.append(broken)
 
     monkeypatch.setattr(weights, "BroadcastGroup", Group)
-    monkeypatch.setattr(weights, "_PATIENCE", 0.5 if how == "never taken" else 60.0)
+    monkeypatch.setattr(weights, "_TIMEOUT_SECONDS", 0.5 if how == "never taken" else 60.0)
     with serving(Servers(2)) as servers:
         if how == "taken":
-            send([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
+            broadcast([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
         else:
             words = "Timed out" if how == "failed" else "there was no end within 0.5 seconds"
             with pytest.raises(ProcessDied, match=words):
-                send([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
+                broadcast([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
     over.set()
     assert left == [how != "taken"]
 
@@ -173,7 +173,7 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
             assert self.after.wait(20)
             waited.append(len(sent))
 
-    def broadcast(tensors: list[torch.Tensor], _: Any) -> Work:
+    def share(tensors: list[torch.Tensor], _: Any) -> Work:
         sent.append(tensors[0].view(torch.float32).tolist())
         return Work(len(sent) - 1)
 
@@ -188,12 +188,12 @@ def test_the_next_bucket_is_gathered_while_one_is_sent_and_read(
     def group(*_: Any) -> Iterator[BroadcastGroup]:
         yield own
 
-    monkeypatch.setattr(weights, "_PATIENCE", 20.0)
+    monkeypatch.setattr(weights, "_TIMEOUT_SECONDS", 20.0)
     monkeypatch.setattr(weights, "_group", group)
-    monkeypatch.setattr(weights, "SIZE", 16)
-    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=broadcast))
+    monkeypatch.setattr(weights, "SEND_BYTES", 16)
+    monkeypatch.setattr(own, "_group", SimpleNamespace(broadcast=share))
     with serving(Reading(2)) as servers:
-        send(pieces(), servers.addresses, 1, 7, tmp_path)
+        broadcast(pieces(), servers.addresses, 1, 7, tmp_path)
         for told in servers.told:
             assert [body["names"] for _, body in told if "names" in body] == [["0"], ["1"], ["2"], ["3"]]
         assert not any(servers.open)
@@ -213,13 +213,13 @@ def test_a_failure_of_either_side_is_told_once(tmp_path: Path, monkeypatch: pyte
     class Whole:
         def send(self, _: torch.Tensor) -> None: ...
 
-    monkeypatch.setattr(weights, "SIZE", 16)
+    monkeypatch.setattr(weights, "SEND_BYTES", 16)
     for group, refused, message in ((Breaking(), 0, "not taken"), (Whole(), 1, "refused a request")):
         monkeypatch.setattr(weights, "_group", lambda *_, group=group: nullcontext(group))
         with serving(Servers(2)) as servers:
             servers.refuses[1]["/update_weights_from_distributed"] = refused
             with pytest.raises(Problem, match=message) as caught:
-                send(tensors.items(), servers.addresses, 1, 7, tmp_path)
+                broadcast(tensors.items(), servers.addresses, 1, 7, tmp_path)
             assert isinstance(caught.value, ProcessDied) == (not refused)
             # Nothing is sent after it.
             assert servers.paths(0).count("/update_weights_from_distributed") == 1
@@ -242,10 +242,10 @@ def test_no_more_than_a_bucket_and_the_one_before_it_are_held(
         yield Group()
 
     asked = list[str]()
-    monkeypatch.setattr(Lines, "ask", lambda self, path, *_: asked.append(path))
+    monkeypatch.setattr(ServerGroupClient, "ask", lambda self, path, *_: asked.append(path))
     monkeypatch.setattr(weights, "_group", group)
-    monkeypatch.setattr(weights, "SIZE", 16)
-    send(
+    monkeypatch.setattr(weights, "SEND_BYTES", 16)
+    broadcast(
         ((f"{n}", torch.full((4,), float(n))) for n in range(6)),
         [Address("http://127.0.0.1:9", "")],
         1,

@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.server import Address, Host, Server, free_port, port_taken
+from runners.engine.sglang.server import Address, Server, ServerHandle, free_port, port_taken
 from runners.engine.sglang.settings import KEY, LAUNCHER, Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -65,11 +65,11 @@ def test_a_server_that_the_system_is_slow_to_end_is_left_to_it(
 def test_an_engine_without_a_place_leaves_none(
     model: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fails(Host):
+    class Fails(ServerHandle):
         def start(self) -> Address:
             raise ConnectionError
 
-    class Starts(Host):
+    class Starts(ServerHandle):
         def start(self) -> Address:
             return Address("http://127.0.0.1:1", "")
 
@@ -102,7 +102,7 @@ def test_the_log_that_a_problem_names_stays(
 def test_a_host_that_cannot_be_ended_keeps_no_other_one(model: Path, tmp_path: Path) -> None:
     ended: list[int] = []
 
-    class Stuck(Host):
+    class Stuck(ServerHandle):
         def __init__(self, number: int) -> None:
             self.number = number
 

@@ -11,7 +11,7 @@ import torch
 
 from runners.engine.protocol import Limits, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.server import Address, Host
+from runners.engine.sglang.server import Address, ServerHandle
 from runners.engine.sglang.settings import Settings
 from runners.machine.process import ProcessDied
 from runners.models.folder import save
@@ -25,7 +25,7 @@ HANDED = ["/begin_weight_update", "/update_weights_from_tensor", "/end_weight_up
 TAKEN = ["/resume_memory_occupation", "/continue_generation"]
 
 
-class Told(Host):
+class Told(ServerHandle):
     """A host whose life is in the test's hands."""
 
     alive = False
@@ -72,7 +72,7 @@ def since(servers: Servers) -> list[str]:
 def test_weights_are_sent_after_room_for_them_and_before_room_for_caches(
     opened: Opened, folder: bool
 ) -> None:
-    engine, _, servers = opened(in_turn=True)
+    engine, _, servers = opened(shares_device=True)
     state = engine.settings.model if folder else MODEL.state_dict()
     sent = ["/update_weights_from_disk"] if folder else HANDED
     engine.load_weights(state, 3)
@@ -96,14 +96,14 @@ def test_servers_apart_keep_their_memory(opened: Opened) -> None:
 @pytest.mark.parametrize("broken", ["/release_memory_occupation", "/update_weights_from_tensor"])
 def test_a_server_whose_state_is_not_known_is_not_left_to_others(opened: Opened, broken: str) -> None:
     """The next task of a run may be given the same server, once this one is done with it."""
-    engine, (host,), servers = opened(in_turn=True)
+    engine, (host,), servers = opened(shares_device=True)
     engine.load_weights(MODEL.state_dict(), 3)
     servers.refuses[0][broken] = 1
     with pytest.raises(Exception, match=f"refused a request.*|{broken}"):
         engine.release() if "release" in broken else engine.load_weights(MODEL.state_dict(), 4)
     engine.close()
     assert (host.alive, host.stopped) == (False, False)
-    whole, (other,), _ = opened(in_turn=True)
+    whole, (other,), _ = opened(shares_device=True)
     whole.close()
     assert (other.alive, other.stopped) == (True, True)
 
@@ -112,7 +112,7 @@ def test_a_server_that_ends_ends_what_waits_for_it_with_the_end_of_its_log(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     """Also where nothing but its host knows: a connection to a node that is gone may stay open."""
-    monkeypatch.setattr("runners.engine.remote.LOOK", 0.01)
+    monkeypatch.setattr("runners.engine.remote.POLL_SECONDS", 0.01)
     engine, (host,), servers = opened()
     servers.delay = 600.0
     host.alive = False

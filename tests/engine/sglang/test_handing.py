@@ -18,9 +18,9 @@ from reodsl.diagnostics import Problem
 from runners.engine.protocol import SharedWeights
 from runners.engine.sglang import weights
 from runners.engine.sglang.fleet import Fleet
-from runners.engine.sglang.server import Address, Host
+from runners.engine.sglang.server import Address, ServerHandle
 from runners.engine.sglang.settings import Settings
-from runners.engine.sglang.weights import by_identity, hand
+from runners.engine.sglang.weights import by_identity, hand_over
 from runners.machine.process import ProcessDied
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -47,7 +47,7 @@ class Group:
         self._barrier.wait()
         return found
 
-    def each(self, call: Callable[..., None], *arguments: Any) -> None:
+    def run_on_all(self, call: Callable[..., None], *arguments: Any) -> None:
         """`call` in every thread; what the first one raises."""
 
         def one(rank: int) -> None:
@@ -98,7 +98,7 @@ def packers(servers: Servers, number: int) -> set[tuple[str, ...]]:
 def test_each_server_gets_all_weights_from_the_processes_on_its_own_devices(world: int, wide: int) -> None:
     count = world // wide
     with serving(Servers(count)) as servers:
-        Group(world).each(hand, dict(enumerate(servers.addresses)), wide, 7, BUCKET)
+        Group(world).run_on_all(hand_over, dict(enumerate(servers.addresses)), wide, 7, BUCKET)
         for number in range(count):
             assert payloads(servers, number) == [["a b"] * wide, ["c d"] * wide, ["e"] * wide]
         # No process packs for two places.
@@ -129,7 +129,7 @@ def test_the_next_bucket_is_put_together_while_a_server_reads_one() -> None:
             return super().answer(number, path)
 
     with serving(Reading(1)) as servers:
-        hand(pieces(), 0, lambda value: [value], {0: servers.addresses[0]}, 1, 7, BUCKET)
+        hand_over(pieces(), 0, lambda value: [value], {0: servers.addresses[0]}, 1, 7, BUCKET)
         assert payloads(servers, 0) == [["a b"], ["c d"], ["e"]]
     assert read == [True] * 3
 
@@ -139,28 +139,28 @@ def test_a_server_that_refuses_or_is_gone_ends_its_process() -> None:
         for path, told in (("/begin_weight_update", 0), ("/update_weights_from_tensor", 1)):
             servers.refuses[0][path] = 1
             with pytest.raises(Problem, match="refused a request"):
-                Group(1).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
+                Group(1).run_on_all(hand_over, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
             assert len(payloads(servers, 0)) == told
     with pytest.raises(ProcessDied):
-        Group(1).each(hand, {0: Address("http://127.0.0.1:9", "")}, 1, 7, BUCKET)
+        Group(1).run_on_all(hand_over, {0: Address("http://127.0.0.1:9", "")}, 1, 7, BUCKET)
 
 
 def test_a_gpu_travels_by_what_it_is_and_not_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainer and server are shown different GPUs, so the same number means different ones."""
     names = list(inspect.signature(reductions.rebuild_cuda_tensor).parameters)
-    assert names[weights._DEVICE] == "storage_device"
+    assert names[weights._DEVICE_INDEX] == "storage_device"
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=f"GPU-{number}")
     )
     arguments = tuple(names)
-    given = (*arguments[: weights._DEVICE], 3, *arguments[weights._DEVICE + 1 :])
+    given = (*arguments[: weights._DEVICE_INDEX], 3, *arguments[weights._DEVICE_INDEX + 1 :])
     function, found = by_identity((reductions.rebuild_cuda_tensor, given))
     assert function is reductions.rebuild_cuda_tensor
-    assert found == (*arguments[: weights._DEVICE], "GPU-3", *arguments[weights._DEVICE + 1 :])
+    assert found == (*arguments[: weights._DEVICE_INDEX], "GPU-3", *arguments[weights._DEVICE_INDEX + 1 :])
     assert by_identity((reductions.rebuild_tensor, (1, 2))) == (reductions.rebuild_tensor, (1, 2))
 
 
-class Standing(Host):
+class Standing(ServerHandle):
     """A host of a stand-in that is always there."""
 
     alive = True
@@ -180,7 +180,7 @@ def test_memory_for_another_process_is_no_expandable_segment(
     told = ["max_split_size_mb:512,expandable_segments:True"]
     monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: told[-1])
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
-    with weights._whole_segments(torch.device(kind)):
+    with weights._shareable_memory(torch.device(kind)):
         wanted = "max_split_size_mb:512,expandable_segments:False" if kind == "cuda" else told[0]
         assert told[-1] == wanted
     assert told[-1] == told[0]
@@ -196,7 +196,7 @@ class Together(Group):
     @property
     def shared(self) -> SharedWeights:
         shapes = {name: tuple(tensor.shape) for name, tensor in self.state.items()}
-        return SharedWeights(self.world, shapes, self.whole, self.pieces, self.each)
+        return SharedWeights(self.world, shapes, self.whole, self.pieces, self.run_on_all)
 
     def whole(self, device: str | None) -> Mapping[str, torch.Tensor]:
         self.asked.append(str(device))
@@ -215,7 +215,7 @@ def fleet(tmp_path: Path) -> Iterator[Callable[..., tuple[Fleet, Servers, Togeth
     with serving(Servers(2)) as servers:
 
         def make(world: int = 2, **changes: Any) -> tuple[Fleet, Servers, Together]:
-            settings = Settings(tmp_path / "model", 64, 64, **{"in_turn": True, **changes})
+            settings = Settings(tmp_path / "model", 64, 64, **{"shares_device": True, **changes})
             hosts = [Standing(address) for address in servers.addresses]
             made = Fleet(hosts, settings, tmp_path / "aside")
             for told in servers.told:
@@ -240,12 +240,12 @@ def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
     assert not any(servers.told)
 
 
-@pytest.mark.parametrize(("world", "changes"), [(2, {"in_turn": False}), (2, {"tensor_parallel": 2})])
+@pytest.mark.parametrize(("world", "changes"), [(2, {"shares_device": False}), (2, {"tensor_parallel": 2})])
 def test_servers_apart_get_them_from_the_first_process(
     fleet: Any, world: int, changes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[str]] = []
-    monkeypatch.setattr(weights, "send", lambda pieces, *_: sent.append([name for name, _ in pieces]))
+    monkeypatch.setattr(weights, "broadcast", lambda pieces, *_: sent.append([name for name, _ in pieces]))
     made, servers, spread = fleet(world, **changes)
     made.load(spread.shared, 3)
     assert spread.asked == ["first", "last"]
@@ -258,7 +258,7 @@ def test_one_process_hands_them_to_the_server_on_its_device_alone(
 ) -> None:
     """Another one would be ended by a handle of a GPU that it does not see, and gets them by broadcast."""
     sent: list[list[str]] = []
-    monkeypatch.setattr(weights, "send", lambda pieces, *_: sent.append([name for name, _ in pieces]))
+    monkeypatch.setattr(weights, "broadcast", lambda pieces, *_: sent.append([name for name, _ in pieces]))
     made, servers, spread = fleet()
     made.load(spread.state, 3)
     assert sent == [list(spread.state)[:-1]]

@@ -12,7 +12,7 @@ from reodsl.graph.job import Resources
 from runners.engine.protocol import Limits
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.hosts import devices_here, hosts
-from runners.engine.sglang.server import Address, Host, Server
+from runners.engine.sglang.server import Address, Server, ServerHandle
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -54,7 +54,7 @@ def test_servers_are_as_many_as_there_are_gpus_for(
 def test_all_servers_come_up_at_the_same_time(tmp_path: Path) -> None:
     done: list[str] = []
 
-    class Noted(Host):
+    class Noted(ServerHandle):
         def __init__(self, number: int) -> None:
             self.number = number
 

@@ -17,7 +17,7 @@ import pytest
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from runners.engine.sglang.hosts import (
-    KeptServer,
+    CachedServer,
     ServerCache,
     end_servers,
     hosts,
@@ -58,14 +58,14 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(tmp_path / "one", context=100, token_bytes=64)
 
 
-def of(keeping: ServerCache, settings: Settings, log: Path) -> KeptServer:
+def of(keeping: ServerCache, settings: Settings, log: Path) -> CachedServer:
     found = keeping.hosts(settings, PYTHON, [(log, None)])
     assert found is not None
     (host,) = found
     return host
 
 
-def pid(host: KeptServer) -> int:
+def pid(host: CachedServer) -> int:
     assert host.process is not None
     return host.process.pid
 
@@ -73,14 +73,14 @@ def pid(host: KeptServer) -> int:
 def test_tasks_that_train_in_turn_with_a_server_share_it_with_those_that_only_ask(
     keeping: ServerCache, settings: Settings, tmp_path: Path
 ) -> None:
-    first = of(keeping, replace(settings, in_turn=True), tmp_path / "log")
+    first = of(keeping, replace(settings, shares_device=True), tmp_path / "log")
     address = first.start()
     first.stop()
     second = of(keeping, settings, tmp_path / "log")
     assert second.start() == address
     # One that can give memory back was started otherwise.
     second.stop()
-    third = of(keeping, replace(settings, in_turn=True, memory_saver=True), tmp_path / "log")
+    third = of(keeping, replace(settings, shares_device=True, memory_saver=True), tmp_path / "log")
     assert third.start() != address
 
 
@@ -125,7 +125,7 @@ def test_a_task_goes_on_with_the_server_of_the_one_before_and_brings_its_own_wei
     assert not second.alive
 
 
-def option(host: KeptServer, name: str) -> int:
+def option(host: CachedServer, name: str) -> int:
     words = psutil.Process(pid(host)).cmdline()
     return int(words[words.index(f"--{name}") + 1])
 
@@ -187,41 +187,41 @@ def test_a_kept_server_that_cannot_go_on_is_replaced_and_its_last_words_stay(
 def test_servers_that_a_task_has_are_no_other_ones(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runners.engine.sglang.hosts._now", None)
+    monkeypatch.setattr("runners.engine.sglang.hosts._cache", None)
 
     def one() -> object:
         (found,) = hosts(settings, SERVED, tmp_path)
         return found
 
-    assert not isinstance(one(), KeptServer)
+    assert not isinstance(one(), CachedServer)
     keep_servers()
-    assert isinstance(one(), KeptServer)
+    assert isinstance(one(), CachedServer)
     # The next task: the one before is over, whatever it did.
     keep_servers()
     lent = one()
-    assert isinstance(lent, KeptServer)
-    assert not isinstance(one(), KeptServer)
+    assert isinstance(lent, CachedServer)
+    assert not isinstance(one(), CachedServer)
     lent.stop()
     again = one()
-    assert isinstance(again, KeptServer)
+    assert isinstance(again, CachedServer)
     assert again is lent
     again.start()
     end_servers()
     assert not again.alive
-    assert not isinstance(one(), KeptServer)
+    assert not isinstance(one(), CachedServer)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_run_ends_the_servers_that_it_kept(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
-    served: list[KeptServer] = []
+    served: list[CachedServer] = []
 
     def serving(order: Order, _: object) -> Outcome:
         if order.resources.engine == "embedded":
             return Outcome("done")
         (host,) = hosts(settings, order.resources, tmp_path)
-        assert isinstance(host, KeptServer)
+        assert isinstance(host, CachedServer)
         served.append(host)
         host.start()
         if interrupted and len(served) == 2:

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from runners.engine.protocol import looking
+from runners.engine.protocol import cancellable
 from runners.engine.remote import Loop
 
 
 def test_whoever_waits_for_servers_can_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work is cancelled, and what the look raised comes out; without a look the wait is as long as the work."""
-    monkeypatch.setattr("runners.engine.remote.LOOK", 0.01)
+    monkeypatch.setattr("runners.engine.remote.POLL_SECONDS", 0.01)
     ended: list[str] = []
 
     async def answers() -> None:
@@ -28,7 +28,7 @@ def test_whoever_waits_for_servers_can_end_it(monkeypatch: pytest.MonkeyPatch) -
         raise ConnectionError("the others are gone")
 
     loop = Loop()
-    with looking(lost), pytest.raises(ConnectionError, match="gone"):
+    with cancellable(lost), pytest.raises(ConnectionError, match="gone"):
         loop.run(answers())
     loop.run(soon())
     loop.close()

@@ -29,13 +29,13 @@ from runners.engine.sglang import kernels, server, settings
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message
-from runners.engine.sglang.rounds import Work
+from runners.engine.sglang.rounds import PendingRequest
 from runners.engine.sglang.server import diagnose, port_taken
-from runners.engine.sglang.settings import KEY, Settings, fraction_beside, patience
+from runners.engine.sglang.settings import KEY, Settings, colocated_fraction, patience
 from runners.machine.process import last_lines
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
-from runners.train.ranks import joined
+from runners.train.ranks import join_ranks
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.environments import python_with
 
@@ -119,7 +119,7 @@ def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) ->
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         server = SETTINGS.environment(os.environ, "k")
-        with joined(0, 1, HashStore(), torch.device("cpu")):
+        with join_ranks(0, 1, HashStore(), torch.device("cpu")):
             pass
         assert [os.environ[name] for name in names] == [server[name] for name in names]
         assert [server[name] for name in names] == ["0", given.get("NCCL_NVLS_ENABLE", "0")]
@@ -138,11 +138,11 @@ def test_a_server_that_gives_memory_back_has_no_expandable_segments(name: str) -
 
 def test_what_a_trainer_will_keep_is_left_free() -> None:
     """An 80 GiB device with 16 GiB in use; 40 GiB more will be: 85% of it, 68 GiB, less 56 are 12 of the free 64."""
-    assert fraction_beside(64 * GIB, 80 * GIB, 40 * GIB) == pytest.approx(12 / 64)
+    assert colocated_fraction(64 * GIB, 80 * GIB, 40 * GIB) == pytest.approx(12 / 64)
     # Alone on it, nothing is taken off.
-    assert fraction_beside(80 * GIB, 80 * GIB, 0.0) == pytest.approx(0.85)
+    assert colocated_fraction(80 * GIB, 80 * GIB, 0.0) == pytest.approx(0.85)
     # No room: a share that the server refuses, and not a negative one.
-    assert fraction_beside(10 * GIB, 80 * GIB, 40 * GIB) == 0.01
+    assert colocated_fraction(10 * GIB, 80 * GIB, 40 * GIB) == 0.01
 
 
 def test_a_server_on_a_processor_sleeps_where_nothing_is_asked_of_it() -> None:
@@ -164,10 +164,10 @@ def test_servers_that_take_turns_give_memory_back_where_they_can(
     ended: list[bool] = []
     assert "--enable-memory-saver" not in SETTINGS.arguments("127.0.0.1", 20_001)
     on_cpu = colocated_settings(SETTINGS, 40.0 * GIB)
-    assert on_cpu == replace(SETTINGS, in_turn=True)
+    assert on_cpu == replace(SETTINGS, shares_device=True)
     assert "--enable-memory-saver" not in on_cpu.arguments("127.0.0.1", 20_001)
     found = colocated_settings(replace(SETTINGS, device="cuda"), 40.0 * GIB)
-    assert found.in_turn
+    assert found.shares_device
     # What another task has left on the device would be counted as in use.
     assert ended == ([True] if there else [])
     given = found.arguments("127.0.0.1", 20_001)
@@ -188,7 +188,7 @@ def test_servers_take_turns_only_with_who_trains_on_their_devices(
     )
     monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: Path("python"))
     open_engine(folder, Resources(engine="sglang"), 100, tmp_path, beside)
-    assert [each.in_turn for each in found] == [wanted]
+    assert [each.shares_device for each in found] == [wanted]
 
 
 def test_a_port_that_is_taken_is_not_chosen(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,12 +396,12 @@ def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> Non
     bare = {"output_ids": [5], "meta_info": {"weight_version": "1"}}
     response = draft.take(bare)
     assert response is not None
-    assert (response.tokens, *response.logprobs, *response.behaviour) == ((5,),)
-    watched = Draft(Request((3,), 1), plain, watched=True)
+    assert (response.tokens, *response.logprobs, *response.sampling_logprobs) == ((5,),)
+    watched = Draft(Request((3,), 1), plain, probes=True)
     assert watched.message()["return_logprob"]
     assert watched.take(told_else()) == response
     with pytest.raises(Problem) as caught:
-        Draft(Request((3,), 1), plain, watched=True).take(told_else(output_token_logprobs=[None]))
+        Draft(Request((3,), 1), plain, probes=True).take(told_else(output_token_logprobs=[None]))
     assert caught.value.diagnostics[0].code == "E0802"
 
 
@@ -416,7 +416,7 @@ def test_seeds_are_such_as_a_server_takes() -> None:
     for seed in (0, 5, (1 << 63) + 5, (1 << 64) - 1):
         assert 0 <= drawing(TokenSampling(1), seed)["sampling_seed"] < 1 << 63
     assert drawing(TokenSampling(4, stop_ids=()), 1)["ignore_eos"]
-    assert drawing(TokenSampling(4), 1, drawn=3)["max_new_tokens"] == 1
+    assert drawing(TokenSampling(4), 1, num_sampled=3)["max_new_tokens"] == 1
 
 
 def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
@@ -427,12 +427,12 @@ def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
 
 
 def test_only_what_has_no_answer_is_open() -> None:
-    work = Work(
+    work = PendingRequest(
         0, Request((1,), 1), 0, response=Generation((5, 6, 7), (), (), "stop", (0,)), cuts=(0, 2, 2, 3, 9)
     )
-    assert work.open == (0, 2)
+    assert work.open_cuts == (0, 2)
     work.answers = {0: (4,), 2: (4,)}
-    assert work.done
+    assert work.is_done
 
 
 def test_the_stand_ins_hash_is_murmur3() -> None:

@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import Ahead, Ended, Request, TokenSampling
+from runners.engine.protocol import ForcingPlan, OnResponse, Request, TokenSampling
 from runners.engine.remote import Loop
 from runners.engine.sglang import control, rounds
-from runners.engine.sglang.control import lost
+from runners.engine.sglang.control import explain_loss
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Read, Round, Work
+from runners.engine.sglang.rounds import PendingRequest, PrefixCacheStats, RequestLoop
 from runners.engine.sglang.server import Address
 from runners.machine.process import ProcessDied
 
@@ -31,24 +31,24 @@ def loop() -> Iterator[Loop]:
     made.close()
 
 
-def works(places: list[int]) -> list[Work]:
+def works(places: list[int]) -> list[PendingRequest]:
     """A work for each place, told apart by its prompt."""
     found = []
     for index, place in enumerate(places):
         request = Request((index,), index)
-        found.append(Work(index, request, place, Draft(request, ONE)))
+        found.append(PendingRequest(index, request, place, Draft(request, ONE)))
     return found
 
 
 def ask(
     loop: Loop,
     monkeypatch: pytest.MonkeyPatch,
-    asked: list[Work],
+    asked: list[PendingRequest],
     answer: Answer,
     at_once: int = 100,
-    ahead: Ahead | None = None,
+    ahead: ForcingPlan | None = None,
     servers: int = 2,
-    ended: Ended | None = None,
+    ended: OnResponse | None = None,
 ) -> list[tuple[int, int]]:
     """Asks for works; what each server was asked.
 
@@ -69,9 +69,9 @@ def ask(
     monkeypatch.setattr(rounds, "ask", reply)
 
     addresses = [Address(f"http://127.0.0.1:{number}", "") for number in range(1, servers + 1)]
-    asking = Round(asked, addresses, at_once, ahead, Read(), ended=ended)
+    asking = RequestLoop(asked, addresses, at_once, ahead, PrefixCacheStats(), on_response=ended)
     loop.run(asking.run())
-    assert all(work.done for work in asked)
+    assert all(work.is_done for work in asked)
     return told
 
 
@@ -106,7 +106,7 @@ def test_a_server_that_is_through_takes_what_waits_for_a_full_one(
 def test_a_server_that_ends_ends_all(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(number: int, _: int) -> None:
         if number == 1:
-            raise lost(Address("http://127.0.0.1:1", ""), "gone")
+            raise explain_loss(Address("http://127.0.0.1:1", ""), "gone")
         await asyncio.sleep(600)
 
     with pytest.raises(ProcessDied, match="ended: gone"):
@@ -126,7 +126,7 @@ def test_who_asked_hears_of_each_response_with_its_answers_while_others_run(
     def ended(index: int, _: Any, answers: Any) -> None:
         heard.append((index, dict(answers)))
 
-    ahead = Ahead(lambda _, __: (0,), (7,), ONE)
+    ahead = ForcingPlan(lambda _, __: (0,), (7,), ONE)
     ask(loop, monkeypatch, works([0, 1, 1]), answer, ahead=ahead, ended=ended)
     assert sorted(heard[:2]) == [(0, {0: (5,)}), (1, {0: (5,)})]
     assert heard[2:] == [(2, {0: (5,)})]
@@ -185,12 +185,12 @@ def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
         return {"output_ids": [5] * 30, "meta_info": {"weight_version": "0"}}
 
     monkeypatch.setattr(rounds, "ask", reply)
-    ahead = Ahead(lambda *_: (), (1,), ONE)
+    ahead = ForcingPlan(lambda *_: (), (1,), ONE)
     for then, room, expected in [(ahead, 40, 2), (ahead, 10, 1), (ahead, 0, 8), (None, 40, 8)]:
         most.clear()
         sampling = TokenSampling(30, logprobs=False)
-        asked = [Work(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
+        asked = [PendingRequest(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
         address = Address("http://127.0.0.1:1", "", room=room)
-        loop.run(Round(asked, [address], 100, then, Read()).run())
-        assert all(work.done for work in asked)
+        loop.run(RequestLoop(asked, [address], 100, then, PrefixCacheStats()).run())
+        assert all(work.is_done for work in asked)
         assert max(most) == expected

@@ -14,7 +14,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Generation, Request, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Read, Round, Work
+from runners.engine.sglang.rounds import PendingRequest, PrefixCacheStats, RequestLoop
 from tests.engine.engine_reference import STOP, make_requests
 from tests.engine.sglang.conftest import LONGEST
 
@@ -63,9 +63,9 @@ def test_rows_of_a_batch_are_drawn_by_their_own_kind(seeded: SGLangEngine) -> No
     requests = make_requests(6, 2, seed=12)
     alone = [tokens(seeded.generate(requests, sampling)) for sampling in KINDS]
     works = [
-        Work(index, request, 0, Draft(request, sampling))
+        PendingRequest(index, request, 0, Draft(request, sampling))
         for index, (request, sampling) in enumerate(itertools.product(requests, KINDS))
     ]
-    asyncio.run(Round(works, seeded.fleet.servers, 64, None, Read()).run())
+    asyncio.run(RequestLoop(works, seeded.fleet.servers, 64, None, PrefixCacheStats()).run())
     together = [work.response.tokens for work in works if work.response is not None]
     assert [together[at :: len(KINDS)] for at in range(len(KINDS))] == alone

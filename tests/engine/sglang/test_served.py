@@ -16,7 +16,7 @@ import pytest
 from reodsl.ir.model import Folder, Served
 from reodsl.store.manifest import read_record
 from runners.engine.embedded import EmbeddedEngine
-from runners.engine.protocol import Ahead, Limits, Request, TokenSampling
+from runners.engine.protocol import ForcingPlan, Limits, Request, TokenSampling
 from runners.engine.served import ServedEngine
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.models.folder import load_config
@@ -75,7 +75,7 @@ def test_it_answers_as_the_same_model_here(
     short, forcing = TokenSampling(3, 0.0, stop_ids=(1,), logprobs=False), (7, 8)
     cuts = [(0, 5, 16)] * len(requests)
     try:
-        made = served.generate(requests, greedy, Ahead(lambda at, response: cuts[at], forcing, short))
+        made = served.generate(requests, greedy, ForcingPlan(lambda at, response: cuts[at], forcing, short))
         wanted = here.generate(requests, greedy)
         assert [(each.tokens, each.finish) for each in made] == [
             (each.tokens, each.finish) for each in wanted

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, TokenSampling
+from runners.engine.protocol import ForcingPlan, TokenSampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
@@ -25,7 +25,7 @@ def test_two_servers_answer_as_one(
     python: Path, served_model: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = make_requests(20, 4, seed=2)
-    ahead = Ahead(lambda _, __: (0, 27), FORCING, GREEDY)
+    ahead = ForcingPlan(lambda _, __: (0, 27), FORCING, GREEDY)
     cuts = [[0, 27]] * len(requests)
     two = open_engine(folder, Resources(engine="sglang", engines=2), 160, tmp_path)
     assert isinstance(two, SGLangEngine)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from runners.engine.sglang.control import Lines
+from runners.engine.sglang.control import ServerGroupClient
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
@@ -81,5 +81,8 @@ def test_a_real_server_listens_on_the_loopback_alone_also_while_it_takes_weights
     assert server.address is not None
     assert heard(theirs) <= LOOPBACK
     assert heard(theirs)
-    with Lines([server.address]) as lines, _group(lines, 1, "gloo", "looked-at", tmp_path / "a [b]*?#%41:c"):
+    with (
+        ServerGroupClient([server.address]) as lines,
+        _group(lines, 1, "gloo", "looked-at", tmp_path / "a [b]*?#%41:c"),
+    ):
         assert heard(theirs) | heard(mine) <= LOOPBACK

@@ -16,7 +16,7 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
 from runners.engine.sglang.server import FORCED, Address, read_settings
-from runners.engine.sglang.weights import from_disk, hand, send
+from runners.engine.sglang.weights import broadcast, hand_over, load_from_disk
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import STOP, VOCAB, make_model
@@ -62,7 +62,7 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
     assert found is not None
     assert (found.tokens, found.finish) == (wanted.tokens, wanted.finish)
     assert found.logprobs == pytest.approx(wanted.logprobs)
-    assert found.behaviour == pytest.approx(wanted.behaviour)
+    assert found.sampling_logprobs == pytest.approx(wanted.sampling_logprobs)
     forced = forced_message(REQUEST.prompt, (1, 3), (8,), (1, 2), SAMPLING)
     one, other = ask(address, FORCED, forced), ask(address, "/generate", served_double.spell_out(forced))
     assert one == other
@@ -76,14 +76,14 @@ def test_it_answers_with_the_key_as_the_embedded_engine_does(address: Address, m
 def test_new_weights_come_every_way(way: Any, address: Address, tmp_path: Path) -> None:
     state = {name: value + 0.01 for name, value in make_model("qwen3-gqa-tied").state_dict().items()}
     if way == "tensor":
-        hand(iter(state.items()), 0, lambda one: [one] * RANKS, {0: address}, RANKS, 3)
+        hand_over(iter(state.items()), 0, lambda one: [one] * RANKS, {0: address}, RANKS, 3)
     elif way == "broadcast":
-        send(state.items(), [address], RANKS, 3, tmp_path / "aside")
+        broadcast(state.items(), [address], RANKS, 3, tmp_path / "aside")
     else:
         moved = make_model("qwen3-gqa-tied")
         moved.load_state_dict(state)
         save(moved, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "moved")
-        from_disk(tmp_path / "moved", [address], 3)
+        load_from_disk(tmp_path / "moved", [address], 3)
     engine: Any = served_double.Connection.served._engine
     wanted = EmbeddedEngine(make_model("qwen3-gqa-tied").config, state)
     assert engine.generate([REQUEST], SAMPLING) == [

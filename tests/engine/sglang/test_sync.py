@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.engine.sglang.control import Lines, update_session
-from runners.engine.sglang.weights import buckets, from_disk, hand, parts, untied
+from runners.engine.sglang.control import ServerGroupClient, update_session
+from runners.engine.sglang.weights import buckets, group_tensors, hand_over, iter_untied, load_from_disk
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -35,8 +35,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_many_servers_take_weights_in_the_time_of_one(folder: Path) -> None:
     """No stand-in answers before all were asked: one after another would never end."""
     with serving(Servers(MANY, all_at_once=True)) as servers:
-        from_disk(folder, servers.addresses, 7)
-        with Lines(servers.addresses) as lines, update_session(lines):
+        load_from_disk(folder, servers.addresses, 7)
+        with ServerGroupClient(servers.addresses) as lines, update_session(lines):
             lines.ask("/update_weights_from_tensor", {})
         assert len({tuple(servers.paths(number)) for number in range(MANY)}) == 1
         assert not any(servers.open)
@@ -67,7 +67,7 @@ def test_what_a_server_gets_is_every_tensor_as_a_view_of_few_buckets() -> None:
             return answer(number, path)
 
         servers.answer = reading  # type: ignore[method-assign]
-        hand(untied(state), 0, lambda one: [one], dict(enumerate(servers.addresses)), 1, 7)
+        hand_over(iter_untied(state), 0, lambda one: [one], dict(enumerate(servers.addresses)), 1, 7)
     assert seen.keys() == state.keys() - {"lm_head.weight"}
     assert all(torch.equal(seen[name], state[name]) for name in seen)
     assert len(files) == 1
@@ -97,4 +97,7 @@ def test_buckets_hold_all_tensors_in_order_and_no_more_than_their_size(drawn: An
 def test_a_tied_head_is_left_out() -> None:
     shared = torch.zeros(4, 4)
     state = {"a": shared, "b": torch.zeros(2), "c": torch.zeros(3), "lm_head.weight": shared}
-    assert [[name for name, _ in part] for part in parts(untied(state), 64)] == [["a"], ["b", "c"]]
+    assert [[name for name, _ in part] for part in group_tensors(iter_untied(state), 64)] == [
+        ["a"],
+        ["b", "c"],
+    ]

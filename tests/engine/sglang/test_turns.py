@@ -15,8 +15,8 @@ import torch
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Generation, TokenSampling
-from runners.engine.sglang.control import Lines
+from runners.engine.protocol import ForcingPlan, Generation, TokenSampling
+from runners.engine.sglang.control import ServerGroupClient
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.models.folder import save
@@ -42,10 +42,10 @@ SENT = ["/begin_weight_update", "/update_weights_from_tensor", "/end_weight_upda
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What servers are told besides requests, in order."""
     found: list[str] = []
-    ask = Lines.ask
+    ask = ServerGroupClient.ask
 
     def recorded(
-        own: Lines,
+        own: ServerGroupClient,
         path: str,
         message: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *others: Any,
@@ -57,7 +57,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(" ".join(word for word in words if word))
         ask(own, path, message, *others, **more)
 
-    monkeypatch.setattr(Lines, "ask", recorded)
+    monkeypatch.setattr(ServerGroupClient, "ask", recorded)
     return found
 
 
@@ -72,7 +72,7 @@ def served(engine: SGLangEngine, served_model: Any) -> Iterator[SGLangEngine]:
 def rollouts(engine: Any, sampling: TokenSampling) -> tuple[list[Generation], list[list[tuple[int, ...]]]]:
     """Responses, and answers forced at cuts of them."""
     requests = make_requests(6, 2, seed=3)
-    responses = engine.generate(requests, sampling, Ahead(lambda _, __: CUTS, (11, 3), ANSWER))
+    responses = engine.generate(requests, sampling, ForcingPlan(lambda _, __: CUTS, (11, 3), ANSWER))
     forced = engine.force(requests, responses, [CUTS] * len(requests), (11, 3), ANSWER)
     return responses, [[one.tokens for one in own] for own in forced]
 

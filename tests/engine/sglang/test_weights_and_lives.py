@@ -21,7 +21,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.store.manifest import DETERMINISM, read_record
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Generation, Request, TokenSampling
+from runners.engine.protocol import ForcingPlan, Generation, Request, TokenSampling
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
@@ -48,11 +48,11 @@ def test_weights_arrive_by_each_way(
     wanted, before = greedy(engine_of(other)), greedy(engine_of(served_model))
     assert wanted != before
     model, servers = engine.settings.model, engine.fleet.servers
-    pieces = weights.untied(other.state_dict())
+    pieces = weights.iter_untied(other.state_dict())
     if way == "tensor":
-        weights.hand(pieces, 0, lambda one: [one], dict(enumerate(servers)), 1, 41)
+        weights.hand_over(pieces, 0, lambda one: [one], dict(enumerate(servers)), 1, 41)
     else:
-        weights.send(pieces, servers, 1, 41, tmp_path)
+        weights.broadcast(pieces, servers, 1, 41, tmp_path)
     assert greedy(engine) == wanted
     (response,) = engine.generate(make_requests(1, 1), GREEDY)
     assert response.weight_versions == (41,)
@@ -88,11 +88,11 @@ def test_a_server_that_is_killed_ends_what_waits_for_it(
                 os.killpg(killed, signal.SIGKILL)
             yield piece
 
-    requests, ahead = make_requests(20, 4, seed=2), Ahead(deadly, (11, 3), ANSWER)
+    requests, ahead = make_requests(20, 4, seed=2), ForcingPlan(deadly, (11, 3), ANSWER)
     servers = dict(enumerate(engine.fleet.servers))
     calls = {
         "responses": partial(engine.generate, requests, WHOLE, ahead),
-        "weights": partial(weights.hand, pieces(), 0, lambda one: [one], servers, 1, 9, 16_000),
+        "weights": partial(weights.hand_over, pieces(), 0, lambda one: [one], servers, 1, 9, 16_000),
     }
     with pytest.raises(ProcessDied) as caught:
         calls[when]()
