@@ -46,7 +46,7 @@ Examples:
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    help="Whether they can run on the Ray cluster there (`auto`: this node's).",
+    help="Check the Ray cluster at this address (`auto`: this node's).",
 )
 @click.option(
     "--node", is_flag=True, help="Try what a run needs of this machine, or of each node at --address."
@@ -55,10 +55,10 @@ Examples:
 def doctor_command(
     specs: tuple[Path, ...], store_dir: Path | None, address: str | None, node: bool, as_json: bool
 ) -> None:
-    """Say what runs need and this machine has or lacks, and which SPECS (files or folders) can run here.
+    """Check what this machine has and lacks, and which SPECS (files or folders) can run here.
 
-    Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that
-    was named cannot run here. Specs that it finds under specs/ by itself do not count.
+    Nothing is started, fetched or changed. Exits 1 if something that every run needs is missing, or a named spec
+    cannot run here. Specs found under specs/ do not count.
 
     With --node, Ray starts, compilers and processes of a group are tried, and files are written beside the store and
     removed, for up to two minutes. Exits 1 when a node lacks anything.
@@ -133,7 +133,10 @@ def _text(parts: Sequence[MachinePart], fits: Sequence[Fit], named: bool) -> str
         lines += ["Specs", *(f"  {line}" for line in (_list_specs(fits) if named else _overview(fits)))]
     remedies, names = _remedies(parts, fits), {part.name for part in parts}
     if remedies:
-        lines += ["For the rest", *(f"  {remedy}{_uses(users, names)}" for remedy, users in remedies.items())]
+        lines += [
+            "To run the rest",
+            *(f"  {remedy}{_uses(users, names)}" for remedy, users in remedies.items()),
+        ]
     return "\n".join(lines)
 
 

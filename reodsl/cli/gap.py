@@ -63,7 +63,7 @@ A table of responses (reodsl import) gives intervals, paired by question, and di
     "--base",
     multiple=True,
     metavar="MODEL",
-    help="The model that those of CURVES were trained from, as Qwen/Qwen3-4B; more than once for several.",
+    help="The model that the models of CURVES were trained from, as Qwen/Qwen3-4B; more than once for several.",
 )
 @click.option(
     "--approximate",
@@ -76,8 +76,8 @@ A table of responses (reodsl import) gives intervals, paired by question, and di
 @click.option(
     "--questions",
     type=click.IntRange(min=2),
-    help="How many questions a benchmark has, the fewest where they differ. "
-    "Differences are then in percent too, where that REG is apart from 0.",
+    help="The number of questions in the smallest benchmark. "
+    "Adds differences in percent if the baseline's REG differs significantly from 0.",
 )
 @click.option(
     "--picture", type=PathOption(), help="Draw the curves of a table of responses here, .svg, .png or .pdf."
@@ -145,13 +145,13 @@ def reg_command(
     if relative_to is not None:
         left_out = [visible(name) for name in names if table[relative_to, name].change_pct is None]
         more = (
-            "; --questions gives it in percent too, where that REG is apart from 0"
+            "; --questions N adds it in percent, if that REG differs significantly from 0"
             if questions is None
-            else f", in percent too but where that REG may be 0: {', '.join(left_out)}"
+            else f", in percent as well, except if that REG may be 0: {', '.join(left_out)}"
             if left_out
             else ", and in percent of it"
         )
-        click.echo(f"Beside it stands the difference from {visible(relative_to)}{more}")
+        click.echo(f"Next to it is the difference from {visible(relative_to)}{more}")
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault)}")
 
@@ -204,7 +204,7 @@ def frontier_command(
         raise problem(
             "E0114",
             f"there is no model {unknown[0]!r}",
-            notes=[f"there is {', '.join(models)}"],
+            notes=[f"known models: {', '.join(models)}"],
             help="name one of these",
         )
     chosen = of or tuple(models)
@@ -377,7 +377,7 @@ def score_table(
         if is_bound
         else "Differences of REG in tokens, integrated"
     )
-    click.echo(f"{measure} from {points[0]} to {points[-1]} tokens; [low, high]: 95%, paired by question")
+    click.echo(f"{measure} from {points[0]} to {points[-1]} tokens; [low, high]: 95% CI, paired by question")
     if is_bound:
         click.echo(_ENDED + (_BETWEEN if edge is not None else "") + _FORCED)
     for fault in faults:

@@ -29,7 +29,7 @@ class NameChoice(click.Choice[str]):
             nearest_name = _SYNONYMS.get(str(value).lower(), nearest(str(value), self.choices))
             nearest_name = nearest_name if nearest_name in self.choices else None
             hint = f"did you mean `{nearest_name}`?" if nearest_name else "`reodsl new --list` shows them"
-            self.fail(f"there is none called `{value}`; {hint}", param, ctx)
+            self.fail(f"no method or model is called `{value}`; {hint}", param, ctx)
         return str(value)
 
 
@@ -159,7 +159,7 @@ def _write(path: Path, text: str, is_spec: bool) -> None:
     except FileExistsError:
         raise problem(
             "E0118",
-            "this file is there already, and is left as it is",
+            "this file exists already, and was not changed",
             where=str(path),
             help="name another file, or move that one away",
         ) from None

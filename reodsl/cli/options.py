@@ -30,7 +30,7 @@ class PathOption(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         if value == "":
-            self.fail("an empty name is not a place; this folder is `.`", param, ctx)
+            self.fail("an empty name is no path; this folder is `.`", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -83,14 +83,14 @@ def trust_options(command: Command) -> Command:
         click.option(
             "--allow-python",
             is_flag=True,
-            help="Let the Python that the spec names run where it is new to this machine, name each file with its"
-            " checksum, and remember it. A file that changed is refused once. Python is confined, but for a loss.",
+            help="Allow Python files of the spec that are new to this machine: print each with its checksum, and"
+            " remember it. A changed file is refused once. All Python except a loss runs in the sandbox.",
         ),
         click.option(
             "--without-sandbox",
             is_flag=True,
-            help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them."
-            " A loss in Python is never confined.",
+            help="Run a package's scorers without the sandbox, on a machine that cannot confine them. Unsafe:"
+            " they may execute what a model wrote. A loss in Python is never confined.",
         ),
     ):
         command = option(command)

@@ -98,7 +98,7 @@ def has_error(diagnostics: Iterable[Diagnostic]) -> bool:
     return any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
 
-REMEDY = "name another place with --out"
+REMEDY = "name another path with --out"
 
 
 def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = REMEDY) -> Path:

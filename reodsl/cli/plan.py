@@ -53,8 +53,8 @@ def plan_command(
 ) -> None:
     """Show what running a spec would do, and change nothing.
 
-    Every task is one of: reuse (its result is there), run (it is new), rerun (with the setting that changed, old
-    and new, and its line), later (known once another task is done). Each has its price: --all shows tokens, calls,
+    Every task is one of: reuse (its result exists), run (it is new), rerun (a setting changed: shown with old and
+    new value and its line), later (it depends on the result of another task). Each has its price: --all shows tokens, calls,
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
     """
@@ -171,7 +171,7 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
     """Return the verdict on a task with what changed, what it reads, and what reads it."""
     verdicts = {other.task.id: other.verdict for other in plan.items}
     running = _running(ready, item)
-    reason = "a run is at it" if running is not None and running["going"] else _reason(ready, item)
+    reason = "it is running now" if running is not None and running["going"] else _reason(ready, item)
     readers = ready.graph.readers()[item.task.id]
     changes = (c for c in item.changes if c.origin is not None or words(c) != item.reason)
     lines = [
@@ -194,7 +194,7 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
 
 
 @click.command(
-    short_help="Let a result stand although its task would run again.",
+    short_help="Accept a result although its task would run again.",
     epilog="""\b
 Examples:
   reodsl accept specs/quickstart.reo vanilla.train.s1 --because "only the docstring of the data file changed"
@@ -225,10 +225,10 @@ def accept_command(
     store_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Let an existing result stand for TASK, which would run again because something that makes it changed.
+    """Accept an existing result for TASK, which would run again because a setting or a file changed.
 
-    What was made from the result is then up to date as well. The reason and the change are kept with it, and `why`,
-    `ls` and the report show them.
+    Results made from it are then up to date as well. The reason and the change are stored with it, and `why`, `ls`
+    and the report show them.
     """
     ready = prepare(spec, sets, amends, target, store_dir).for_run()
     plan = ready.plan()
@@ -236,7 +236,7 @@ def accept_command(
     if as_json:
         print_json(asdict(acceptance))
         return
-    click.echo(f"accepted {acceptance.task}: the result {acceptance.result[:8]} stands for it, although")
+    click.echo(f"accepted {acceptance.task}: the result {acceptance.result[:8]} is used, although")
     for change in acceptance.changes:
         click.echo(f"  {change}")
     work = [item for item in ready.plan().items if item.verdict != "reuse"]

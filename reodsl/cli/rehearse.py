@@ -76,8 +76,8 @@ Examples:
 )
 @click.option("--out", type=PathOption(), metavar="DIR", help="Keep the report there.")
 @trust_options
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and what was not shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Show only errors and what was not covered.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def rehearse_command(
     spec: str,
     sets: tuple[str, ...],
@@ -95,27 +95,26 @@ def rehearse_command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run all tasks of a spec small, before anything is spent.
+    """Test a spec: run every task with a tiny model and two steps.
 
-    It runs on this machine. Models are small doubles of the same architecture with the same tokenizer and chat template,
-    lengths are cut in proportion, and each stage takes two steps (`--steps`). Data are read as they are; questions that are
-    not on this machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not
-    touched.
-    With --address it keeps the spec's cluster, and tells which of its parts were reached: placement, weights and lag.
-    With --real the spec's own models run where the spec says, and `plan` prices by what that took.
-    Exits 0 when every task was done, 1 when one failed or a part of a run on the cluster was not reached.
+    It runs on this machine. Models are tiny ones of the same architecture with the same tokenizer and chat template,
+    lengths are scaled down, and each stage takes two steps (`--steps`). Data sets are read unchanged; missing questions are
+    replaced by generated ones. What a rehearsal cannot show is listed. Results of runs are not touched.
+    With --address it keeps the spec's cluster, and reports whether placement, weight updates and lag were reached.
+    With --real the spec's own models run where the spec says, and `plan` prices by the measured times.
+    Exits 0 if every task finished, 1 if a task failed or a phase on the cluster was not reached.
     """
     if engine and (real or address):
         option = "--real" if real else "--address"
         raise click.UsageError(f"{option} takes the spec's engine; change that one with --amend")
     if real and address == "local":
-        raise click.UsageError("--address local declares GPUs that nobody has; --real wants some")
+        raise click.UsageError("--address local declares GPUs that do not exist, and --real needs GPUs")
     from reodsl.cli.run import Doubts, Watcher
 
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     registry = load_registry()
     if registry.stand_ins is None:
-        raise problem("E0121", "these runners know nothing of rehearsals", help="take those of reodsl")
+        raise problem("E0121", "these runners do not support rehearsals", help="take those of reodsl")
     declared = bool(address) and not real
     if declared and ready.spec.study.cluster is None:
         raise problem(
@@ -163,7 +162,9 @@ def rehearse_command(
         shutil.rmtree(scratch, ignore_errors=True)
     _tell(ready, little, outcome, phases, missing, time.monotonic() - start, out, as_json)
     if real and not as_json:
-        click.echo(f"`reodsl plan` goes by what {measured} of its tasks took, until a run has told more.")
+        click.echo(
+            f"`reodsl plan` now uses the measured times of {measured} tasks, until a run measures them."
+        )
     if outcome.results.failed or any(phase.reached is False for phase in phases):
         raise SystemExit(1)
 
@@ -258,7 +259,7 @@ def _tell(
         click.echo(f"{phase.name}: {state}: {first}")
         for words in more:
             click.echo(f"  {words}")
-    click.echo("What this did not show:")
+    click.echo("Not covered by the rehearsal:")
     for limit in missing:
         click.echo(f"  - {limit}")
     if out is not None and outcome.page is not None:

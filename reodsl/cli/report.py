@@ -37,8 +37,8 @@ def report_command(run: str, store_dir: Path | None, out: Path | None, pictures:
     """Draw the report of a run, finished or not.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
-    or evaluated, and nothing in the store changes. Use it for a run that is still going, to see what is there so
-    far; for a report that was lost or edited; and for one that an earlier version of reodsl drew.
+    or evaluated, and nothing in the store changes. Use it to see the results so far
+    of a run that is still going, or to replace a report that was lost, edited, or drawn by an earlier version.
     """
     from reodsl.report.run import redraw
     from reodsl.report.verdict_words import read_verdict
@@ -94,7 +94,7 @@ def view_command(run: str | None, store_dir: Path | None, port: int | None, open
     chosen = f"report/{quote(pick(records(store), run).name)}" if run is not None else ""
     with Viewer(Api(store), read_key(key_place()), port) as viewer:
         if viewer.moved:
-            click.echo(f"the usual port is in use; this is {viewer.server_port}", err=True)
+            click.echo(f"the usual port is in use; using {viewer.server_port}", err=True)
         address = viewer.address + chosen
         click.echo(f"view: {address}")
         if opens and not webbrowser.open(address):

@@ -55,23 +55,23 @@ Examples:
     multiple=True,
     metavar=f"[{'|'.join(TRACKERS)}]",
     shell_complete=lambda ctx, option, start: [name for name in TRACKERS if name.startswith(start)],
-    help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
+    help="Send training steps to this tracker as they finish. Repeatable. Default: `track` in the user's config.toml.",
 )
 @click.option(
     "--fetch",
     "fetching",
     is_flag=True,
-    help="Get missing models and data sets from their hub, after saying how large they are. A terminal is asked.",
+    help="Download missing models and data sets after printing their size. Without it, a terminal is asked.",
 )
 @click.option(
     "--allow-served",
     "allow_served",
     is_flag=True,
-    help="Let questions and answers go to a served model whose address or key is new here, and remember it.",
+    help="Allow sending questions and answers to a served model whose address or key is new here, and remember it.",
 )
 @trust_options
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Show only errors and the path of the report.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def run_command(
     spec: str,
     sets: tuple[str, ...],
@@ -91,8 +91,8 @@ def run_command(
 ) -> None:
     """Run a spec: train and evaluate its arms, draw its report.
 
-    Finished work is never done again, and an interrupted run goes on where it was: give the same command once
-    more. Exits 0 when everything is there, 1 when something failed.
+    Finished tasks are not run again, and an interrupted run resumes where it stopped: repeat the same command.
+    Exits 0 if every result exists, 1 if a task failed.
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
@@ -113,9 +113,7 @@ def run_command(
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise
-        message = (
-            f"stopped: what is done is kept in {ready.store.shown}, and the same command goes on from there"
-        )
+        message = f"stopped: finished work is kept in {ready.store.shown}; run the same command to resume"
         click.echo(f"\n{message}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
     _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
@@ -199,9 +197,9 @@ def _tell(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json
         return
     if results.failed:
         words = f"{len(results.failed)} failed, {len(results.blocked)} not tried, {len(results.keys)} done"
-        click.echo(f"{words}; the same command goes on from here", err=True)
+        click.echo(f"{words}; run the same command to resume", err=True)
     elif not plan.work and not results.rebuilt and not quiet:
-        click.echo("Nothing to do: every result is there.")
+        click.echo("Nothing to do: every result exists.")
     if page is not None:
         if not quiet:
             show(doubts.rest(results, page), ready.spec.sources)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  reodsl fetch specs/qwen3_4b_reo_exp.reo --dry-run   says what is missing and how large it is
-  reodsl fetch specs/qwen3_4b_reo_exp.reo             gets it, and goes on where it was cut off
-  reodsl fetch specs/qwen3_4b_reo_exp.reo --update    also gets what has moved on since
+  reodsl fetch specs/qwen3_4b_reo_exp.reo --dry-run   lists what is missing and its size
+  reodsl fetch specs/qwen3_4b_reo_exp.reo             downloads it, and resumes an interrupted download
+  reodsl fetch specs/qwen3_4b_reo_exp.reo --update    also downloads newer commits
 """
 )
 @click.argument("spec", shell_complete=complete_files)
@@ -58,10 +58,9 @@ def fetch_command(
 ) -> None:
     """Get a spec's models and data sets from their hub.
 
-    It takes weights, settings and tokenizers, and files with questions, and nothing else of a repository. What is on this
-    machine already is left as it is; where the spec names no commit, it is told which branches have moved on. HF_HOME
-    says where it goes, HF_ENDPOINT names another hub, and HF_TOKEN is the token for closed repositories. Exits 0 when
-    everything is there.
+    It takes weights, settings and tokenizers, and files with questions, and nothing else of a repository. Files that are
+    here already are kept; if the spec names no commit, branches that moved on the hub are listed. HF_HOME is the folder for
+    downloads, HF_ENDPOINT another hub, and HF_TOKEN the token for closed repositories. Exits 0 if everything is here.
     """
     from reodsl.share.fetch import fetch, list_repositories, look_up
 
@@ -84,7 +83,7 @@ def say_offers(offers: Sequence[Offer], err: bool = False) -> None:
     """Print the size of each download and their sum."""
     for offer in offers:
         click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
-    click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  in all", err=err)
+    click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  total", err=err)
 
 
 def tell_moved(repos: Iterable[Wanted], folder: Path) -> list[Offer]:
@@ -102,7 +101,7 @@ def tell_moved(repos: Iterable[Wanted], folder: Path) -> list[Offer]:
         try:
             offer = look_up(repo)
         except Problem as refused:
-            click.echo(f"cannot ask whether it moved: {refused.diagnostics[0].message}", err=True)
+            click.echo(f"cannot check for newer commits: {refused.diagnostics[0].message}", err=True)
             break
         if offer.commit != stored.name:
             moved.append(offer)
@@ -260,8 +259,8 @@ def import_command(
 ) -> None:
     """Write responses from files of other tools as one table.
 
-    `reodsl reg` and `reodsl frontier` take it. All of it is written or nothing. A line for each model says what was found
-    and which kind of curve it gives.
+    `reodsl reg` and `reodsl frontier` take it. It is written completely or not at all. A line for each model says what was
+    found and which kind of curve it gives.
     """
     named: list[str | None] = [None] * len(files)
     # One name is that of all files, wherever it stands.
@@ -272,7 +271,7 @@ def import_command(
     if len(models) > 1 and (ctx.obj[-1] < len(files) or len({*starts}) <= len(models)):
         raise problem(
             "E0114",
-            f"{len(models)} models are named, and not each has files before it",
+            f"{len(models)} models are named, but not every model has files before it",
             help="write the files of a model and then its name: `a.jsonl --model a b.jsonl --model b`",
         )
     paths = assignments("--column", columns)

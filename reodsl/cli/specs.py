@@ -85,12 +85,14 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
     """Rewrite specs in the one canonical layout.
 
     FILES are .reo files or folders of them; `-` reads a spec from standard input and writes it to standard output.
-    Comments stay. A file with syntax errors is left as it is.
+    Comments stay. A file with syntax errors is not changed.
     """
     from reodsl.syntax.formatter import format_source
 
     if "-" in paths and len(paths) > 1:
-        raise problem("E0114", "`-` stands alone", help="write `reodsl fmt -`, or name files only")
+        raise problem(
+            "E0114", "`-` cannot be combined with files", help="write `reodsl fmt -`, or name files only"
+        )
     changed: list[str] = []
     broken = False
     for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
@@ -167,7 +169,7 @@ Examples:
 def graph_command(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
 ) -> None:
-    """Show the task graph that a spec lowers to."""
+    """Show the tasks of a spec and what each depends on."""
     from reodsl.cli.prepare import prepare
 
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph

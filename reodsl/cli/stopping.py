@@ -63,7 +63,7 @@ def _wait(command: int, seconds: float) -> None:
     if os.getppid() == command:
         show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
         sys.stderr.write(
-            f"{show_cursor}\nkilled: it did not stop by itself; what is done is kept, and the same command goes on\n"
+            f"{show_cursor}\nkilled: it did not stop by itself; finished work is kept; run the same command to resume\n"
         )
         os.kill(command, signal.SIGKILL)
 

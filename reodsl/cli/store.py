@@ -29,11 +29,11 @@ from reodsl.watch import going_json, named_numbers, read_state, read_status
 Examples:
   reodsl ls                              every run, the latest first
   reodsl ls quickstart                   the results of the latest run of that study
-  reodsl ls 20260101T120000              those of the run whose name starts like this
-  reodsl ls quickstart reo_exp           those of one arm
-  reodsl ls quickstart reo_exp+          and all that was made from them
-  reodsl ls quickstart +score.s1         a result and all that it was made from
-  reodsl ls quickstart '*.train'         those of one kind, by a pattern
+  reodsl ls 20260101T120000              the results of the run whose name starts with this
+  reodsl ls quickstart reo_exp           the results of one arm
+  reodsl ls quickstart reo_exp+          and all results made from them
+  reodsl ls quickstart +score.s1         a result and all its inputs
+  reodsl ls quickstart '*.train'         results of one kind, by a pattern
   reodsl ls --verify                     read every byte of every result
 """,
 )
@@ -47,7 +47,7 @@ def ls_command(
 ) -> None:
     """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR.
 
-    A run that found everything in place has no line of its own: it is counted with the run that it repeats.
+    A run with nothing to do has no line: it is counted with the run that it repeats.
     """
     store = existing_store(store_dir)
     runs = records(store)
@@ -150,7 +150,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     def again(row: dict[str, Any]) -> str:
         latest, *repeats = since[row["name"]]
         times = "once" if len(repeats) == 1 else f"{len(repeats)} times"
-        return f"  (given again {times}, last {ago(latest['started'], now)})" if repeats else ""
+        return f"  (repeated {times}, last {ago(latest['started'], now)})" if repeats else ""
 
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "

@@ -196,7 +196,7 @@ class Display:
             case "waiting":
                 self.say("waiting", event.task, "another run is making it")
             case "rebuilding":
-                self.say("rebuilding", event.task, "it is made anew")
+                self.say("rebuilding", event.task, "it is computed again")
 
     def open(self) -> None:
         """Begin the table."""

@@ -51,7 +51,7 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
         "## Use",
         _use(model, arm),
         "## Training",
-        "The spec below says everything that was done. The same results come from:",
+        "The spec below defines the whole run. Repeat it with:",
         _fence_text("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
         *(_fence_text("", text) for text in list_sources(spec).values()),
     ]

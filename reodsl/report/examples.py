@@ -47,7 +47,7 @@ def section(material: Material) -> Markup | None:
         key=lambda response: response[:3],
     )
     view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
-    about = "shows every one, cut where you want, with what it answers when made to answer there."
+    about = "shows all of them, cut at any budget, with the forced answer."
     parts = [_fold(material, arm, row) for *_, arm, row in responses]
     return tag("div", tag("p", f"{len(parts)} responses; ", view, f" {about}", class_="about"), parts)
 

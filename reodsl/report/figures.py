@@ -156,13 +156,10 @@ def spread_group(gallery: Gallery, material: Material) -> Markup | None:
         for name, (_, draw) in SPREAD.items()
         if rows[name].height
     ]
-    about = (
-        f"How difficult a question is says {reference(material)}: the share of its own responses that are right, over all "
-        "seeds."
-    )
+    about = f"Difficulty is the share of {reference(material)}'s responses that are right, over all seeds."
     return tag(
         "div",
-        tag("h3", "How responses are spread"),
+        tag("h3", "Distribution of responses"),
         tag("p", about, class_="about") if rows["difficulty"].height else None,
         legend(material, arms, frontier=False),
         tag("div", charts, class_="charts two"),
@@ -182,7 +179,7 @@ METHODS = {
     "ppo": "Reinforcement learning",
     "sft": "Supervised fine-tuning",
     "simpo": "Preference training",
-    "dpo": "Preference training against the start",
+    "dpo": "Preference training with a reference model",
 }
 
 

@@ -71,7 +71,7 @@ def reading(path: Path) -> Iterator[None]:
             "E0981",
             f"an artifact of this run cannot be read: {first_line(failure)}",
             where=str(path),
-            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
+            help="find what is damaged with `reodsl ls --verify`; running the spec again computes it again",
         ) from None
 
 

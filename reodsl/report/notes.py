@@ -36,8 +36,8 @@ def frontiers(study: Study) -> str:
         return ""
     return (
         "REG is against the cross-fitted frontier: the best arm at a budget is chosen on some questions and seeds and "
-        "valued on others. It errs low, if at all. REG, plain frontier, is the paper's: the best measured score at each "
-        "budget. It is biased upward, because it picks whichever arm was ahead by luck."
+        "valued on others. It is biased downward, if at all. REG, plain frontier, is the paper's: the best measured "
+        "score at each budget. It is biased upward, because it picks whichever arm was ahead by luck."
     )
 
 

@@ -142,11 +142,14 @@ def _first_chart(gallery: figures.Gallery, material: Material, line: Markup | No
     if not charts:
         return line
     score = material.study.score
-    about = "Responses are cut to a budget and made to answer at once. "
+    about = "Each response is cut off at the budget and the model must answer immediately. "
     if score is not None:
-        about += "The dashed line is the plain frontier, the best measured accuracy at each budget of the arms marked so. "
+        about += (
+            "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms marked "
+            "`frontier`. "
+        )
     if score is not None and score.relative_to is not None:
-        about += f"Filled is the gap of {score.relative_to} to it; point at another arm to see its gap. " + (
+        about += f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. " + (
             "The axis is logarithmic, so the filled area is not REG."
             if is_logarithmic(material.curves["budget"])
             else "The filled area is REG against the plain frontier, in tokens."
@@ -247,7 +250,7 @@ def _explain_table(material: Material) -> list[str]:
         "Arrows in the heads show which way is better.",
         f"Signed numbers beside others are differences from {base}, paired by seed and question. "
         "Differences are the same against any frontier. "
-        "They are given in percent only where the denominator's interval leaves out 0."
+        "They are given in percent only where the denominator's interval excludes 0."
         if base is not None
         else "",
         "Intervals are not corrected: about 1 in 20 equal arms will exclude 0 by chance. Stars are corrected for all "
@@ -276,7 +279,7 @@ def _list_accepted(material: Material) -> list[Child]:
         tag("li", tag("code", item["task"]), f" ({'; '.join(item['changes'])}): {item['because']}")
         for item in material.acceptances
     ]
-    words = "These were not made anew after a change, for the reasons given:"
+    words = "These results were accepted after a change instead of being computed again:"
     return [tag("h3", "Results accepted as they were"), tag("p", words, class_="about"), tag("ul", lines)]
 
 
@@ -322,7 +325,7 @@ def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
         if benchmarks:
             parts.append(tag("h3", name) if chart_index else None)
             parts.append(figures.curve_group(gallery, material, name, benchmarks, lines))
-    about = "Shorter responses than a budget are graded as they are. Names switch arms on and off."
+    about = "Responses shorter than the budget are graded unchanged. Names switch arms on and off."
     return [tag("p", about, class_="about"), *filter(None, parts)] if parts else []
 
 
@@ -332,7 +335,7 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
         return []
     about = "Up and to the left is better: more right answers, in fewer tokens."
     if "reg" in table.columns and table["reg"].drop_nulls().len():
-        about += " Colour, and the chart beside, is REG: smaller is better, and 0 is the frontier."
+        about += " Colour and the second chart show REG: smaller is better, and 0 is the frontier."
     about += f" Bars are {notes.bars(material.study, len(material.seeds))}."
     declared = figures.declared_group(gallery, material)
     extra = [tag("h3", "Declared in the spec"), declared] if declared else []
@@ -347,9 +350,10 @@ def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
     if not rows.height:
         return []
     about = (
-        "The tokens of budget at which an arm's answer is wrong, by cause; REG is these less the frontier's, so their "
-        "differences add up to that of REG. Tokens after an answer was right are those at which it is wrong again. A "
-        "question is never solved if no response is right at any budget, and is given up by a response that ends wrong."
+        "The tokens of budget at which an arm's answer is wrong, by cause; REG is their sum minus the "
+        "frontier's, so the differences between arms add up to the difference of REG. Tokens after a right answer are the "
+        "budgets at which the answer is wrong again. A question is never solved if no response is right at any budget, and "
+        "is given up by a response that ends wrong."
     )
     chart = tag("div", gallery.figure("gap", gap.gap_chart(rows)), class_="charts two")
     return [tag("p", about, class_="about"), gap.gap_table(material, rows), chart]
@@ -358,7 +362,10 @@ def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
 def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:
     """Return the curves of all trainings, and what they trained on."""
     groups = figures.training_groups(gallery, material)
-    about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
+    about = (
+        "Averaged over seeds; stages are shown in sequence. Arms have different rewards, so do not compare reward curves "
+        "across arms."
+    )
     content: list[Child] = (
         [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     )
@@ -370,8 +377,8 @@ def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
     """Return the budgets of each arm, and the charts of rules and frontiers."""
     section, charts = schedules.section(material), schedules.draw_lines(gallery, material)
     about = (
-        "Where responses are split for dense rewards. The error is that of the weighted sum as an estimate of the area "
-        "under the frontier, relative and signed."
+        "Budgets at which responses are split for dense rewards. The error is the relative, signed error of the weighted "
+        "sum as an estimate of the area under the frontier."
     )
     content = [] if section is None else [tag("p", about, class_="about"), section]
     return content if charts is None else [*content, charts]

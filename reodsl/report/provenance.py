@@ -159,7 +159,7 @@ def list_artifacts(material: Material) -> Markup:
                 id=anchor(i),
             )
         )
-    names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
+    names = ("task", "explained by", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
     return tag(
         "details", tag("summary", f"{plural(len(rows), 'result')} behind this report"), data_table(head, rows)

@@ -108,7 +108,7 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
     if not gathered.inputs:
         raise problem(
             "E0957",
-            f"none of the {len(dict.fromkeys(task.inputs.values()))} results that the report shows is there yet",
+            f"none of the {len(dict.fromkeys(task.inputs.values()))} results that the report needs exists yet",
             where=record.name,
             notes=gathered.say_failed(),
             help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
@@ -200,7 +200,7 @@ def _findings(
     left_out = warning(
         "W0805",
         f"the report leaves out {len(gathered.missing)} of {total} results, "
-        + ("not there yet" if going else "missing or damaged"),
+        + ("not finished yet" if going else "missing or damaged"),
         where=record.name,
         notes=notes,
         help="the run goes on, and draws the whole report at its end"
@@ -212,7 +212,7 @@ def _findings(
             "W0805",
             f"the report leaves out a result that cannot be read: {why}",
             where=name,
-            help=f"make it anew: reodsl run {record.path}",
+            help=f"compute it again: reodsl run {record.path}",
         )
         for name, why in unread.items()
     )

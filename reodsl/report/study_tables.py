@@ -111,7 +111,7 @@ def _samples(arm: str, folder: Path) -> Samples:
             "E0431",
             f"`{arm}` has more samples of some questions than of others",
             where=str(folder),
-            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
+            help="find what is damaged with `reodsl ls --verify`; running the spec again computes it again",
         )
     shape = (counts.height, -1)
     names = tuple(counts.select("benchmark", "question").iter_rows())
@@ -208,7 +208,7 @@ def published_comparison(layout: Table, frame: pl.DataFrame) -> Markup | None:
     folded = [name for name in benchmarks if name != first and name in printed.benchmarks]
     return tag(
         "div",
-        tag("h4", "Beside the published numbers"),
+        tag("h4", "Comparison with published numbers"),
         tag("p", printed.doc, class_="about") if printed.doc else None,
         _table(frame, first),
         [tag("details", tag("summary", title(name)), _table(frame, name)) for name in folded],

@@ -89,8 +89,8 @@ def section(material: Material) -> list[Child]:
     unequal = unequal_arms(material)
     reason = f" The study says why: {material.study.unequal}." if material.study.unequal else ""
     warned = (
-        f"Trained for another amount than what they are compared with: {', '.join(unequal)}. A difference in REG may"
-        f" come from this and not from the method.{reason}"
+        f"Trained for a different amount than the arms they are compared with: {', '.join(unequal)}. A difference in REG"
+        f" may come from this and not from the method.{reason}"
     )
     means = " Means over seeds." if len(material.seeds) > 1 else ""
     words = f"How much each arm learned from rewards, and how many tokens its responses had.{means}"
@@ -118,8 +118,8 @@ def data_section(material: Material) -> list[Child]:
     )
     drops = bool(rows["dropped"].sum())
     words = (
-        "Questions, traces or pairs that were not trained on, and the setting that decides it. A selection loses a question"
-        " where it picks none of its responses"
+        "Questions, traces or pairs that were not trained on, and the setting that excludes them. A selection loses a"
+        " question if it picks none of its responses"
         + (", and picks with the lowest margins are left out" if drops else "")
         + ("; means over seeds." if len(material.seeds) > 1 else ".")
     )

@@ -155,7 +155,7 @@ def _telling(repository: Wanted) -> Iterator[None]:
     except (httpx.HTTPError, LocalEntryNotFoundError, OSError) as fault:
         why = f"{first_line(fault.__cause__ or fault, type(fault).__name__)}"
         raise _failure(
-            repository, why, "the same command goes on from here; HF_ENDPOINT names another hub"
+            repository, why, "run the same command to resume; HF_ENDPOINT names another hub"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
         raise _failure(

@@ -195,7 +195,7 @@ class Api:
             raise problem(
                 "E0954",
                 f"{evaluation.name} has no such response",
-                help="choose one of the list",
+                help="choose one from the list",
                 where=evaluation.task,
             )
         return {
@@ -223,7 +223,7 @@ class Api:
         name = query.get("run", "")
         record = next((record for record in records(self.store) if record.name == name), None)
         if record is None:
-            raise problem("E0954", f"no run is called `{name}`", help="choose one of the list")
+            raise problem("E0954", f"no run is called `{name}`", help="choose one from the list")
         return record
 
     def _of(self, record: RunRecord) -> Studied:

@@ -125,7 +125,7 @@ def test_a_large_file_is_read_by_its_task_alone(place: Place, monkeypatch: pytes
     assert place.call("plan", "tiny.reo").code == 2
     told = place.run()
     refused(told, "E0705", "d.jsonl", "2 of 4 questions are duplicates")
-    assert told.err.endswith("1 failed, 3 not tried, 3 done; the same command goes on from here\n")
+    assert told.err.endswith("1 failed, 3 not tried, 3 done; run the same command to resume\n")
     # What does not need it is done and stays done: the model, the other data, and the evaluation of both.
     whole(place.folder / ".reodsl", {"model", "data", "evaluate"})
     assert {path.name for path in (place.folder / "runs").glob("*/*")} == {MARK, "arms"}

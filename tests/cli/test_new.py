@@ -37,7 +37,7 @@ def test_the_quickstart_is_the_one_of_the_readme(capsys: pytest.CaptureFixture[s
 def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.reo").write_text("work")
     assert main(["new", "mine.reo"]) == 1
-    assert "error[E0118]: this file is there already" in capsys.readouterr().err
+    assert "error[E0118]: this file exists already" in capsys.readouterr().err
     assert Path("mine.reo").read_text() == "work"
     Path("link.reo").symlink_to("mine.reo")
     assert main(["new", "link.reo"]) == 1

@@ -287,7 +287,7 @@ def test_runs_that_had_nothing_to_do_are_counted_with_the_one_they_repeat(
     assert [line.partition("report.html")[2] for line in lines] == [
         "",
         "",
-        "  (given again 2 times, last just now)",
+        "  (repeated 2 times, last just now)",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How responses are spread: against counts made one response at a time."""
+"""Distribution of responses: against counts made one response at a time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_chart_over_a_number_tells_the_page_where_its_lines_are(material: 
     gallery = Gallery()
     group = str(spread_group(gallery, material))
     "".join(map(str, training_groups(gallery, material)))
-    assert "How difficult a question is says base" in group
+    assert "Difficulty is the share of base" in group
     charts, rows = gallery.blocks()
     for name, chart in charts.items():
         if name == "difficulty":

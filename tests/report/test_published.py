@@ -82,10 +82,10 @@ def test_the_page_shows_both(material: Material) -> None:
     table = wanted(published=PRINTED)
     study = material.study.model_copy(update={"tables": (table,)})
     text = page(replace(material, spec=material.spec.model_copy(update={"study": study})), Gallery(), {})
-    assert "Beside the published numbers" in text
+    assert "Comparison with published numbers" in text
     assert "Published and not measured here: A model of others." in text
     assert text.count("<details><summary>easy</summary>") == 1
-    assert "Beside the published numbers" not in page(material, Gallery(), {})
+    assert "Comparison with published numbers" not in page(material, Gallery(), {})
 
 
 def evaluation(folder: Path, draw: random.Random, p: float, samples: int) -> list[dict[str, object]]:

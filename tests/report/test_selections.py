@@ -44,7 +44,7 @@ def counted(questions: int, picked: int, lost: int) -> dict[str, object]:
 def test_what_was_lost_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {"select:group_norm:0@1": counted(4096, 3000, 1096)})
     words = shown(found)
-    assert "A selection loses a question where it picks none of its responses." in words
+    assert "A selection loses a question if it picks none of its responses." in words
     assert words.split()[-7:] == ["group_norm", "its", "selection", "4,096", "1,096", "26.8", "3,000"]
     assert "left out" not in words
     assert "".join(map(str, data_section(found))) in page(found, Gallery(), {})

@@ -52,7 +52,7 @@ def test_equal_arms_have_a_table_and_no_warning(material: Material) -> None:
 def test_an_arm_of_half_the_steps_is_warned_of_with_the_study_s_reason(material: Material) -> None:
     short = shortened(material)
     assert trained_amounts.unequal_arms(short) == ["shrink"]
-    assert "what they are compared with: shrink." in shown(short)
+    assert "the arms they are compared with: shrink." in shown(short)
     assert "says why" not in shown(short)
     study = short.study.model_copy(update={"unequal": "it is a stage"})
     said = replace(short, spec=short.spec.model_copy(update={"study": study}))

@@ -228,7 +228,7 @@ def test_names_of_models_go_to_the_files_before_them(capsys: pytest.CaptureFixtu
     ]
     assert of(brought("--model", "x", a, b), "model", "sample") == [("x", 0), ("x", 1)]
     assert call("import", a, "--model", "x", "--model", "y", b, "-o", "t.parquet") == 1
-    assert "2 models are named, and not each has files before it" in capsys.readouterr().err
+    assert "2 models are named, but not every model has files before it" in capsys.readouterr().err
 
 
 ROW = {"question": "q", "sample": 0, "tokens": 4, "correct": 1, "response": "a b"}

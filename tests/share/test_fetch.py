@@ -167,7 +167,7 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
     (told,) = caught.value.diagnostics
     assert (told.code, told.help) == (
         "E0850",
-        "the same command goes on from here; HF_ENDPOINT names another hub",
+        "run the same command to resume; HF_ENDPOINT names another hub",
     )
     assert not wanted.is_here(tmp_path)
     hub.cut, hub.dies = None, False
@@ -271,7 +271,7 @@ def test_a_branch_that_moved_is_told_of_and_kept_until_asked(
     assert hub_revision("models", "me/mine", None) == "f" * 40
     hub.refuse = 401
     assert call("fetch", "spec.reo") == 0
-    assert "cannot ask whether it moved" in capsys.readouterr().err
+    assert "cannot check for newer commits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
@@ -300,7 +300,7 @@ def test_a_run_fetches_what_is_missing_when_it_is_told_to(
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: answer)
     capsys.readouterr()
     assert call("run", "spec.reo") == 1
-    assert "102.4 kB  in all" in capsys.readouterr().err
+    assert "102.4 kB  total" in capsys.readouterr().err
     assert runs[1:] == [COMMIT if answer == "y" else "None"]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     assert call("run", "spec.reo", "--fetch") == 1

@@ -320,7 +320,7 @@ def test_a_run_that_has_nothing_yet_has_a_page_that_says_so(finished: Path, tmp_
     (record,) = records(store)
     for key in set(record.tasks.values()):
         store.remove(key)
-    assert "results that the report shows is there yet" in Api(store).report(record.name)
+    assert "results that the report needs exists yet" in Api(store).report(record.name)
 
 
 def test_a_run_without_an_end_has_stopped_and_is_shown(finished: Path, tmp_path: Path) -> None:
