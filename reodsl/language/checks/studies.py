@@ -100,7 +100,7 @@ def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
         norms = norms if named is None else {make_key(named): named}
         wrong = {
             norm: {
-                name: Label(span, f"on `{suite.name}`, which varies in {names}")
+                name: Label(span, f"on `{suite.name}`, which differs in {names}")
                 for name, span, suite, key in rows
                 for skip in [() if name in inside else WORDING_SETTINGS]
                 if key != norm
@@ -506,7 +506,7 @@ def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[Declared
             "E0601" if balanced else "W0605",
             f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
             spans.get(arm.name, arm.span),
-            f"on `{suite.name}`, which varies in {names}",
+            f"on `{suite.name}`, which differs in {names}",
             others=[Label(spans.get(first.name, first.span), f"on `{target.name}`")],
             help=f"{suggest_suite(case, [arm.name], target)}; or show them in {tables} tables",
         )

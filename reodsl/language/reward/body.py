@@ -594,7 +594,7 @@ def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Spa
             message = f"a part is multiplied by a plain number, and this is {describe_unit(value.unit)}"
             fail(body, "E0302", message, term.weight, "divide it by a constant of its unit")
         if varies(value.data, lets):
-            message = "the weight of a part varies between the responses of a question"
+            message = "the weight of a part differs between the responses of a question"
             helps = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
             fail(body, "E0301", message, term.weight, helps)
         if term.negative:
