@@ -308,7 +308,7 @@ class Finished:
         return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
     def _evaluated(self, arm: str, seed: int) -> Path:
-        """Return the folder of an arm's evaluation. Raises E0954 if there is none."""
+        """Return the folder of an arm's evaluation, or E0954."""
         role = f"evaluate:{arm}@{seed}"
         if role not in self.inputs:
             names = sorted(
@@ -326,7 +326,7 @@ class Finished:
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Python values as the command line would spell them. Raises E0114 for what is not a mapping."""
+    """Return Python values as the command line spells them, or E0114 if they are no mapping."""
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise problem(
             "E0114",

@@ -50,7 +50,7 @@ class ReoLexer(Lexer):  # type: ignore[misc]
     url = "https://arxiv.org/abs/2506.07104"
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Token, str]]:
-        """Yield the pieces of a text in order, as (index, token, piece); what is not part of the language is an Error."""
+        """Yield the tokens of a text in order, as (index, kind, text); a character outside the language is an Error."""
         starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
         position = 0
         for colour in colours(text):

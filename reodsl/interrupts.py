@@ -29,10 +29,10 @@ SECONDS = 5.0
 
 @contextmanager
 def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
-    """Have a Ctrl-C end the block, which is in no other such block, as KeyboardInterrupt, whatever swallows it.
+    """Have a Ctrl-C end the block as KeyboardInterrupt, whatever swallows it; blocks do not nest.
 
-    An import may take `importing` seconds to end first. Does nothing in a thread that hears of no signals, and where the
-    process ignores this one.
+    Args:
+        importing: seconds that an import may take to end once it is interrupted.
     """
     main, before = threading.main_thread(), signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not main or not callable(before):

@@ -38,7 +38,7 @@ class Listener(Protocol):
     """Whoever watches a run."""
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
-        """Hear what is wrong or doubtful before anything starts. Where something is wrong, the run ends after this."""
+        """Show findings before anything starts; an error among them ends the run."""
 
     def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
         """Name the code that a run may run if it `is_allowed`, else ask for leave, and return whether it may run."""
@@ -74,7 +74,7 @@ def prices_of(ready: Ready) -> Prices:
 
 
 def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
-    """Return how many questions the spec's files here hold, by `data` task, as the runners say, where there are any."""
+    """Return the number of questions in the spec's files here, by `data` task, if the runners can count them."""
     untold = [
         task
         for task in ready.graph.tasks

@@ -28,20 +28,24 @@ ENDS = ("finished", "failed", "blocked")
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """A task that has begun and not ended.
-
-    `began` is in seconds of some clock; `waiting` says that it waits for another run. `steps` are the
-    metrics of a training, a row a step. `failing` is why code failed at responses so far.
-    """
+    """A task that has begun and not ended."""
 
     task: str
+    """Name of the task."""
     began: float
+    """Start, in seconds of some clock."""
     progress: Progress | None = None
+    """Latest progress."""
     waiting: bool = False
+    """True if it waits for another run."""
     steps: Sequence[Mapping[str, float]] = ()
+    """Metrics of a training, a row for each step."""
     key: str = ""
+    """Key of its result."""
     node: str = ""
+    """Name of the node."""
     failing: Reasons = ()
+    """Reasons why code failed at responses so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,26 @@ class FinishedTask:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run at a moment. `total` is None for runs of versions that did not write it down; `done` counts results."""
+    """The state of a run at a moment."""
 
     record: RunRecord
+    """Record of the run."""
     status: Status
+    """Status of the run."""
     total: int | None
+    """Number of tasks; None for runs of versions that did not record it."""
     done: int
+    """Number of results."""
     began: float | None
+    """Start, in seconds since the epoch."""
     going: tuple[RunningTask, ...]
+    """Running tasks."""
     ended: tuple[FinishedTask, ...]
+    """Tasks that have ended."""
 
     @property
-    def over(self) -> bool:
-        """Return whether nothing will change any more."""
+    def has_ended(self) -> bool:
+        """Return whether the state is final."""
         return self.status != "running"
 
 
@@ -134,6 +145,7 @@ def _format_far(task: RunningTask) -> str:
 
 
 def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps: bool) -> RunningTask:
+    """Return a running task from its live file and its steps."""
     key = str(event.get("key", ""))
     live = read_live(root, key) if key else None
     work = root / "work" / key
@@ -219,7 +231,11 @@ _SPARK = 24
 
 
 def draw_curve(steps: Sequence[Mapping[str, float]]) -> str:
-    """Draw what a training is best followed by, with its name: its reward, else its loss."""
+    """Return the reward of a training, or else its loss, as a named curve.
+
+    Args:
+        steps: metrics of each step.
+    """
     for name in ("reward", "loss"):
         curve = spark([row[name] for row in steps if isinstance(row.get(name), (int, float))])
         if curve:
@@ -233,7 +249,11 @@ def numbers(progress: Progress | None) -> str:
 
 
 def named_numbers(values: Mapping[str, float | None]) -> list[str]:
-    """Format each number with its name, such as `reward 0.42`, without those that are null."""
+    """Return each number with its name, such as `reward 0.42`, without nulls.
+
+    Args:
+        values: numbers by name.
+    """
     return [
         f"{name.replace('_', ' ')} {number(name, value)}"
         for name, value in values.items()
@@ -242,7 +262,12 @@ def named_numbers(values: Mapping[str, float | None]) -> list[str]:
 
 
 def number(name: str, value: float) -> str:
-    """Format a number for people."""
+    """Return a number for people.
+
+    Args:
+        name: name of the metric.
+        value: the number; an accuracy is a share.
+    """
     if name == "accuracy":
         return f"{in_percent(value, 1)}%"
     if abs(value) >= 100:
@@ -251,9 +276,12 @@ def number(name: str, value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
+    """Return a time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
 
     `humanize` writes it in words, which are too long for a line of a table.
+
+    Args:
+        seconds: the time.
     """
     rounded = max(0, round(seconds))
     if rounded < 60:
@@ -264,7 +292,12 @@ def span(seconds: float) -> str:
 
 
 def spark(values: Iterable[float], cells: int = _SPARK) -> str:
-    """Draw a curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
+    """Return a curve as a line of blocks, scaled from its lowest to its highest value.
+
+    Args:
+        values: the curve; several values of a cell are averaged.
+        cells: most characters.
+    """
     finite_values = [value for value in values if math.isfinite(value)]
     if len(finite_values) < 2:
         return ""

@@ -30,7 +30,7 @@ from reodsl.plan.verdict import Ready
 from reodsl.store.runs import pick, records
 
 if TYPE_CHECKING:
-    from reodsl.share.fetch import Offer, Wanted
+    from reodsl.share.fetch import Download, HubRepo
 
 
 @click.command(
@@ -79,14 +79,14 @@ def fetch_command(
         click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}")
 
 
-def say_offers(offers: Sequence[Offer], err: bool = False) -> None:
+def say_offers(offers: Sequence[Download], err: bool = False) -> None:
     """Print the size of each download and their sum."""
     for offer in offers:
         click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
     click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  total", err=err)
 
 
-def tell_moved(repos: Iterable[Wanted], folder: Path) -> list[Offer]:
+def tell_moved(repos: Iterable[HubRepo], folder: Path) -> list[Download]:
     """Print which branches moved on the hub since they were fetched, and return the downloads.
 
     If the hub does not answer, this is said once.

@@ -301,11 +301,11 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     """Show a run until it ends, or once if `every` is 0, and return its last state."""
     from rich.console import Console
 
-    live, following = sys.stdout.isatty(), every and not state.over
+    live, following = sys.stdout.isatty(), every and not state.has_ended
     # A pipe has no width: what is printed there stays on one line a task.
     width, height = None if live else 200, None if live and following else 10_000
     console = Console(highlight=False, width=width, height=height)
-    began = None if state.over else state.began
+    began = None if state.has_ended else state.began
     board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
     screen = Display(board, console, live)
     seen = {task.task for task in state.ended if task.kind == "finished" and not task.failing}
@@ -315,20 +315,20 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     else:
         console.print(draw(board, console))
     try:
-        while following and not state.over:
+        while following and not state.has_ended:
             time.sleep(every)
             state = look()
             _show(screen, state, seen)
     finally:
         screen.close()
-    if state.over:
+    if state.has_ended:
         summary = (
             f": {state.done} of {state.total or state.done} tasks"
             if following
             else f" {state.record.ended or ''}"
         )
         console.print(f"{state.status}{summary}".rstrip())
-    if state.over and state.record.report:
+    if state.has_ended and state.record.report:
         console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
     return state
 

@@ -57,7 +57,7 @@ def stages_of(start: Source) -> int:
 
 
 def study_settings(study: Study) -> Settings:
-    """Return the settings of the study as a whole."""
+    """Return the settings of the study itself, without its arms."""
     return dict(settings(study.model_copy(update={"arms": ()}), ""))
 
 
@@ -93,7 +93,7 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _name(path: str, name: str, written: str | type, value: IR) -> str:
-    """Return the name of a field as a spec writes it: what is inlined, or of a method, has that of what holds it."""
+    """Return the name of a field as a spec writes it; a flattened field, or a method's, has the name of its owner."""
     if name == "method" or isinstance(written, type):
         return path
     if name == "kind" and isinstance(value, (Ppo, Sequences)):
@@ -105,6 +105,7 @@ def _name(path: str, name: str, written: str | type, value: IR) -> str:
 
 
 def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a checkpoint: its model, and the stages that led to it."""
     if not isinstance(start, FromTraining):
         named = (start.model, "base.model") if isinstance(start, FromModel) else (start, "base")
         yield from settings(named[0], path + named[1])
@@ -136,7 +137,7 @@ def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def form(reward: Reward) -> str:
-    """Describe a reward: `dense over 6 budgets`, `one number per response`, `a sum of 2 parts, of 6 budgets`."""
+    """Return a reward's form in words: `dense over 6 budgets`, `one number per response`, `a sum of 2 parts`."""
     split = reward.splits
     if reward.dense is not None and split is not None:
         return f"dense over {_spoken(split)}"
@@ -145,6 +146,7 @@ def form(reward: Reward) -> str:
 
 
 def _spoken(split: Split) -> str:
+    """Return a split in words."""
     match split:
         case Budgets(budgets=budgets):
             return f"{len(budgets) + 1} budgets"
@@ -171,18 +173,22 @@ class ChangedSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Two arms, or two studies, of names `a` and `b`: different settings, and equal ones by their first word."""
+class SettingDiff:
+    """The difference of two arms or studies: different settings, and equal settings by their first word."""
 
     a: str
+    """Name of the first."""
     b: str
+    """Name of the second."""
     rows: tuple[ChangedSetting, ...]
+    """Different settings."""
     same: Mapping[str, Mapping[str, Any]]
+    """Equal settings by their first word."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPairs:
-    """Tasks by identity: shared ones as (id in A, id in B), and those of either side alone."""
+    """The tasks of two graphs: shared tasks as (id in A, id in B), and tasks of a single side."""
 
     shared: tuple[tuple[str, str], ...]
     only_a: tuple[str, ...]
@@ -193,8 +199,8 @@ class TaskPairs:
 class Diff:
     """The difference of two specs in meaning. Names for people, comments, order and units are no difference."""
 
-    study: Compared
-    arms: tuple[Compared, ...]
+    study: SettingDiff
+    arms: tuple[SettingDiff, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     work: TaskPairs
@@ -275,8 +281,8 @@ def _meaning(arm: Arm) -> str:
     return digest({name: value for name, value in canonical(arm).items() if name != "name"})
 
 
-def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> Compared:
-    """Compare settings side by side: rows for different ones, and the equal ones by their first word."""
+def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> SettingDiff:
+    """Return the difference of two sets of settings, with the equal settings by their first word."""
     rows, same = [], dict[str, dict[str, Any]]()
     # A default that only one side has is no difference; where the other has set a value it is one.
     settings_a, settings_b = (
@@ -296,7 +302,7 @@ def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> Compared:
         elif not (_lacks(name, value_a, settings_b) or _lacks(name, value_b, settings_a)):
             texts = _as_written(value_a), _as_written(value_b)
             rows.append(ChangedSetting(name, *(texts if texts[0] != texts[1] else (value_a, value_b))))
-    return Compared(name_a, name_b, tuple(rows), same)
+    return SettingDiff(name_a, name_b, tuple(rows), same)
 
 
 def _first_word(setting: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reodsl.diagnostics import fold
 from reodsl.diagnostics.render import code, document, table
-from reodsl.diff.compare import ChangedSetting, Compared, DefaultValue, Diff
+from reodsl.diff.compare import ChangedSetting, DefaultValue, Diff, SettingDiff
 from reodsl.ir.reward_text import ABSENT, value_text
 
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
@@ -60,7 +60,7 @@ def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, column
 
 
 def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[str]:
-    """Return rows of three cells as lines; a cell is as wide as `room`, and a word of it wider."""
+    """Return rows of three cells as lines; a cell is as wide as `room`, or as a longer word in it."""
     rows = [(first, _wrap(second, room), _wrap(third, room)) for first, second, third in cells]
     width = max((len(line) for _, second, _ in rows for line in second), default=0) + 2
     return [
@@ -71,7 +71,7 @@ def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[st
 
 
 def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of three cells as lines, the first cell of each above the others."""
+    """Return rows of three cells as lines, with the first cell of each above the second and third."""
     inner = ([f"    {line}" for cell in values for line in cell.split("\n")] for _, *values in cells)
     return [
         line for row, lines in zip(cells, inner, strict=True) for line in (row[0], *lines) if line.strip()
@@ -79,13 +79,13 @@ def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Return a text in lines of a width, each line of it further in from its second on; no word is broken."""
+    """Return a text in lines of a width, each further in from the second on, with words intact."""
     options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
     return [wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, width, **options) or [""]]
 
 
 def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) -> str:
-    """Return the difference as Markdown for a page of others: no name of either side is markup."""
+    """Return the difference as Markdown in which no name of either side is markup."""
     blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
     for block in _parts(diff, sides, everything):
         blocks.append(table(block.cells[0], block.cells[1:]) if block.cells else [])
@@ -102,6 +102,7 @@ class _Part:
 
 
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
+    """Return the sections of a difference."""
     for names, arm in _alike(diff.arms):
         yield _part(_heads(names, sides), _rows(arm), arm, everything)
     if diff.study.rows or everything:
@@ -119,9 +120,9 @@ def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Pa
     yield _Part(notes=_work(diff, everything))
 
 
-def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
-    """Group arms that differ in the very same way: (pairs of names, one of them)."""
-    groups: dict[Any, list[Compared]] = {}
+def _alike(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str], ...], SettingDiff]]:
+    """Group arms with equal differences: pairs of names, and a difference."""
+    groups: dict[Any, list[SettingDiff]] = {}
     for arm in arms:
         if arm.rows:
             key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(arm))
@@ -129,7 +130,7 @@ def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], 
     return [(tuple((arm.a, arm.b) for arm in group), group[0]) for group in groups.values()]
 
 
-def _rows(difference: Compared) -> tuple[ChangedSetting, ...]:
+def _rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
     """Return the rows without the arm's name, which is in the head of the block."""
     return tuple(row for row in difference.rows if row.setting != "name")
 
@@ -142,7 +143,7 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 
 
 def _part(
-    heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: Compared, everything: bool
+    heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: SettingDiff, everything: bool
 ) -> _Part:
     """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
@@ -160,7 +161,7 @@ def _part(
 def _gather_rows(
     rows: Iterable[ChangedSetting], same: Mapping[str, Mapping[str, Any]]
 ) -> list[ChangedSetting]:
-    """Return one row with a count for each group of settings that one side lacks as a whole, and the other rows."""
+    """Return a row with a count for each group of settings that a side lacks completely, and the remaining rows."""
     rows = tuple(rows)
     both_sided = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
     both_sided += [setting for settings in same.values() for setting in settings]
@@ -213,13 +214,14 @@ def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
 
 
 def _some(names: Sequence[str], most: int = _NAMES) -> str:
-    """List a few names, and how many more there are."""
+    """Return a few names, and the number of further ones."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"
 
 
-def _compared_json(difference: Compared) -> dict[str, Any]:
+def _compared_json(difference: SettingDiff) -> dict[str, Any]:
+    """Return the difference of two arms or studies as JSON data."""
     rows = []
     for row in difference.rows:
         cell = {"setting": row.setting}

@@ -52,22 +52,31 @@ _HELP = {
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A number of rows that are left out of all: `unit` is `questions`, `traces` or `pairs`, and for a data set `rows`."""
+class LeftOutRows:
+    """A number of rows that are left out of a task's data."""
 
     count: int
+    """Rows left out."""
     total: int
+    """All rows."""
     unit: str
+    """Name of the rows: `questions`, `traces`, `pairs`, or `rows` of a data set."""
     reason: str
+    """Reason as a relative clause."""
     setting: str
+    """Setting that leaves them out."""
 
     @property
     def share(self) -> float:
-        """Return the share that is left out, from 0 to 1."""
+        """Return the share that is left out.
+
+        Returns:
+            Number from 0 to 1.
+        """
         return self.count / self.total
 
 
-def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOut]:
+def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOutRows]:
     """Return what a stage or a data set leaves out, by its method and by `facts`.
 
     These are the facts of `train.json`, of a data set's `left_out.json`, or of a task's progress.
@@ -83,13 +92,13 @@ def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list
         "repeated": ("that ask an earlier question again", DROPS),
     }
     total = int(facts[unit]) + sum(counts.values())
-    return [LeftOut(count, total, unit, *reasons[why]) for why, count in counts.items() if count]
+    return [LeftOutRows(count, total, unit, *reasons[why]) for why, count in counts.items() if count]
 
 
 def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
-    """Return a warning (W0807) for each count past a tenth of a task's data, and a note (N0807) for a smaller one.
+    """Return a warning (W0807) for each count above a tenth of a task's data, and a note (N0807) for a smaller count.
 
-    Repeated rows are reported of their data set, and not again of a training on it.
+    Repeated rows are reported for their data set, and not again for a training on it.
     """
     trained = task.kind == "train"
     method, verb = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
@@ -120,9 +129,12 @@ _CAUSES = 3
 
 
 def warn_failing(task: Task, counts: Mapping[str, float], reasons: Sequence[tuple[str, int]]) -> Diagnostic:
-    """Return the warning (W0810) of verifiers and of the reward's Python that fail at responses, by their counts.
+    """Return the warning (W0810) of verifiers and of the reward's Python that fail at responses.
 
-    `reasons` are the causes with how often each was met; none are known before the task ends.
+    Args:
+        task: task with the failures.
+        counts: number of failures by kind.
+        reasons: causes with their frequency; empty before the task ends.
     """
     return warning(
         "W0810",
@@ -164,13 +176,19 @@ def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
 
 
 def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
-    """Return the warning (W0804) of a step of training; `answered` is the share of ended responses with an answer."""
+    """Return the warning (W0804) of a training step.
+
+    Args:
+        task: the training.
+        answered: share of ended responses with an answer.
+    """
     return _warning(
         task.id, f"{in_percent(1 - answered)}% of the responses that ended", task.payload["stage"]["data"], ()
     )
 
 
 def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
+    """Return the warning of a benchmark if most ended responses have no answer."""
     silent = rows.filter(pl.col("answer").is_null())
     if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
         return None
@@ -185,6 +203,7 @@ def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | Non
 
 
 def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
+    """Return W0804 with the setting that might read the answers."""
     last = list(ends)
     settings = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
     read = f"`answer = {Grading.model_validate(settings).words}`"
@@ -299,7 +318,7 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
 
 
 def _stages(arm: Path) -> list[tuple[int, int, bool]]:
-    """Return an arm's stages without any advantage, but for unreadable ones.
+    """Return an arm's readable stages without any advantage.
 
     Each has its position, the number of stages, and whether most of the responses that ended held no answer.
     """
@@ -318,7 +337,7 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
 
 
 def _drawn(table: pl.DataFrame) -> bool:
-    """Return whether a training was drawn to another model, a teacher: a divergence then has a gradient of its own."""
+    """Return whether a training has a gradient from a divergence to a teacher."""
     if not {"kl", "grad_norm"} <= set(table.columns):
         return False
     return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
@@ -336,7 +355,7 @@ def find_chats(task: Task, folder: Path) -> list[Diagnostic]:
 
 
 def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
-    """Return the warning (W0714) of questions with marks of a chat, with the setting that takes off those of the first."""
+    """Return the warning (W0714) of questions with marks of a chat, and the setting that removes them."""
     turns = [(text, turn) for text in questions if (turn := find_turn(text)) is not None]
     if not turns:
         return []
@@ -400,7 +419,7 @@ FINDERS = {
 def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
     """Return the doubts about results of tasks; `folders` holds the results by task id.
 
-    What is not there, or cannot be read, is passed over.
+    Missing or unreadable results are skipped.
     """
     findings: Findings = {}
     for task in graph.tasks:
@@ -411,10 +430,10 @@ def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
-    """Return a warning (W0802) for every table of questions that shares some with one trained on before it is evaluated.
+    """Return a warning (W0802) for each table of evaluated questions that shares some with training data.
 
-    `folders` holds the results by task id; what is not there, or cannot be read, is passed over. With `of`, only what the
-    table of that task shares with others.
+    `folders` holds the results by task id; missing or unreadable results are skipped. With `of`, only the overlaps of
+    that task's table are returned.
     """
     questions: dict[str, dict[str, frozenset[str]]] = {}
     templates = _templates(graph)
@@ -441,7 +460,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
 
 
 def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
-    """Tables that are trained on and evaluated on by one arm, with the arms of which that is so."""
+    """Return the pairs of tables that an arm trained on and is evaluated on, with the arms."""
     arms: dict[tuple[str, str], list[str]] = {}
     for task in graph.tasks:
         if task.kind != "evaluate":
@@ -460,7 +479,10 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _find_training_data(graph: Graph, task_id: str) -> list[str]:
-    """Return the `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
+    """Return the `data` tasks that a checkpoint was trained on, the last stage first.
+
+    For a selection they are the tasks of its pools.
+    """
     tables = []
     while graph[task_id].kind == "train":
         inputs = graph[task_id].inputs
@@ -481,7 +503,7 @@ def _questions_of(graph: Graph, task_id: str) -> list[str]:
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
-    """Return the prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
+    """Return the prompts and wordings of a graph that put words around a question, as patterns."""
     texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
     patterns = []
     for text in texts:
@@ -507,7 +529,7 @@ def _asking(value: Any) -> Iterator[str]:
 
 
 def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
-    """Return the texts of a table of questions, each with all that makes another one the same."""
+    """Return the texts of a table of questions, each with the keys that make questions equal."""
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
         columns = [name for name in ("question", "bare") if name in table.columns]
@@ -518,7 +540,7 @@ def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, 
 
 
 def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
-    """Return the keys of a question and of its bare form, and of what is left without the words that a study asks with."""
+    """Return the keys of a question, of its bare form, and of its text without the words that a study adds."""
     keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}
     while more:

@@ -89,7 +89,7 @@ def _locate_failure(spec: Spec, task: Task, diagnostic: Diagnostic) -> Diagnosti
 
 
 def line_of(spec: Spec, origin: Origin) -> Span:
-    """Return the span of the whole line without blanks around it; its beginning if the file is not at hand."""
+    """Return the span of a line without blanks around it; its beginning if the file is not available."""
     lines = lines_of(spec, origin.path)
     text = lines[origin.line - 1] if origin.line <= len(lines) else ""
     begin = len(text) - len(text.lstrip()) + 1
@@ -97,7 +97,7 @@ def line_of(spec: Spec, origin: Origin) -> Span:
 
 
 def lines_of(spec: Spec, path: str) -> list[str]:
-    """Return the lines of a file of the spec as places count them; one empty line if the file is not at hand."""
+    """Return the lines of a file of the spec; a single empty line if the file is not available."""
     return spec.sources.get(path, "").split("\n")
 
 
@@ -181,7 +181,7 @@ def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
-    """Return the path of the first different part in what is one change: its parts have lines of their own."""
+    """Return the path of the first difference in a value whose elements have lines of their own."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return path
     first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
@@ -216,10 +216,7 @@ _BASE = "relative_to"
 def compare_roles(
     task: Task, old_contents: Mapping[str, str], new_contents: Mapping[str, str]
 ) -> tuple[Difference, ...]:
-    """Return the changes of which arms a task reads, and which one it compares with.
-
-    `old_contents` and `new_contents` are digests of inputs by role: an arm by another name is the same arm.
-    """
+    """Return the changes in which arms a task reads, and in the arm that it compares with."""
     before, after = (
         {role.partition(":")[2]: content for role, content in inputs.items() if role.startswith(f"{ARMS}:")}
         for inputs in (old_contents, new_contents)

@@ -28,22 +28,22 @@ CHOICE = "REODSL_RUNNERS"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A place for tasks: this process (`local`), a Ray instance of this machine, or the cluster at `address`.
-
-    With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
-    `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
-    checksums of what may run. With `allow_served`, served models that are new to this machine are asked
-    and remembered. `notes` is the folder of a rehearsal's notes: GPUs of a cluster may be declared alone, and processors
-    compute; without an address as many GPUs are declared here as the tasks' clusters have.
-    """
+    """The machine for tasks: this process, a Ray instance of this machine, or a cluster."""
 
     local: bool = False
+    """True for this process, without Ray."""
     address: str | None = None
+    """Address of a Ray cluster."""
     without_sandbox: bool = False
+    """True if scorers that evaluate answers may run unconfined."""
     allow_python: bool = False
+    """True if Python of the spec that is new to this machine may run, and is remembered."""
     python: frozenset[str] = frozenset()
+    """Checksums of Python that may run."""
     allow_served: bool = False
+    """True if served models that are new to this machine may be asked, and are remembered."""
     notes: Path | None = None
+    """Folder of a rehearsal's notes: GPUs of a cluster may then be only declared, and processors compute."""
 
     @property
     def declares(self) -> bool:
@@ -53,25 +53,29 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A graph to execute: finished results are taken from `store`, new ones are added to it.
-
-    `emit` hears of every event, in this process and thread; `done` of every result as (task id, key). `seconds` are those
-    that tasks are expected to take, by which `Graph.turns` says what starts first.
-    """
+    """A graph to execute: finished results are taken from `store`, new ones are added to it."""
 
     graph: Graph
+    """Tasks with their inputs."""
     store: Store
+    """Store of the results."""
     keys: Keys
+    """Keys of the tasks."""
     runners: Mapping[Kind, str]
+    """Function of each kind of task, as `module:function`."""
     machine: Machine
+    """Machine that executes."""
     emit: Callable[[Event], None]
+    """Function that gets every event, in this process and thread."""
     done: Callable[[str, str], None]
+    """Function that gets every result, as task id and key."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    """Expected seconds of tasks, by which `Graph.turns` says what starts first."""
 
 
 @dataclass(slots=True)
 class RunResults:
-    """Results of an execution: keys of finished tasks, failures, blocked tasks, and rebuilt ones that were damaged."""
+    """The keys of finished tasks, failures, blocked tasks, and damaged results that were rebuilt."""
 
     keys: dict[str, str] = field(default_factory=dict)
     failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
@@ -96,38 +100,39 @@ class MachinePart:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The runners of the entry-point group `reodsl.runners`.
-
-    `runners` names one function a kind as `module:function`, a `reodsl.graph.job.Runner`, imported where the task
-    runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
-    missing, and how to get it; a warning for what is there and not as the spec says. `execute` runs a graph; it raises
-    a `Problem` only when nothing can run at all.
-    `survey` looks at what this machine has of what runs need, imports included; `probe`, by the folder of a store, at every
-    node of the Ray cluster at an address, or at this machine as its only one: parts by node. `try_reward` says what each
-    response of a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of models
-    and data of a spec, by its folder and one to write to; `count_questions` how many questions `data` tasks will read, by
-    their ids, as far as files on this machine tell; `import_results` writes result files of others as one table. Packages
-    may do without these five.
-    """
+    """The runners of the entry-point group `reodsl.runners`; a package may omit the last five."""
 
     runners: Mapping[Kind, str]
+    """Function of each kind of task as `module:function`, imported by the process of the task."""
     check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
+    """Function that reports what tasks lack before anything starts: errors with a remedy, and warnings if something
+    differs from the spec."""
     execute: Callable[[Execution], RunResults]
+    """Function that runs a graph; it raises a `Problem` only if nothing can run at all."""
     survey: Callable[[], tuple[MachinePart, ...]] = tuple
+    """Function that returns which parts this machine has, imports included."""
     probe: Callable[[Path, str | None], Mapping[str, Sequence[MachinePart]]] | None = None
+    """Function that returns the parts of every node of the Ray cluster at an address, or of this machine, given the
+    folder of a store."""
     try_reward: (
         Callable[[Reward, Advantage, ResponseGroup, Sequence[Sequence[int]]], tuple[Tried, ...]] | None
     ) = None
+    """Function that returns what each response of a group earns, given the splits of each in tokens."""
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
+    """Function that returns the models and data of a rehearsal, given the spec, its folder and a folder to write to."""
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
+    """Function that returns the number of questions of `data` tasks, by id, as far as files on this machine tell."""
     import_results: Callable[[ResultFiles], tuple[Found, ...]] | None = None
+    """Function that writes result files of other tools as a table."""
 
 
 def load_registry() -> Registry:
-    """Load the registry of the package `reodsl`, or of the package that REODSL_RUNNERS names.
+    """Return the registry of the package `reodsl`, or of the package that REODSL_RUNNERS names.
 
-    Any package can provide one, and none is imported only because it is installed. Raises E0121 when it is missing
-    or cannot be imported.
+    Any package can provide a registry, and none is imported only because it is installed.
+
+    Raises:
+        Problem: E0121 if it is missing or cannot be imported.
     """
     package = os.environ.get(CHOICE) or PACKAGE
     entry_points = {

@@ -45,7 +45,7 @@ class Trained:
 
 
 def schedules(study: Study) -> tuple[Trained, ...]:
-    """Return one row for each set of budgets and weights that is known before a run, with the arms that use it."""
+    """Return a row for each set of budgets and weights known before a run, with the arms that use it."""
     users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
         for stage in arm.stages:
@@ -71,7 +71,7 @@ def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
 
 
 def describe_corrections(study: Study) -> list[str]:
-    """Return lines that say what corrects for servers on GPUs, whose kernels are not those of training."""
+    """Return lines on what corrects for servers on GPUs, whose kernels differ from those of training."""
     if study.cluster is None or study.engine != "sglang":
         return []
     weighed = find_trained(study, lambda method: method.importance_cap is not None)
@@ -171,7 +171,7 @@ def to_markdown(
     now: datetime | None = None,
     prices: Prices | None = None,
 ) -> str:
-    """Return the plan of the spec at `path` as Markdown for a page of others: no name of the spec is markup."""
+    """Return the plan of the spec at `path` as Markdown in which no name of the spec is markup."""
     rows, unseen = _rows(plan, everything, now, prices)
     name, counts = _counts(plan)
     tasks = [
@@ -229,7 +229,7 @@ def _beneath(
 
 
 def _stack_task(row: _Row, columns: int) -> list[str]:
-    """Return a task on one line if that is long enough, else on several: its name, verdict and price, then why."""
+    """Return a task on a line, or on several if it is too long: its name, verdict and price, then why."""
     head = "  ".join(cell for cell in (row.name, row.verdict, row.price + row.devices) if cell.strip())
     if len(head) + 2 + len(row.reason) <= columns:
         head, reason = f"{head}  {row.reason}", ""
@@ -239,7 +239,7 @@ def _stack_task(row: _Row, columns: int) -> list[str]:
 
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
-    """Return the whole plan's price as JSON data, with the time that it takes."""
+    """Return the price of all tasks as JSON data, with the time they take."""
     took = _estimate_elapsed(plan, prices)
     return {**totals_json(prices, plan.now, plan.later), "elapsed": None if took is None else asdict(took)}
 
@@ -262,7 +262,7 @@ def ago(moment: str, now: datetime) -> str:
 
 
 def item_json(item: Item) -> dict[str, Any]:
-    """Return one task of a plan as JSON data."""
+    """Return a task of a plan as JSON data."""
     return {
         "id": item.task.id,
         "kind": item.task.kind,

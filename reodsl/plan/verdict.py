@@ -21,7 +21,7 @@ from reodsl.store.store import Store, acceptances, add_acceptances, adopt, find_
 
 
 class Keys:
-    """Keys for the tasks of one spec, whose relative paths start at `folder`."""
+    """The keys of a spec's tasks; relative paths start at `folder`."""
 
     def __init__(self, store: Store, folder: Path, most: int | None = MOST_READ) -> None:
         """Read the checksums of files that the store keeps; of unknown files read at most `most` bytes (None: all)."""
@@ -62,22 +62,25 @@ Verdict = Literal["reuse", "run", "rerun", "later"]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One task of a plan.
-
-    `reuse`: its result is there. `run`: it never had one. `rerun`: it had one, and `changes` or something it reads
-    made that stale. `later`: what it does is only known once a task in `needs` is done. `needs` names the tasks it
-    reads that have to run first. `key` is known once they are done. `created` is when a reused result was made. `absent`
-    are files, models and data sets that it reads and that are not on this machine.
-    """
+    """A task of a plan with its verdict."""
 
     task: Task
+    """The task."""
     verdict: Verdict
+    """`reuse`: its result exists. `run`: it never had a result. `rerun`: its result is stale because of `changes` or an
+    input. `later`: known once a task in `needs` has ended."""
     reason: str
+    """Reason in words."""
     changes: tuple[Difference, ...] = ()
+    """Settings that differ from the last result."""
     needs: tuple[str, ...] = ()
+    """Inputs that have to run first."""
     key: str | None = None
+    """Key of the result; None until the inputs exist."""
     created: str | None = None
+    """Time at which a reused result was made."""
     absent: tuple[str, ...] = ()
+    """Inputs that are not on this machine: files, models and data sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Plan:
 
     @property
     def later(self) -> tuple[str, ...]:
-        """Return the ids of tasks that a run may have to do, depending on others."""
+        """Return the ids of tasks that a run may have to do, depending on other tasks."""
         return tuple(item.task.id for item in self.items if item.verdict == "later")
 
     @property
@@ -111,7 +114,7 @@ class Plan:
 
     @property
     def work(self) -> bool:
-        """Return whether there is anything to do."""
+        """Return whether any task has to run."""
         return any(item.verdict != "reuse" for item in self.items)
 
 
@@ -145,6 +148,7 @@ class _Planner:
         )
 
     def _item(self, task: Task) -> Item:
+        """Return the verdict on a task, from the results so far."""
         needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
         if needs:
             return self._pending(task, needs)
@@ -214,7 +218,11 @@ _SHOWN = 12
 
 
 def find(plan: Plan, name: str | None) -> Item:
-    """Return the task of that id, or the only one that starts so. Raises E0954 with near names, or all for no name."""
+    """Return the task called `name`, or the only task that begins with it.
+
+    Raises:
+        Problem: E0954 with the nearest names, or with all names if none is given.
+    """
     ids = [item.task.id for item in plan.items]
     if name is None:
         raise problem("E0954", "no task is named", help=f"name one of: {_list_tasks(ids)}")
@@ -244,7 +252,7 @@ class Ready:
     keys: Keys
 
     def for_run(self) -> Ready:
-        """Return the same study with keys that read sources whole, however large."""
+        """Return the same study with keys that read sources completely, however large."""
         return replace(self, keys=self.keys.for_run())
 
     def plan(self) -> Plan:
@@ -261,8 +269,8 @@ def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """Outcome of an acceptance: the result, the task's new key, and in words what had changed."""
+class AcceptedResult:
+    """The outcome of an acceptance: the result, the task's new key, and in words what had changed."""
 
     task: str
     key: str
@@ -270,11 +278,14 @@ class Accepted:
     changes: tuple[str, ...]
 
 
-def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, result: str | None) -> Accepted:
-    """Accept an existing result for a task: its last one, or the one whose key begins with `result`.
+def accept(
+    plan: Plan, store: Store, keys: Keys, item: Item, because: str, result: str | None
+) -> AcceptedResult:
+    """Accept an existing result for a task: its last result, or the result whose key begins with `result`.
 
-    Raises E0956 if that makes no sense: nothing would run, the key is not known yet, the result is missing or
-    damaged or of another kind of task, another process is making it, or there is no reason.
+    Raises:
+        Problem: E0956 if nothing would run, the key is not known yet, the result is missing, damaged or of another
+            kind of task, another process computes it, or no reason is given.
     """
     task = item.task
     if not because.strip():
@@ -305,7 +316,7 @@ def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, resul
         if not locked:
             raise _refuse(task, "another process is making its result", "wait for it, or stop it")
         adopt(store, manifest, key, task.id, new, because.strip(), changes)
-    return Accepted(task.id, key, chosen, changes)
+    return AcceptedResult(task.id, key, chosen, changes)
 
 
 def _find_done(plan: Plan, store: Store) -> dict[str, Manifest]:

@@ -61,7 +61,7 @@ class Price:
 
     @property
     def overlapped_seconds(self) -> float:
-        """Return the seconds in which rollouts and training both run: the shorter half of every step but the first.
+        """Return the seconds in which rollouts and training both run: the shorter half of every step but one.
 
         Returns:
             Seconds of the task.

@@ -25,18 +25,24 @@ Notes = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a run, whether it was reached (None: there is none to reach, or none was to be), and how or why not."""
+    """A phase of a run on a cluster."""
 
     name: str
+    """Name of the phase."""
     reached: bool | None
+    """True if it was reached; None if the spec has no such phase."""
     words: tuple[str, ...]
+    """Evidence or reason, in lines."""
 
 
 def list_reached(small: Spec, notes: Notes, versions: Sequence[int], lag: float) -> tuple[Phase, ...]:
     """Return the phases of a rehearsal on a cluster.
 
-    `versions` are the steps whose weights sampled responses, and `lag` the most steps by which responses that a step learnt
-    from were older than its weights.
+    Args:
+        small: spec of the rehearsal.
+        notes: notes of its processes.
+        versions: steps whose weights sampled responses.
+        lag: largest lag of these weights, in steps.
     """
     methods = values_of(small.study, Ppo)
     return (
@@ -47,6 +53,7 @@ def list_reached(small: Spec, notes: Notes, versions: Sequence[int], lag: float)
 
 
 def _placement(notes: Notes) -> Phase:
+    """Return the phase of placement: the nodes and processes on which tasks ran."""
     layouts: dict[str, list[str]] = {}
     for note in notes:
         if note["did"] == "placed":

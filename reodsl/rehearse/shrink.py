@@ -41,11 +41,13 @@ from reodsl.price.machine import label_cluster
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A model's small double. `words` say what it is; `byte_level` ones have a made-up tokenizer, a token a byte."""
+    """A model's small double."""
 
     source: ModelSource
     words: str
+    """Description."""
     byte_level: bool = False
+    """True if it has a made-up tokenizer, with a token for each byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,11 @@ class StandIns:
     data: Mapping[str, tuple[DataSource, ...]] = field(default_factory=dict)
 
     def model(self, model: Model) -> StandIn | None:
-        """Return the double of a model, if it has one."""
+        """Return the double of a model, or None."""
         return self.models.get(digest(model.source))
 
     def sources(self, data: Data) -> tuple[DataSource, ...] | None:
-        """Return the questions that stand in for those of a data set, if there are any."""
+        """Return the questions that replace a data set's, or None."""
         return self.data.get(name_data(data))
 
 
@@ -71,25 +73,30 @@ def name_data(data: Data) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a rehearsal.
-
-    `longest`: tokens of the longest response of the spec. `steps` of each stage. `prompts` and `rollouts` of a step.
-    `questions` of each benchmark, with `samples` responses each, forced at about `cuts` budgets. `pool`: questions to
-    train on, with `drawn` responses each where some are selected. `answer`: tokens of a forced answer. `nodes` of a cluster,
-    each with as few GPUs as it takes for several processes; None: all of them.
-    """
+    """The size of a rehearsal."""
 
     longest: int = 64
+    """Tokens of the longest response; other lengths follow in proportion."""
     steps: int = 2
+    """Steps of each stage."""
     prompts: int = 2
+    """Questions of a step."""
     rollouts: int = 4
+    """Responses to a question in a step."""
     questions: int = 2
+    """Questions of each benchmark."""
     samples: int = 2
+    """Responses to a question in evaluation."""
     cuts: int = 4
+    """Budgets at which answers are forced, about."""
     pool: int = 8
+    """Questions to train on."""
     drawn: int = 8
+    """Responses to each of them if some are selected."""
     answer: int = 4
+    """Tokens of a forced answer."""
     nodes: int | None = None
+    """Nodes of a cluster, each with as few GPUs as several processes need; None for all."""
 
 
 MADE_UP = 8
@@ -147,28 +154,33 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     ends = {sampling.to for sampling in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
     ends |= {0, study.score.to if study.score else 0}
     chosen = choose_sharding(spec)
-    small = _Shrinking(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
+    small = _Shrinker(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
     return spec.model_copy(update={"study": small.shrink(study)})
 
 
 @dataclass(slots=True)
-class _Shrinking:
-    """One pass over a study; every grid keeps `ends`, the budgets that scores and frontiers end at.
-
-    `done` has what became of each value, by the value itself, so that it is made once.
-    """
+class _Shrinker:
+    """The pass over a study that makes it small."""
 
     size: Size
+    """Size of the rehearsal."""
     stand_ins: StandIns
+    """Doubles of models and data sets."""
     factor: float
+    """Factor of all numbers of tokens, at most 1."""
     engine: Engine | None
+    """Engine of all tasks; None for the spec's."""
     ends: frozenset[int]
+    """Budgets at which scores and frontiers end, which every grid keeps."""
     first: Model
+    """First model of the study."""
     chosen: Mapping[Cluster, Cluster]
+    """Clusters with their chosen sharding."""
     done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """Small values by the identity of their original, so that each is made once."""
 
     def tokens(self, count: Any) -> Any:
-        """Return a number of tokens, or several, made small; 0 stays 0, and equal ones are one."""
+        """Return numbers of tokens made small; 0 stays 0, and equal numbers are merged."""
         if isinstance(count, tuple):
             return tuple(dict.fromkeys(map(self.tokens, count)))
         return max(1, round(count * self.factor)) if count else count
@@ -198,7 +210,7 @@ class _Shrinking:
         return small.model_copy(update=self._fit(small, value))
 
     def _fit(self, small: Any, value: Any) -> dict[str, Any]:
-        """Return what else changes in a value whose parts are small, so that it is whole."""
+        """Return further changes that keep a value with small settings consistent."""
         match value:
             case Study():
                 engine = {"engine": self.engine} if self.engine else {}
@@ -247,7 +259,7 @@ class _Shrinking:
         return {}
 
     def _place(self, cluster: Cluster | None) -> Cluster | None:
-        """Return none for an engine of this machine, else the cluster, or a small one of the same placement."""
+        """Return None for an engine of this machine, else the cluster, or a small cluster of the same placement."""
         if cluster is None or self.engine is not None:
             return None
         cluster = self.chosen.get(cluster, cluster)

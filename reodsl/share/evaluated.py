@@ -61,15 +61,15 @@ class FinishedEvaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """The material of a run's report, its finished evaluations in the study's order, and a warning of missing ones."""
+class ExportMaterial:
+    """The material of a run's report, its finished evaluations in the study's order, and missing ones' warning."""
 
     material: Material
     evaluations: tuple[FinishedEvaluation, ...]
     findings: tuple[Diagnostic, ...]
 
 
-def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
+def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportMaterial:
     """Return the finished results of a run, with the evaluations of `arms`, by default all.
 
     Raises E0957 if none is finished, E0967 if the run's spec was not kept, E0981 if a result cannot be read, and
@@ -119,7 +119,7 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> Shared:
             help=f"look again later: reodsl watch; or finish the run: reodsl run {record.path}",
         )
     findings = [_warn_of_missing(record, missing)] if missing else []
-    return Shared(read(spec, inputs), tuple(evaluations), tuple(findings))
+    return ExportMaterial(read(spec, inputs), tuple(evaluations), tuple(findings))
 
 
 def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
@@ -139,9 +139,14 @@ def benchmarks(material: Material, evaluation: FinishedEvaluation) -> list[str]:
 
 
 def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
-    """Return the mean of a column over samples and then questions, and its standard error over questions.
+    """Return the mean of a column and its standard error over questions.
 
-    The error is the standard deviation (n - 1) of the questions' means over the root of their number; 0 for one question.
+    Args:
+        samples: responses of a benchmark.
+        column: name of the column.
+
+    Returns:
+        Both in the unit of the column; the error is 0 with a single question.
     """
     means = samples.group_by("question").agg(pl.col(column).cast(pl.Float64).mean())[column]
     error = float(means.std() or 0.0) / math.sqrt(len(means)) if len(means) > 1 else 0.0  # type: ignore[arg-type]
@@ -149,7 +154,11 @@ def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
 
 
 def curve(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, float]:
-    """Return the accuracy of forced answers by budget in tokens; these are text, as keys of JSON are."""
+    """Return the accuracy of an evaluation on a benchmark, as a share, by budget in tokens.
+
+    Returns:
+        Shares by the text of the budget, as JSON needs it.
+    """
     seed = pl.col("seed").is_null() if evaluation.seed is None else pl.col("seed") == evaluation.seed
     rows = material.curves.filter(
         (pl.col("name") == evaluation.arm.name) & seed & (pl.col("benchmark") == benchmark)
@@ -187,7 +196,7 @@ def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str
 
 
 def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> Iterator[str]:
-    """Yield the text of a log, piece by piece: one response at a time."""
+    """Yield the text of a log piece by piece, a response at a time."""
     samples = evaluation.samples(benchmark)
     header = json.dumps(
         _header(material, evaluation, benchmark, samples), ensure_ascii=False, allow_nan=False
@@ -208,6 +217,7 @@ def model_name(material: Material, evaluation: FinishedEvaluation) -> str:
 def _header(
     material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> dict[str, Any]:
+    """Return the log without its samples."""
     suite, model = evaluation.arm.suite, model_name(material, evaluation)
     questions = samples["question"].unique(maintain_order=True).to_list()
     accuracy, error = mean_and_error(samples, "correct")
@@ -320,7 +330,7 @@ def _list_samples(
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Return the tokens of responses; those of prompts are not counted."""
+    """Return the tokens of responses, without prompts."""
     return {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
 
 
@@ -328,12 +338,8 @@ def _format_moment(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def export(shared: Shared, out: Path) -> list[Path]:
-    """Write a log per evaluation and benchmark into `out`, each file whole or not at all, and return the files.
-
-    An older file of that name is of the same evaluation, and is replaced. Raises E0950 if the disk
-    refuses.
-    """
+def export(shared: ExportMaterial, out: Path) -> list[Path]:
+    """Write a log for each evaluation and benchmark into `out`, each file in one step, and return the files."""
     files = []
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)

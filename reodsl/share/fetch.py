@@ -41,13 +41,15 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A repository of a hub that a spec names. Of a served model's only `texts` are read, such as its tokenizer."""
+class HubRepo:
+    """A repository of a hub that a spec names."""
 
     kind: Literal["models", "datasets"]
     repo: str
     revision: str | None = None
+    """Branch, tag or commit; None for the main branch."""
     texts: bool = False
+    """True if only texts such as the tokenizer are read, as for a served model."""
 
     @property
     def patterns(self) -> list[str]:
@@ -67,39 +69,39 @@ class Wanted:
         return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob(mark)))
 
     def follows_branch(self, folder: Path) -> Path | None:
-        """Return the copy in the cache if no commit is named, so that its hub may have a newer one; else None."""
+        """Return the copy in the cache if no commit is named, so that the hub may have a newer commit; else None."""
         if _COMMIT.fullmatch(self.revision or "") or self.is_copied(folder):
             return None
         return hub_snapshot(self.kind, self.repo, self.revision)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The commit of a hub, and the bytes of its files that runs read."""
+class Download:
+    """The commit of a hub's repository, and the bytes of its files that runs read."""
 
-    wanted: Wanted
+    wanted: HubRepo
     commit: str
     size: int
 
 
-def list_repositories(spec: Spec) -> tuple[Wanted, ...]:
-    """Return the repositories of hubs that a spec names, each once."""
+def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
+    """Return the repositories of hubs that a spec names, without repetition."""
     sources = [model.source for model in values_of(spec.study, Model)]
     repositories = [
-        Wanted("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
+        HubRepo("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
     ]
     repositories += [
-        Wanted("models", source.tokenizer.repo, source.tokenizer.revision, texts=True)
+        HubRepo("models", source.tokenizer.repo, source.tokenizer.revision, texts=True)
         for source in sources
         if isinstance(source, Served) and isinstance(source.tokenizer, Hub)
     ]
     repositories += [
-        Wanted("datasets", source.repo, source.revision) for source in values_of(spec.study, HubData)
+        HubRepo("datasets", source.repo, source.revision) for source in values_of(spec.study, HubData)
     ]
     return tuple(dict.fromkeys(repositories))
 
 
-def look_up(repository: Wanted) -> Offer:
+def look_up(repository: HubRepo) -> Download:
     """Ask the hub for a repository's commit and the size of its files.
 
     Raises E0850 for a model or a data set that it refuses.
@@ -112,10 +114,10 @@ def look_up(repository: Wanted) -> Offer:
         if not _COMMIT.fullmatch(str(info.sha)):
             raise ValueError
         names = filter_repo_objects(sizes, allow_patterns=repository.patterns)
-        return Offer(repository, str(info.sha), sum(sizes[name] for name in names))
+        return Download(repository, str(info.sha), sum(sizes[name] for name in names))
 
 
-def fetch(offer: Offer) -> Path:
+def fetch(offer: Download) -> Path:
     """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays."""
     repository = offer.wanted
     cached = hub_place(repository.kind, repository.repo)
@@ -143,8 +145,8 @@ def _api() -> huggingface_hub.HfApi:
 
 
 @contextmanager
-def _telling(repository: Wanted) -> Iterator[None]:
-    """Turn whatever the hub, the network or the disk refuses into one diagnostic."""
+def _telling(repository: HubRepo) -> Iterator[None]:
+    """Turn a refusal of the hub, the network or the disk into a diagnostic."""
     try:
         yield
     except HfHubHTTPError as refused:
@@ -175,7 +177,7 @@ _REFUSALS = {
 }
 
 
-def _failure(repository: Wanted, why: str, remedy: str) -> Problem:
+def _failure(repository: HubRepo, why: str, remedy: str) -> Problem:
     noun = "model" if repository.kind == "models" else "data set"
     revision = f" at {repository.revision}" if repository.revision else ""
     return problem(

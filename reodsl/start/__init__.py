@@ -148,10 +148,7 @@ JOBS = ("slurm", "kuberay")
 
 
 def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
-    """Return the job in `file` that runs the spec at `path` by `target`, one of `JOBS`, with the cluster's own numbers.
-
-    Raises E0122 where the spec names no cluster.
-    """
+    """Return the job in `file` that runs the spec at `path` by `target`, one of `JOBS`, with the cluster's numbers."""
     cluster = spec.study.cluster
     if cluster is None:
         raise problem(

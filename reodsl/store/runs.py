@@ -45,7 +45,7 @@ class RunRecord:
     """
 
     name: str
-    """Start time and a random suffix."""
+    """Start time and a suffix."""
     study: str
     """Name of the study."""
     spec: str

@@ -30,10 +30,7 @@ TRACKERS = ("trackio", "wandb", "tensorboard")
 
 
 def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
-    """Return the trackers of a run, those asked for or else the configuration's, and warnings about the latter.
-
-    Raises E0121 if one that was asked for is unknown or not installed.
-    """
+    """Return the trackers that were requested, else the configuration's, and warnings about the configuration."""
     if requested:
         for name in dict.fromkeys(requested):
             refusal = refuse_dropped(f"reodsl run --track {name}")
@@ -108,22 +105,22 @@ _ENDS = ("finished", "failed")
 
 
 class Trackers:
-    """Trackers of a run, which get every event. One that fails, hangs or ends is reported once, and the run goes on."""
+    """The trackers of a run, which get every event; a tracker that fails, hangs or ends is reported once."""
 
     def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
         """Start a process for each tracker."""
         self.store, self.graph, self.study = store, graph, study
-        self.going: dict[str, _Sent] = {}
+        self.going: dict[str, _SentSteps] = {}
         self.workers = [_Worker(name) for name in names]
 
     def hear(self, event: Event) -> None:
-        """Send on what is new of a training, and the numbers of an evaluation once it is done."""
+        """Send the new steps of a training, and the numbers of an evaluation at its end."""
         if not self.workers:
             return
         task = self.graph[event.task]
         if event.kind == "started" and event.key is not None and task.kind in ("train", "evaluate"):
             if event.task not in self.going:
-                self.going[event.task] = _Sent(event.key, self.store.root / "work" / event.key)
+                self.going[event.task] = _SentSteps(event.key, self.store.root / "work" / event.key)
                 for worker in self.workers:
                     worker.send(self._opening(task, event.key, worker.name))
             return
@@ -142,7 +139,7 @@ class Trackers:
         return [trouble for worker in self.workers if (trouble := worker.trouble()) is not None]
 
     def close(self) -> None:
-        """Send what is left of trainings that were stopped, and wait a while for the trackers to be done."""
+        """Send the remaining steps of stopped trainings, and wait a while for the trackers."""
         for task in list(self.going):
             self._log(self.going[task], read_steps(self.going[task].work))
             self._close(task, "interrupted")
@@ -153,6 +150,7 @@ class Trackers:
             worker.wait(until)
 
     def _opening(self, task: Task, key: str, name: str) -> dict[str, Any]:
+        """Return the order that begins a task."""
         facts = {"study": self.study, "task": task.id, "arm": task.arm, "seed": task.seed, "key": key}
         stage = task.payload.get("stage")
         return {
@@ -167,7 +165,7 @@ class Trackers:
             "state": str(self.store.root.resolve() / "work" / key / f"{TRACKED}{name}"),
         }
 
-    def _log(self, sent_rows: _Sent, rows: Iterable[Mapping[str, float]]) -> None:
+    def _log(self, sent_rows: _SentSteps, rows: Iterable[Mapping[str, float]]) -> None:
         later = sent_rows.select(rows)
         for worker in self.workers if later else ():
             worker.send({"do": "log", "key": sent_rows.key, "rows": later})
@@ -179,22 +177,34 @@ class Trackers:
 
 
 @dataclass(slots=True)
-class _Sent:
-    """A task's key and work folder, and the last step that was sent."""
+class _SentSteps:
+    """The key and work folder of a task, and the last step that was sent."""
 
     key: str
     work: Path
     last: float = -1
 
     def select(self, rows: Iterable[Mapping[str, float]]) -> list[Mapping[str, float]]:
-        """Return the rows after the last one; an attempt that goes on repeats earlier steps."""
+        """Return the rows after the last step that was sent; a resumed attempt repeats earlier steps.
+
+        Args:
+            rows: metrics of each step.
+        """
         later = [row for row in rows if row["step"] > self.last]
         self.last = max([self.last, *(row["step"] for row in later)])
         return later
 
 
 def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
-    """Return the steps of a training's result, or one of an evaluation's, with each benchmark's numbers."""
+    """Return the steps of a training's result, or a single row of an evaluation's, with each benchmark's numbers.
+
+    Args:
+        folder: folder of the result.
+        kind: kind of the task.
+
+    Returns:
+        Values by metric, a row for each step.
+    """
     try:
         if kind == "evaluate":
             summary = json.loads((folder / "summary.json").read_bytes())
@@ -214,7 +224,7 @@ def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
 
 
 class _Worker:
-    """The process of one tracker. Nothing here waits for it but `wait`."""
+    """The process of a tracker, which only `wait` waits for."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -261,7 +271,11 @@ class _Worker:
             self.lines.put_nowait(None)
 
     def wait(self, until: float) -> None:
-        """Wait until it is done, then end it: at `until`, on the monotonic clock, at the latest."""
+        """Wait until the process ends, and end it by force at `until`.
+
+        Args:
+            until: time of the monotonic clock, in seconds.
+        """
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -24,10 +24,11 @@ Values = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """A training or evaluation whose steps come. `key` is that of its result: the same after a resume, and no other's."""
+class TrackedTask:
+    """A training or evaluation whose steps are sent."""
 
     key: str
+    """Key of its result, unique to it and unchanged by a resume."""
     task: str
     study: str
     facts: Mapping[str, Any]
@@ -52,7 +53,7 @@ class Sink(Protocol):
 class Trackio:
     """A run of trackio: local, or on the Space that `TRACKIO_SPACE_ID` names."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: TrackedTask) -> None:
         import trackio
 
         # It ends the run that its context holds when another begins; here many go at once.
@@ -78,7 +79,7 @@ class Trackio:
 class Wandb:
     """A run of Weights & Biases, whose id is the result's key."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: TrackedTask) -> None:
         import wandb
 
         offline = os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled")
@@ -107,7 +108,7 @@ class Wandb:
 class Tensorboard:
     """Event files in `tensorboard/STUDY/TASK-KEY` of the store; a resumed training adds a file beside the first."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: TrackedTask) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -127,7 +128,7 @@ class Tensorboard:
         self.writer.close()
 
 
-SINKS: Mapping[str, Callable[[Opening], Sink]] = {
+SINKS: Mapping[str, Callable[[TrackedTask], Sink]] = {
     "trackio": Trackio,
     "wandb": Wandb,
     "tensorboard": Tensorboard,
@@ -138,7 +139,7 @@ class OpenRun:
     """A tracker's run and the last step that it has. The file `state` keeps that step for a resume."""
 
     def __init__(self, sink: Sink, state: Path) -> None:
-        """Load the last step from the file `state`; later ones are sent."""
+        """Load the last step from the file `state`, after which steps are sent."""
         self.sink, self.state = sink, state
         try:
             self.last = int(state.read_text())
@@ -146,7 +147,11 @@ class OpenRun:
             self.last = -1
 
     def log(self, rows: Iterable[Mapping[str, float]]) -> None:
-        """Add the steps that are new."""
+        """Send the steps that are new.
+
+        Args:
+            rows: metrics of each step.
+        """
         for row in rows:
             step = int(row["step"])
             if step <= self.last:
@@ -165,16 +170,18 @@ class OpenRun:
 
 
 def work(
-    lines: Iterable[str], open_sink: Callable[[Opening], Sink], say: Callable[[dict[str, Any]], None]
+    lines: Iterable[str], open_sink: Callable[[TrackedTask], Sink], say: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Execute the lines until they end. A failure is reported once per run; the other lines of that run are skipped."""
+    """Execute the lines until they end; a run's failure is reported once, and its further lines are skipped."""
     runs: dict[str, OpenRun] = {}
     for line in lines:
         order = json.loads(line)
         key = order["key"]
         try:
             if order["do"] == "open":
-                opening = Opening(key, order["task"], order["study"], order["facts"], Path(order["folder"]))
+                opening = TrackedTask(
+                    key, order["task"], order["study"], order["facts"], Path(order["folder"])
+                )
                 runs[key] = OpenRun(open_sink(opening), Path(order["state"]))
             elif order["do"] == "log" and key in runs:
                 runs[key].log(order["rows"])

@@ -27,7 +27,7 @@ from reodsl.view.responses import (
     Evaluation,
     Filter,
     Order,
-    Studied,
+    RunStudy,
     budgets,
     find_evaluations,
     list_responses,
@@ -48,12 +48,12 @@ _UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
 
 
 class Api:
-    """Answers about one store."""
+    """The answers of the page about a store."""
 
     def __init__(self, store: Store) -> None:
         """Serve an existing store."""
         self.store = store
-        self._studied: dict[tuple[str, int, str], Studied] = {}
+        self._studied: dict[tuple[str, int, str], RunStudy] = {}
         self._reports: dict[str, tuple[Any, str]] = {}
         self._drawing = Lock()
         # In memory alone, as nothing here writes: a file is read once, and again where something touched it.
@@ -81,7 +81,7 @@ class Api:
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
     def _outcome(self, record: RunRecord) -> dict[str, Any]:
-        """Return the headline of a run's report, and REG by arm (None where there is no score), as far as they are whole."""
+        """Return the headline of a run's report, and REG by arm (None without a score), from its intact files."""
         key = record.tasks.get("report", "")
         folder = self.store.path(key)
         lines = read_sentences(folder) if key and self._whole(key, (VERDICT,)) else ()
@@ -124,7 +124,11 @@ class Api:
         }
 
     def report(self, run: str) -> str:
-        """Return a run's report as it is now, as a page that follows the run. Raises E0954 for a run that is not there."""
+        """Return a run's report as it is now, as a page that follows the run.
+
+        Raises:
+            Problem: E0954 if there is no such run.
+        """
         record = self._record({"run": run})
         state = read_state(self.store, record, steps=False)
         now = (state.status, state.done, tuple((task.task, task.progress) for task in state.going))
@@ -136,6 +140,7 @@ class Api:
         return html
 
     def _draw(self, record: RunRecord) -> str:
+        """Return the page of a run, or of the problem that prevents it."""
         live = f"../api/run?{urlencode({'run': record.name})}"
         try:
             material, _ = material_of(self.store, record)
@@ -177,7 +182,7 @@ class Api:
         return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(unread))}
 
     def response(self, query: Query) -> dict[str, Any]:
-        """One response, by its row or by what it answers."""
+        """Return a response, by its row or by its question and sample."""
         studied = self._of(self._record(query))
         evaluation, score = self._evaluation(studied, query.get("evaluation", "")), studied.spec.study.score
         if not self._reads(evaluation, Filter()):
@@ -210,6 +215,7 @@ class Api:
         return list_rollouts(self._training(query), step, query.get("question") or None, offset, limit)
 
     def _training(self, query: Query) -> Training:
+        """Return a training with readable rollouts."""
         trainings = self._of(self._record(query)).trainings
         training = trainings.get(query.get("training", ""))
         if training is None:
@@ -220,13 +226,14 @@ class Api:
         return training
 
     def _record(self, query: Query) -> RunRecord:
+        """Return the run that a query names."""
         name = query.get("run", "")
         record = next((record for record in records(self.store) if record.name == name), None)
         if record is None:
             raise problem("E0954", f"no run is called `{name}`", help="choose one from the list")
         return record
 
-    def _of(self, record: RunRecord) -> Studied:
+    def _of(self, record: RunRecord) -> RunStudy:
         """Find the evaluations of a run; again while it goes, as more come."""
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":
@@ -235,7 +242,8 @@ class Api:
             self._studied[key] = find_evaluations(self.store, record)
         return self._studied[key]
 
-    def _evaluation(self, studied: Studied, name: str) -> Evaluation:
+    def _evaluation(self, studied: RunStudy, name: str) -> Evaluation:
+        """Return the evaluation called `name`."""
         evaluation = studied.evaluations.get(name)
         if evaluation is None:
             names = ", ".join(studied.evaluations) or "none yet"
@@ -243,7 +251,7 @@ class Api:
         return evaluation
 
     def _whole(self, key: str, files: Sequence[str] = ()) -> bool:
-        """Return whether a result's files, or all but its weights, are there and have their checksums."""
+        """Return whether files of a result, by default all but its weights, have their checksums."""
         manifest, folder = self.store.get(key), self.store.path(key)
         if manifest is None or not set(files) <= set(manifest.checksums):
             return False
@@ -251,6 +259,7 @@ class Api:
         return all(self._prints.file(folder / path) == manifest.checksums[path] for path in read)
 
     def _reads(self, evaluation: Evaluation, filter_: Filter) -> bool:
+        """Return whether an evaluation can be read with a filter."""
         try:
             return (not evaluation.whole or self._whole(evaluation.key)) and matching(
                 evaluation, filter_
@@ -260,12 +269,13 @@ class Api:
 
 
 def _damaged(noun: str, task: str) -> Problem:
-    """Return E0981 for results of a task that are not as they were written."""
+    """Return E0981 for damaged or missing results of a task."""
     message = f"the {noun} of {task} are damaged or missing"
     return problem("E0981", message, help="run the spec again", where=task)
 
 
 def _filter(query: Query, other: Evaluation | None) -> Filter:
+    """Return the filter of a query."""
     return Filter(
         benchmark=query.get("benchmark") or None,
         words=query.get("words") or None,
@@ -281,7 +291,7 @@ def _filter(query: Query, other: Evaluation | None) -> Filter:
 
 
 def _whole(query: Query, name: str, otherwise: int | None = None) -> int | None:
-    """Return a whole number of the query. Raises E0114 for anything else."""
+    """Return a whole number of the query, or E0114."""
     text = query.get(name, "")
     if not text:
         return otherwise

@@ -30,20 +30,26 @@ from reodsl.view.trainings import Training, find_training
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Files of the responses of an arm: one a table where it is evaluated, one a chunk of a task that still goes.
-
-    `tokenizer` is that of the model, where it can be found: it says at which character a token ends.
-    """
+    """The files with the responses of an arm."""
 
     arm: str
+    """Name of the arm."""
     seed: int | None
+    """Seed; None if no seed changes the arm."""
     task: str
+    """Task of the evaluation."""
     key: str
+    """Key of its result."""
     samples: tuple[Path, ...]
+    """Tables of responses: one if the task has ended, else one for each chunk."""
     forced: tuple[Path, ...]
+    """Tables of forced answers."""
     examples: tuple[Path, ...]
+    """Tables of cuts with their characters."""
     tokenizer: Path | None
+    """Tokenizer of the model, if found; it tells the character at which a token ends."""
     whole: bool
+    """True if the task has ended."""
 
     @property
     def name(self) -> str:
@@ -52,18 +58,21 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Studied:
-    """A run's study, its evaluations by their names, and its trainings with rollouts by their tasks."""
+class RunStudy:
+    """The study of a run with its evaluations by name and its trainings with rollouts by task."""
 
     spec: Spec
     evaluations: Mapping[str, Evaluation]
     trainings: Mapping[str, Training]
 
 
-def find_evaluations(store: Store, record: RunRecord) -> Studied:
-    """Return a run's evaluations and trainings that have written anything. Raises E0967 where its spec was not kept.
+def find_evaluations(store: Store, record: RunRecord) -> RunStudy:
+    """Return a run's evaluations and trainings with any output.
 
-    Of what ended the files are named as they should be: whether they are there and undamaged is for the reader to see.
+    Files of ended tasks are not looked at: the reader sees whether they are undamaged.
+
+    Raises:
+        Problem: E0967 if the run's spec was not kept.
     """
     spec = require_spec(store, record)
     keys = begun(store, record) | record.tasks
@@ -85,7 +94,7 @@ def find_evaluations(store: Store, record: RunRecord) -> Studied:
         evaluation = _evaluation(store, folder, parsed.name, parsed.seed, task, key, is_complete)
         if evaluation.samples:
             evaluations[evaluation.name] = evaluation
-    return Studied(spec, evaluations, trainings)
+    return RunStudy(spec, evaluations, trainings)
 
 
 def _name_wordings(spec: Spec, role: Role) -> tuple[str, ...]:
@@ -97,6 +106,7 @@ def _name_wordings(spec: Spec, role: Role) -> tuple[str, ...]:
 def _evaluation(
     store: Store, folder: Path, arm: str, seed: int | None, task: str, key: str, is_complete: bool
 ) -> Evaluation:
+    """Return the files of an evaluation, ended or under way."""
     parts = (
         [folder] if is_complete else sorted(path.parent for path in folder.glob("chunks-*/*/samples.parquet"))
     )
@@ -138,32 +148,37 @@ Order = Literal["", "longest", "shortest", "different"]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter of responses; None is any.
-
-    `words` occur in a question, a response or an answer, in small letters or capitals, or begin a question's id. `shortest`
-    and `longest` are tokens. An answer forced at `right_at` tokens is right, and one at `wrong_at` wrong. `beside` has the
-    files of another arm, whose response to the same question is right or wrong as `beside_right` says.
-    """
+    """A filter of responses; None stands for any."""
 
     benchmark: str | None = None
+    """Name of the benchmark."""
     words: str | None = None
+    """Text in the question, response or answer, in any case, or the beginning of the question's id."""
     right: bool | None = None
+    """Verdict of the response."""
     unfinished: bool | None = None
+    """True for responses that were cut at the longest length."""
     shortest: int | None = None
+    """Least tokens."""
     longest: int | None = None
+    """Most tokens."""
     right_at: int | None = None
+    """Budget in tokens at which the forced answer is right."""
     wrong_at: int | None = None
+    """Budget in tokens at which the forced answer is wrong."""
     beside: tuple[Path, ...] = ()
+    """Files of another arm, compared by question and sample."""
     beside_right: bool | None = None
+    """Verdict of the other arm's response."""
 
 
 def _scan(files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the tables of several files as one, unread."""
+    """Return the tables of several files as a lazy frame."""
     return pl.scan_parquet(list(files), glob=False)
 
 
 def budgets(evaluation: Evaluation) -> tuple[int, ...]:
-    """Return the budgets at which answers were forced."""
+    """Return the budgets in tokens at which answers were forced."""
     return _budgets(evaluation.forced[:1])
 
 
@@ -178,12 +193,21 @@ def _budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
 
 
 def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
-    """Return the numbers of the rows of an evaluation's samples that fit, in their order."""
+    """Return the rows of an evaluation's responses that fit a filter.
+
+    Args:
+        evaluation: files of the responses.
+        filter_: conditions.
+
+    Returns:
+        Row numbers in ascending order, [responses that fit].
+    """
     return _matching(evaluation.samples, evaluation.forced, filter_)
 
 
 @lru_cache(maxsize=64)
 def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
+    """Return the rows that fit, from cached files."""
     values = {name: getattr(filter_, name) for name in _CONDITIONS}
     conditions = [_CONDITIONS[name](value) for name, value in values.items() if value is not None]
     if conditions:
@@ -211,7 +235,7 @@ def _join(samples: tuple[Path, ...], other: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str) -> pl.Series:
-    """Return a column of another arm's responses in the order of these; null where it has no such response."""
+    """Return a column of another arm's responses in the order of `samples`; null without such a response."""
     if _are_alike(samples, other):
         return _scan(other).select(column).collect(engine="streaming")[column]
     return _join(samples, _scan(other).select(*KEYS, column))[column]
@@ -246,7 +270,7 @@ _CONDITIONS: Mapping[str, Callable[[Any], pl.Expr]] = {
 
 @lru_cache(maxsize=32)
 def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) -> NDArray[np.int8]:
-    """Return whether each response's answer forced at a budget is right: 1, 0, or -1 where none was forced there."""
+    """Return the verdicts of the answers forced at a budget: 1, 0, or -1 without an answer, [responses]."""
     grid = _budgets(forced[:1])
     if budget not in grid:
         return np.full(_count(samples), -1, dtype=np.int8)
@@ -262,7 +286,7 @@ def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) 
 
 @lru_cache(maxsize=256)
 def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
-    """Return whether each response has one row a budget, in the order of the responses and the budgets."""
+    """Return whether each response has a row for each budget, in the order of responses and budgets."""
     count = _count(samples)
     if _count(forced) != count * budgets:
         return False
@@ -312,7 +336,7 @@ def list_responses(
 def _order(
     evaluations: tuple[Evaluation, ...], filter_: Filter, order: Order, compared: tuple[tuple[Path, ...], ...]
 ) -> NDArray[np.int64]:
-    """Return the places of the responses that fit, all evaluations after one another; of equal ones the longest first."""
+    """Return the positions of responses that fit, over all evaluations; of equal responses the longest first."""
     lengths, spreads = [], []
     for evaluation in evaluations:
         rows = matching(evaluation, filter_)
@@ -356,11 +380,16 @@ def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
 def response(
     evaluation: Evaluation, row: int, whole: bool = False, to: int | None = None
 ) -> dict[str, Any] | None:
-    """One response with its text, and a cut for each budget: the answer forced there, and at which character that is.
+    """Return a response with its text, and for each budget the cut's character and the answer forced there.
 
-    `lost` has the tokens up to `to` that it loses by cause, and `lost_mean` those of the question's responses. `exact` says
-    that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT` characters comes
-    without its middle, unless `whole`.
+    `lost` has the tokens up to `to` that the response loses by cause, and `lost_mean` the mean over the question's
+    responses. `exact` says that the character of a cut is known; otherwise it is in proportion to the tokens.
+
+    Args:
+        evaluation: files of the responses.
+        row: number of the row.
+        whole: whether a text of more than `MOST_TEXT` characters keeps its middle.
+        to: last budget in tokens.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
     if not rows.height:
@@ -396,7 +425,7 @@ def response(
 
 
 def _losses(evaluation: Evaluation, head: dict[str, Any], to: int | None) -> dict[str, Any]:
-    """Return what is lost to each cause, where answers were forced."""
+    """Return the tokens lost by cause; empty without forced answers."""
     grid = budgets(evaluation)
     if not evaluation.forced or len(grid) < 2:
         return {}
@@ -419,7 +448,7 @@ def _is_response(head: Mapping[str, Any]) -> pl.Expr:
 
 
 def row_of(evaluation: Evaluation, benchmark: str, question: str, sample: int) -> int | None:
-    """Return the row of a response by what it answers; None where the evaluation has no such response."""
+    """Return the row of a response, by question and sample; None without such a response."""
     same = _is_response({"benchmark": benchmark, "question": question, "sample": sample})
     hit = _scan(evaluation.samples).select(same.alias("hit")).collect(engine="streaming")["hit"]
     rows = hit.arg_true()
@@ -427,6 +456,7 @@ def row_of(evaluation: Evaluation, benchmark: str, question: str, sample: int) -
 
 
 def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the forced answers of a response, by budget."""
     if not evaluation.forced:
         return []
     grid = budgets(evaluation)
@@ -456,6 +486,7 @@ def _places(evaluation: Evaluation, head: dict[str, Any], text: str) -> dict[int
 
 
 def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
+    """Return the character at which each token of a text ends; None without a tokenizer."""
     if tokenizer is None or len(text) > MOST_TEXT:
         return None
     try:

@@ -45,7 +45,7 @@ _WORTH_PACKING = 2048
 
 
 class Viewer(ThreadingHTTPServer):
-    """Serves the page of one store until it is shut down."""
+    """The server of a store's page, which runs until it is shut down."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -68,7 +68,7 @@ class Viewer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The page's address, with its key."""
+        """Return the page's address, with its key."""
         return f"http://{HOST}:{self.server_port}/{self.key}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer what is asked for under the key; anything else is not there."""
+        """Answer a request under the key; answer 404 to any other."""
         parts = urlsplit(self.path)
         key, _, rest = parts.path.lstrip("/").partition("/")
         # The host is checked, as a name of somebody else's may lead here.
@@ -102,6 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"not found\n", "text/plain; charset=utf-8")
 
     def _report(self, run: str) -> None:
+        """Send a run's report."""
         try:
             html = self.server.api.report(run)
         except Problem as caught:
@@ -111,6 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, html.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
 
     def _answer(self, name: str, text: str) -> None:
+        """Send the answer of the API as JSON."""
         call = self.server.api.calls.get(name)
         if call is None or len(text) > _LONG_QUERY:
             self._json(404, {"error": "there is no such answer"})
@@ -129,10 +131,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, value)
 
     def _json(self, status: int, value: Any) -> None:
+        """Send a value as JSON."""
         data = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         self._send(status, data, "application/json; charset=utf-8")
 
     def _send(self, status: int, data: bytes, kind: str, policy: str = _POLICY) -> None:
+        """Send data with the headers of every answer, compressed if that helps."""
         packed = len(data) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
         if packed:
             data = gzip.compress(data, 1)
@@ -146,13 +150,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged: an address has the key in it."""
+        """Log nothing, since an address contains the key."""
 
 
 def read_key(path: Path) -> str:
-    """Return the key that stands in the page's address: made once and kept for this user, so that links stay good.
+    """Return the key in the page's address, stored for this user so that links stay valid.
 
-    Where it cannot be kept it is good for one time.
+    If it cannot be stored, it is valid until the server stops.
     """
     try:
         kept = path.read_text("ascii").strip()
@@ -173,5 +177,5 @@ def read_key(path: Path) -> str:
 
 
 def key_place() -> Path:
-    """Return where this user's key is kept: `$XDG_STATE_HOME/reodsl/view.key`."""
+    """Return the file of this user's key: `$XDG_STATE_HOME/reodsl/view.key`."""
     return state_folder() / "view.key"

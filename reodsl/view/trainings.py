@@ -35,18 +35,22 @@ _SHOWN = [
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The rollouts of a stage: one table where it ended, one a step while it goes. `data` has its questions' texts.
-
-    `wordings` are the names of those that its questions were asked in.
-    """
+    """The rollouts of a stage."""
 
     arm: str
+    """Name of the arm."""
     task: str
+    """Task of the training."""
     key: str
+    """Key of its result."""
     files: tuple[Path, ...]
+    """Tables of rollouts: one if the stage has ended, else one for each step."""
     data: Path | None
+    """Table with the texts of its questions."""
     whole: bool
+    """True if the stage has ended."""
     wordings: tuple[str, ...] = ()
+    """Names of the wordings of its questions."""
 
     def scan(self) -> pl.LazyFrame:
         """Return the rollouts, unread."""
@@ -57,7 +61,16 @@ class Training:
 def find_training(
     store: Store, arm: str, task: str, key: str, inputs: Mapping[str, str], wordings: tuple[str, ...] = ()
 ) -> Training | None:
-    """Return a training with rollouts, ended or under way; None where it has none. `inputs` are keys of results by role."""
+    """Return a training with rollouts, ended or under way; None without rollouts.
+
+    Args:
+        store: the store.
+        arm: name of the arm.
+        task: task of the training.
+        key: key of its result.
+        inputs: keys of its inputs, by role.
+        wordings: names of the wordings of its questions.
+    """
     table = store.path(key) / "rollouts.parquet"
     is_complete = table.is_file()
     files = (
@@ -106,6 +119,7 @@ def _show(training: Training, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(data: Path | None, questions: set[str]) -> dict[str, str]:
+    """Return the texts of questions, by id."""
     if data is None:
         return {}
     table = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))

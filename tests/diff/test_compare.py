@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reodsl.diff.compare import Compared, Diff, compare, fingerprints, form, work
+from reodsl.diff.compare import Diff, SettingDiff, compare, fingerprints, form, work
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
@@ -32,7 +32,7 @@ def diff(a: Spec, b: Spec) -> Diff:
     return compare(a, b, lower(a), lower(b))
 
 
-def settings_of(found: Compared) -> dict[str, tuple[Any, Any]]:
+def settings_of(found: SettingDiff) -> dict[str, tuple[Any, Any]]:
     return {row.setting: (row.a, row.b) for row in found.rows}
 
 

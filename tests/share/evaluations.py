@@ -9,13 +9,15 @@ import polars as pl
 
 from reodsl.graph.task import parse_role
 from reodsl.report.material import read
-from reodsl.share.evaluated import FinishedEvaluation, Shared
+from reodsl.share.evaluated import ExportMaterial, FinishedEvaluation
 from tests.report.synthetic import world
 
 ENDED = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 
 
-def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: str = "A story.") -> Shared:
+def shared(
+    folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: str = "A story."
+) -> ExportMaterial:
     """All evaluations of a study on two benchmarks; `text` is in every question, answer and response."""
     made = world(folder, seeds=seeds, benchmarks=("easy", "hard"), text=text, doc=doc)
     arms = {arm.name: arm for arm in made.spec.study.arms}
@@ -32,4 +34,4 @@ def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: 
         evaluations.append(
             FinishedEvaluation(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions)
         )
-    return Shared(read(made.spec, made.inputs), tuple(evaluations), ())
+    return ExportMaterial(read(made.spec, made.inputs), tuple(evaluations), ())

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reodsl.share.evaluated import Shared, export
+from reodsl.share.evaluated import ExportMaterial, export
 from tests.share.evaluations import shared
 
 # Fields of the classes in inspect_ai/log/_log.py, model/_model_output.py and scorer/_metric.py of 0.3.285, as far as a
@@ -44,12 +44,12 @@ def fits(kind: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+def study(tmp_path_factory: pytest.TempPathFactory) -> ExportMaterial:
     return shared(tmp_path_factory.mktemp("study"), text=" \u2028</script>\x1e9")
 
 
 @pytest.fixture(scope="module")
-def logs(study: Shared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logs(study: ExportMaterial, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
     assert len(export(study, folder)) == 6 * 2
     return folder
@@ -72,7 +72,7 @@ def test_a_log_has_the_fields_of_inspects(logs: Path) -> None:
             fits("Score", sample["scores"]["answer"])
 
 
-def test_a_log_has_every_response_and_its_numbers(study: Shared, logs: Path) -> None:
+def test_a_log_has_every_response_and_its_numbers(study: ExportMaterial, logs: Path) -> None:
     (path,) = logs.glob("2026-01-01T12-00-00+00-00_hard-reo-exp.s1_*.json")
     log = json.loads(path.read_text("utf-8"))
     one = next(each for each in study.evaluations if each.name == "reo_exp.s1")
@@ -108,7 +108,7 @@ def test_inspect_reads_the_logs_and_counts_the_same(logs: Path) -> None:
     assert inspect_log.read_eval_log(found[0], header_only=True).eval.model.startswith("quickstart/")
 
 
-def test_what_is_there_already_is_replaced_whole(study: Shared, tmp_path: Path) -> None:
+def test_what_is_there_already_is_replaced_whole(study: ExportMaterial, tmp_path: Path) -> None:
     first = {path: path.read_bytes() for path in export(study, tmp_path)}
     assert {path: path.read_bytes() for path in export(study, tmp_path)} == first
     assert set(tmp_path.iterdir()) == set(first)

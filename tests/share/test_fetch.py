@@ -17,7 +17,7 @@ import pytest
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.task import Task
 from reodsl.plan.registry import Registry, RunResults
-from reodsl.share.fetch import Wanted, fetch, look_up
+from reodsl.share.fetch import HubRepo, fetch, look_up
 from reodsl.store.external import hub_commits, hub_revision, hub_snapshot
 from tests.called import call
 
@@ -134,7 +134,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_what_runs_read_is_taken_and_nothing_else(hub: Hub) -> None:
-    offer = look_up(Wanted("models", "me/mine"))
+    offer = look_up(HubRepo("models", "me/mine"))
     assert (offer.commit, offer.size) == (COMMIT, len(WEIGHTS) + 4)
     assert {path.name for path in fetch(offer).iterdir()} == {
         "config.json",
@@ -144,13 +144,13 @@ def test_what_runs_read_is_taken_and_nothing_else(hub: Hub) -> None:
     snapshot = hub_snapshot("models", "me/mine", None)
     assert snapshot is not None
     assert (snapshot / "model.safetensors").read_bytes() == WEIGHTS
-    data = fetch(look_up(Wanted("datasets", "me/mine")))
+    data = fetch(look_up(HubRepo("datasets", "me/mine")))
     assert [path.name for path in data.rglob("*.*")] == ["train-00000-of-00001.parquet"]
 
 
 def test_a_file_that_was_cut_off_is_asked_for_again(hub: Hub) -> None:
     hub.cut = 1000
-    folder = fetch(look_up(Wanted("models", "me/mine")))
+    folder = fetch(look_up(HubRepo("models", "me/mine")))
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert [name for name, _ in hub.asked].count("model.safetensors") == 2
 
@@ -160,7 +160,7 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
 ) -> None:
     """Also when it is another process that goes on: nothing is remembered but what is on the disk."""
     monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
-    wanted = Wanted("models", "me/mine")
+    wanted = HubRepo("models", "me/mine")
     hub.cut, hub.dies = 1000, True
     with pytest.raises(Problem) as caught:
         fetch(look_up(wanted))
@@ -179,7 +179,7 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
 
 def test_a_data_set_that_is_half_there_is_fetched(hub: Hub, tmp_path: Path) -> None:
     """Also one whose commit is named, which no branch has to lead to."""
-    for wanted in (Wanted("datasets", "me/mine"), Wanted("datasets", "me/mine", COMMIT)):
+    for wanted in (HubRepo("datasets", "me/mine"), HubRepo("datasets", "me/mine", COMMIT)):
         place = fetch(look_up(wanted))
         assert wanted.is_here(tmp_path)
         (place.parent.parent / "reodsl-unfinished").write_text(COMMIT)
@@ -189,19 +189,19 @@ def test_a_data_set_that_is_half_there_is_fetched(hub: Hub, tmp_path: Path) -> N
 def test_what_is_no_hub_is_one_message(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "dumps", lambda *_, **__: "[1]")
     with pytest.raises(Problem) as caught:
-        look_up(Wanted("models", "me/mine"))
+        look_up(HubRepo("models", "me/mine"))
     assert "no hub" in caught.value.diagnostics[0].message
 
 
 def test_what_is_here_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
-    wanted = Wanted("models", "me/mine")
+    wanted = HubRepo("models", "me/mine")
     assert not wanted.is_here(tmp_path)
     fetch(look_up(wanted))
     assert wanted.is_here(tmp_path)
     beside = tmp_path / "data" / "me" / "mine"
-    assert not Wanted("datasets", "me/mine").is_here(tmp_path)
+    assert not HubRepo("datasets", "me/mine").is_here(tmp_path)
     beside.mkdir(parents=True)
-    assert Wanted("datasets", "me/mine").is_here(tmp_path)
+    assert HubRepo("datasets", "me/mine").is_here(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,12 @@ def test_what_is_here_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
 def test_a_refusal_is_one_message(hub: Hub, status: int, words: str) -> None:
     hub.refuse = status
     with pytest.raises(Problem) as caught:
-        look_up(Wanted("models", "me/mine"))
+        look_up(HubRepo("models", "me/mine"))
     (told,) = caught.value.diagnostics
     assert told.code == "E0850"
     assert words in told.message
     with pytest.raises(Problem) as caught:
-        look_up(Wanted("datasets", "me/mine"))
+        look_up(HubRepo("datasets", "me/mine"))
     assert caught.value.diagnostics[0].code == "E0850"
 
 

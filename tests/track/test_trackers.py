@@ -22,8 +22,8 @@ from reodsl.graph.task import Graph, Task
 from reodsl.store.live import TRACKED, add_step, begin_steps
 from reodsl.store.store import Store
 from reodsl.track import trackers as trackers_module
-from reodsl.track.trackers import Trackers, _Sent, chosen, read_trackers
-from reodsl.track.worker import SINKS, Opening, work
+from reodsl.track.trackers import Trackers, _SentSteps, chosen, read_trackers
+from reodsl.track.worker import SINKS, TrackedTask, work
 from tests.bad_input.commands import SPEC
 from tests.called import call
 
@@ -180,7 +180,7 @@ class Bad:
 
     how = ""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: TrackedTask) -> None:
         if self.how == "open":
             raise RuntimeError("nobody is logged in")
 
@@ -241,7 +241,7 @@ def test_a_tracker_that_nobody_knows_is_refused(name: str) -> None:
 
 
 def test_a_step_is_sent_once_though_an_attempt_repeats_it(tmp_path: Path) -> None:
-    sent = _Sent("k", tmp_path)
+    sent = _SentSteps("k", tmp_path)
     assert sent.select([{"step": 1}, {"step": 2}]) == [{"step": 1}, {"step": 2}]
     assert sent.select([{"step": 1}, {"step": 2}, {"step": 3}]) == [{"step": 3}]
     assert sent.select([{"step": 1}]) == []
