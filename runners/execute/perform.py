@@ -26,9 +26,9 @@ from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.manifest import PLACE, read_record
 from reodsl.store.store import Store
-from runners.machine.clock import mark_peak, now, peak_memory, spent
+from runners.machine.clock import mark_peak, now, peak_memory, time_spans
 from runners.machine.process import ProcessDied
-from runners.models.bounds import AGAIN
+from runners.models.bounds import RELOAD_REMEDY
 from runners.sandbox import lacking
 
 Status = Literal["done", "busy", "damaged", "failed", "died"]
@@ -132,7 +132,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
             torch.set_num_threads(order.resources.threads)
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, tell, order.resources))
-        took = spent("task", (began, now()))
+        took = time_spans("task", (began, now()))
         seconds = took["seconds_task"]
         processor = (
             took["processor_task"]
@@ -157,7 +157,9 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         if type(caught).__module__ == "pyo3_runtime":
             # The tokenizers library panics, on a text that nobody tried, with what is no Exception.
             message = f"the model's tokenizer cannot be used: {first_line(caught)}"
-            return Outcome("failed", diagnostics=(error("E0803", message, where=order.task.id, help=AGAIN),))
+            return Outcome(
+                "failed", diagnostics=(error("E0803", message, where=order.task.id, help=RELOAD_REMEDY),)
+            )
         if not isinstance(caught, Exception):
             raise
         refusal = storage_problem(caught, store.root)

@@ -14,23 +14,25 @@ from reodsl.price.machine import devices_of
 from reodsl.price.memory import ALL_WEIGHTS, Recipe, Sizes, activation_bytes, state_bytes
 from reodsl.price.show import memory
 
-SAID = (
+OOM_TEXTS = (
     "DefaultCPUAllocator",
     "could not create a memory",
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "std::bad_alloc",
 )
-"""Texts by which torch and the libraries below it report it."""
+"""Texts by which torch and the libraries below it report a lack of memory."""
 
 
-def exhausted(fault: BaseException) -> bool:
+def is_out_of_memory(fault: BaseException) -> bool:
     """Return whether memory ran out: by torch's own error, Python's, or the words of the libraries below them."""
-    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(said in str(fault) for said in SAID)
+    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(
+        text in str(fault) for text in OOM_TEXTS
+    )
 
 
-def there_is(device: torch.device) -> str:
-    """Return in words what memory the device has, or the machine where it is a processor."""
+def describe_memory(device: torch.device) -> str:
+    """Return in words the memory of the device, or of the machine for a CPU."""
     if device.type != "cpu":
         free, total = torch.get_device_module(device).mem_get_info(device)
         return f"the device has {memory(total)}, of which {memory(free)} are free"
@@ -47,14 +49,14 @@ def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Ite
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
-        if not exhausted(fault):
+        if not is_out_of_memory(fault):
             raise
         doing, notes, help = explain()
         raise problem(
             "E0937",
             f"memory ran out {doing}",
             where=str(device),
-            notes=[first_line(fault, "no more memory"), there_is(device), *notes],
+            notes=[first_line(fault, "no more memory"), describe_memory(device), *notes],
             help=help,
         ) from fault
 
@@ -68,18 +70,20 @@ def explain_training(
     tokens: int = 0,
     bound: int = 0,
 ) -> Explanation:
-    """Explain what a model and its training keep, and beside it a micro-batch of `rows`, `tokens` with their padding."""
+    """Explain the memory of a model and its training, and of a micro-batch of `rows` and `tokens`, padding included."""
     notes = ["the last saved step is kept, and nothing of this one"]
-    if sizes is not None and (here := devices_of(None)) is not None:
-        state = memory(state_bytes(sizes, here, recipe))
+    if sizes is not None and (devices := devices_of(None)) is not None:
+        state = memory(state_bytes(sizes, devices, recipe))
         notes.insert(0, f"weights, gradients and moments are {state}, over all devices together")
         if tokens:
             plain, little = (
-                memory(activation_bytes(sizes, replace(here, microbatch=tokens, recompute=again), tokens))
-                for again in (False, True)
+                memory(
+                    activation_bytes(sizes, replace(devices, microbatch=tokens, recompute=recompute), tokens)
+                )
+                for recompute in (False, True)
             )
-            kept = f"{tokens} tokens keep about {plain} in float32, {little} with `checkpointing = on`"
-            notes.insert(0, f"{kept}, half of that in bfloat16")
+            activations = f"{tokens} tokens keep about {plain} in float32, {little} with `checkpointing = on`"
+            notes.insert(0, f"{activations}, half of that in bfloat16")
     if rows > 1:
         return (
             doing,

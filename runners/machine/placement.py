@@ -1,4 +1,4 @@
-"""Seats of a task's processes: the bundle of cores and GPUs of each rank and engine, and what all of them set."""
+"""The bundle of cores and GPUs of each rank and engine of a task, and the variables that all of them set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from reodsl.graph.job import Resources
 
 _NCCL = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
-"""Variables that all processes of a group have to set alike. SGLang's servers set them to 0 where nothing is set."""
+"""Variables that all processes of a group have to set alike. SGLang's servers set them to 0 if they are unset."""
 
 
 def on_ray() -> bool:
@@ -21,33 +21,33 @@ def on_ray() -> bool:
     )
 
 
-def seat_of_trainer(resources: Resources, rank: int) -> int:
-    """Return the bundle that the trainer of this rank is in."""
+def trainer_bundle(resources: Resources, rank: int) -> int:
+    """Return the bundle of the trainer of a rank."""
     return rank if resources.apart else rank // resources.tensor_parallel
 
 
-def seat_of_engine(resources: Resources, number: int) -> int:
-    """Return the bundle that the engine of this number uses."""
+def engine_bundle(resources: Resources, number: int) -> int:
+    """Return the bundle of the engine of this number."""
     return resources.trainers + number if resources.apart else number
 
 
 def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
-    """Return the devices of each engine that shares them with trainers: those of its bundle's ranks, in their order.
+    """Return the devices of each engine that shares them with trainers: the devices of its bundle's ranks, in order of rank.
 
-    `of_rank` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
+    `of_rank` has each rank's device numbers on its node. Empty if engines have devices of their own, or no full bundle.
     """
     if not of_rank or resources.apart or resources.engine == "embedded":
         return ()
     by_engine: list[list[str]] = [[] for _ in range(resources.engines)]
     for rank in sorted(of_rank):
-        engine = seat_of_trainer(resources, rank)
+        engine = trainer_bundle(resources, rank)
         if engine < len(by_engine):
             by_engine[engine] += [str(device) for device in of_rank[rank]]
     return tuple(",".join(devices) for devices in by_engine)
 
 
-def seat(bundle: int) -> Any:
-    """Ray's word for a bundle of the task that this process belongs to; anywhere, where the task has no bundles."""
+def bundle_strategy(bundle: int) -> Any:
+    """Return Ray's scheduling strategy for a bundle of this process's task; any node, if the task has no bundles."""
     from ray.util import get_current_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error
 
-_LINES, _WIDTH, _TAIL = 12, 200, 1 << 16
+_MAX_LINES, _MAX_WIDTH, _TAIL_BYTES = 12, 200, 1 << 16
 """The lines of a log that are shown, the characters of each, and the bytes that they are looked for in."""
 
 
-_FAREWELL = 10.0
+_KILL_SECONDS = 10.0
 """Seconds to wait for a killed process. The system may take longer to free its memory."""
 
 
@@ -26,12 +26,19 @@ class Child(subprocess.Popen[bytes]):
     In a session of its own it does not hear a Ctrl-C at the terminal, and ends with all that it started.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], **given: Any) -> None:
-        """Start the command. `given` are further arguments of `Popen`."""
-        super().__init__(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **given)
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
+        """Start the command. `options` are further arguments of `Popen`."""
+        super().__init__(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **options)
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, by force after `patience` seconds, and return its exit status."""
+        """End the process, by force after `patience` seconds, and return its exit status.
+
+        Args:
+            patience: Seconds that the process has to end by itself.
+
+        Returns:
+            The exit status, negative for a signal.
+        """
         with suppress(subprocess.TimeoutExpired):
             self.wait(patience)
         if self.returncode is None:
@@ -42,14 +49,14 @@ class Child(subprocess.Popen[bytes]):
                 with suppress(BrokenPipeError):
                     pipe.close()
         with suppress(subprocess.TimeoutExpired):
-            self.wait(_FAREWELL)
+            self.wait(_KILL_SECONDS)
         return -signal.SIGKILL if self.returncode is None else self.returncode
 
 
 def python_path() -> str:
     """Return the import path of a Python process that runs modules of ours."""
-    here = str(Path(__file__).resolve().parents[1])
-    return os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
+    root = str(Path(__file__).resolve().parents[1])
+    return os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
 
 
 class ProcessDied(Problem):
@@ -60,12 +67,12 @@ class ProcessDied(Problem):
         return ProcessDied, self.diagnostics
 
 
-def explain_death(what: str, why: str, log: Path | None = None, notes: Sequence[str] = ()) -> ProcessDied:
+def explain_death(subject: str, why: str, log: Path | None = None, notes: Sequence[str] = ()) -> ProcessDied:
     """Return E0938: what ended, why, and the last lines of its log."""
     return ProcessDied(
         error(
             "E0938",
-            f"{what} ended: {why}",
+            f"{subject} ended: {why}",
             where=str(log.resolve()) if log is not None else None,
             notes=[*notes, *(last_lines(log) if log is not None else ())],
             help="run again to go on from what is saved; a process that the system kills has usually used up the memory: see"
@@ -75,17 +82,17 @@ def explain_death(what: str, why: str, log: Path | None = None, notes: Sequence[
 
 
 def last_lines(log: Path, begin: int = 0) -> list[str]:
-    """Return the last lines of a log after its byte `begin`, without blank ones and with long ones cut."""
-    lines = [line.rstrip()[:_WIDTH] for line in end_of(log, begin).splitlines() if line.strip()]
-    return lines[-_LINES:]
+    """Return the last lines of a log after its byte `begin`, without blank lines, and with long lines cut."""
+    lines = [line.rstrip()[:_MAX_WIDTH] for line in read_end(log, begin).splitlines() if line.strip()]
+    return lines[-_MAX_LINES:]
 
 
-def end_of(log: Path, begin: int = 0) -> str:
-    """Return the end of a log, after its byte `begin`; further back than what is shown."""
+def read_end(log: Path, begin: int = 0) -> str:
+    """Return the end of a log, after its byte `begin`; more than `last_lines` shows."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(begin, size - _TAIL))
+            file.seek(max(begin, size - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -19,10 +19,11 @@ GLOO = "GLOO_SOCKET_IFNAME"
 
 
 class SharedFile(Store):
-    """The values of `world` processes in one file. Torch's stores at ports answer everybody.
+    """The values of `world` processes in a file. Torch's stores at ports answer everybody.
 
-    Torch's own store in a file locks it to read every 10 ms. On NFS the locks of 128 who wait keep out the one they wait
-    for, so these ask less and less often. A group keeps only torch's half of a store: keep this object as long as the group.
+    Torch's own store in a file locks it to read every 10 ms. On NFS the locks of 128 waiting processes keep out the
+    process that they wait for, so these ask less and less often. A group keeps only torch's half of a store: keep this
+    object as long as the group.
     """
 
     timeout: timedelta
@@ -40,7 +41,7 @@ class SharedFile(Store):
         self._file.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Return a value as soon as there is one. Raises TimeoutError."""
+        """Return a value, as soon as a process has set it. Raises TimeoutError."""
         self.wait([key])
         return self._file.get(key)
 
@@ -68,20 +69,22 @@ class SharedFile(Store):
 
 
 def interface(host: str | None) -> str | None:
-    """Return the network interface of the address `host`, and the loopback where it is None.
+    """Return the network interface of the address `host`, or the loopback if it is None.
 
-    None where this machine has no such interface.
+    Returns None if this machine has no such interface.
     """
     if host is None:
         # What stays on this machine is not to be reached from others.
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     every = psutil.net_if_addrs().items()
-    return next((name for name, addresses in every if host in [one.address for one in addresses]), None)
+    return next(
+        (name for name, addresses in every if host in [address.address for address in addresses]), None
+    )
 
 
 @contextmanager
 def gloo_at(host: str | None) -> Iterator[None]:
-    """Let the groups that are begun in this block listen at the interface of `host`, unless the user named another one."""
+    """Let groups that begin in this block listen at the interface of `host`, unless the user's environment names another."""
     name = interface(host)
     if name is None or GLOO in os.environ:
         yield

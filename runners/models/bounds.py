@@ -1,7 +1,7 @@
-"""Faults of models that are seen without building one: missing files, other tokens, and settings out of bounds.
+"""Find faults of models without building one: missing files, other tokens, and settings out of bounds.
 
-transformers makes lists and tables as long as a config says, in whatever part of it: these bounds are far above every model
-that trains, and far below what fills a machine.
+transformers makes lists and tables as long as a config says, in whatever part of it: these bounds are far above every
+model that trains, and far below what fills a machine.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from reodsl.store.files import LARGEST_RECORD, read_object, read_plain
 INCOMPLETE = "a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json"
 MADE = {"smollm2-135m-instruct": "give `make smollm2` in the checkout of reodsl, which writes this folder"}
 """Folders of models by their names, and what writes them."""
-AGAIN = "copy or download it again, or write it with `save_pretrained`"
-TOGETHER = "take config.json and the weights from one and the same model, whole"
+RELOAD_REMEDY = "copy or download it again, or write it with `save_pretrained`"
+MATCH_REMEDY = "take config.json and the weights from one and the same model, whole"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 UNREAD = "that is never read, because unpickling runs code"
 CONVERT = "convert them where you trust them: `model.save_pretrained(FOLDER, safe_serialization=True)`"
 ADAPTER = "adapter_model.safetensors"
 _SAVE = "and save it again with `save_pretrained`"
-OTHERS = {
+OTHER_FORMATS = {
     "adapter_config.json": ("an adapter to other weights", f"merge it (`model.merge_and_unload()`), {_SAVE}"),
     "*.gguf": (
         "a GGUF file",
@@ -51,16 +51,16 @@ def explain_unread(folder: Path) -> Diagnostic | None:
     if pickles:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"
         return error("E0803", message, where=str(folder), help=CONVERT)
-    for pattern, (what, remedy) in OTHERS.items():
+    for pattern, (kind, remedy) in OTHER_FORMATS.items():
         names = sorted(path.name for path in folder.glob(pattern))
         if names:
-            message = f"the folder holds {what}, `{names[0]}`, and safetensors are read"
+            message = f"the folder holds {kind}, `{names[0]}`, and safetensors are read"
             return error("E0803", message, where=str(folder), help=remedy)
     return None
 
 
 def check_architecture(source: Architecture, where: str) -> Diagnostic | None:
-    """Return why no model has these sizes (E0808), whole numbers of at least 1; None if there is one."""
+    """Return E0808 if no model can have these sizes, which are at least 1; None if a model can."""
     if source.heads % source.kv_heads:
         return error(
             "E0808",
@@ -86,31 +86,33 @@ def require_same_tokens(mine: Path, theirs: Path) -> None:
 
 
 def compare_tokens(mine: Path, theirs: Path, where: str | None = None) -> Diagnostic | None:
-    """Return what is wrong (E0514) if a teacher's folder has other tokens than the student's; None where one has no file."""
-    own, others = _tokens(mine), _tokens(theirs)
-    if own is None or others is None or own == others:
+    """Return E0514 if a teacher's tokenizer has other tokens than the student's; None if a folder has no tokenizer file."""
+    student, teacher = _tokens(mine), _tokens(theirs)
+    if student is None or teacher is None or student == teacher:
         return None
-    number = min(each for each in own.keys() | others.keys() if own.get(each) != others.get(each))
-    says = [f"{tokens[number]!r}" if number in tokens else "none" for tokens in (own, others)]
+    number = min(i for i in student.keys() | teacher.keys() if student.get(i) != teacher.get(i))
+    says = [f"{tokens[number]!r}" if number in tokens else "none" for tokens in (student, teacher)]
     return error(
         "E0514",
         f"the teacher has other tokens than the model: its number {number} is {says[1]}, and the model's is {says[0]}",
         where=where,
-        notes=[f"the teacher has {len(others)} tokens, the model {len(own)}"],
+        notes=[f"the teacher has {len(teacher)} tokens, the model {len(student)}"],
         help="name a teacher with the same tokenizer",
     )
 
 
 def _tokens(folder: Path) -> dict[int, str] | None:
-    """Return the tokens of a folder's tokenizer by their numbers; None where it has none that can be read."""
+    """Return the tokens of a folder's tokenizer by their ids; None if the folder has no readable tokenizer."""
     stored = read_object(folder / "tokenizer.json", LARGEST_RECORD)
     if stored is None:
         return None
     try:
         words = stored["model"]["vocab"]
-        pairs = words.items() if isinstance(words, dict) else ((row[0], at) for at, row in enumerate(words))
+        pairs = words.items() if isinstance(words, dict) else ((row[0], i) for i, row in enumerate(words))
         tokens = {int(number): str(token) for token, number in pairs}
-        return tokens | {int(each["id"]): str(each["content"]) for each in stored.get("added_tokens") or ()}
+        return tokens | {
+            int(token["id"]): str(token["content"]) for token in stored.get("added_tokens") or ()
+        }
     except (KeyError, IndexError, TypeError, ValueError):
         return None
 
@@ -118,16 +120,16 @@ def _tokens(folder: Path) -> dict[int, str] | None:
 if TYPE_CHECKING:
     from torch import nn
 
-MOST_LAYERS = 1000
-MOST_LABELS = 1000
-LARGEST_SIZE = 1 << 24
+MAX_LAYERS = 1000
+MAX_LABELS = 1000
+MAX_SIZE = 1 << 24
 """The largest size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
-LARGEST_NUMBER = 1 << 63
+MAX_NUMBER = 1 << 63
 """The largest whole number anywhere in a config; torch holds none past it."""
-MOST_TABLES = 1 << 30
+MAX_TABLE_BYTES = 1 << 30
 """Bytes of the tables that a model computes and no file holds, such as those of its positions."""
-DEEPEST = 8
-MOST_VALUES = 20_000
+MAX_DEPTH = 8
+MAX_VALUES = 20_000
 _LAYERS = re.compile(r"(^|_)(n_)?(layers?|blocks?|depths?)($|_)|hidden_layers")
 _LABELS = re.compile(r"(^|_)labels?$")
 _UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_id|factor|scale|n_ctx")
@@ -135,31 +137,33 @@ _UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_i
 
 def require_bounded(folder: Path) -> dict[str, Any]:
     """Return the settings in a folder's `config.json`, which are within the bounds. Raises E0803."""
-    place = folder / "config.json"
+    path = folder / "config.json"
     try:
-        config = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
+        config = json.loads(read_plain(path, LARGEST_CONFIG).decode("utf-8"))
         if not isinstance(config, dict):
             raise ValueError("it is not JSON object")
     except (OSError, ValueError, RecursionError) as fault:
         why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
-        raise problem("E0803", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault
+        raise problem(
+            "E0803", f"config.json cannot be read: {why}", where=str(folder), help=RELOAD_REMEDY
+        ) from fault
     quantized = config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise problem(
             "E0803",
             f"the weights are quantized ({method or 'quantization_config'!s:.40}), and whole ones are trained",
-            where=str(place),
+            where=str(path),
             help="take the model's bfloat16 weights, or dequantize it (`model.dequantize()`) and save it again",
         )
     for count, (name, value, depth) in enumerate(_settings(config, (), 1)):
-        beyond = _beyond(name, value, depth, count)
-        if beyond is not None:
-            shown = ".".join(name)
+        violation = _violation(name, value, depth, count)
+        if violation is not None:
+            dotted = ".".join(name)
             raise problem(
                 "E0803",
-                f"config.json is out of bounds: `{shown[:80]}` {beyond}",
-                where=str(place),
+                f"config.json is out of bounds: `{dotted[:80]}` {violation}",
+                where=str(path),
                 help="take the config.json that the model was published with; no model that trains has such a one",
             )
     return config
@@ -167,13 +171,13 @@ def require_bounded(folder: Path) -> dict[str, Any]:
 
 def require_small_tables(folder: Path, outline: nn.Module) -> None:
     """Refuse a model whose tables would fill a machine, before they are computed: E0803. `outline` is on the meta device."""
-    size = sum(each.numel() * each.element_size() for each in outline.buffers())
-    if size > MOST_TABLES:
+    size = sum(buffer.numel() * buffer.element_size() for buffer in outline.buffers())
+    if size > MAX_TABLE_BYTES:
         raise problem(
             "E0803",
             f"config.json is out of bounds: it makes tables of {size / 2**30:,.3g} GiB",
             where=str(folder / "config.json"),
-            notes=[f"no file holds them, they are computed; at most {MOST_TABLES >> 30} GiB of them are"],
+            notes=[f"no file holds them, they are computed; at most {MAX_TABLE_BYTES >> 30} GiB of them are"],
             help="take the config.json that the model was published with; above all, look at its number of positions",
         )
 
@@ -187,26 +191,26 @@ def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[
     )
     for key, value in items:
         yield (*name, key), value, depth
-        if isinstance(value, (dict, list)) and depth <= DEEPEST:
+        if isinstance(value, (dict, list)) and depth <= MAX_DEPTH:
             yield from _settings(value, (*name, key), depth + 1)
 
 
-def _beyond(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | None:
-    """Return why a setting is out of bounds; None where it is not."""
-    last = next((part for part in reversed(name) if not part.isdigit()), "")
-    if depth > DEEPEST:
-        return f"stands more than {DEEPEST} deep"
-    if count >= MOST_VALUES:
-        return f"is one of more than {MOST_VALUES:,} values"
+def _violation(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | None:
+    """Return why a setting is out of bounds; None if it is within them."""
+    last = next((key for key in reversed(name) if not key.isdigit()), "")
+    if depth > MAX_DEPTH:
+        return f"stands more than {MAX_DEPTH} deep"
+    if count >= MAX_VALUES:
+        return f"is one of more than {MAX_VALUES:,} values"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    shown = f"{value:.6g}" if abs(value) < LARGEST_NUMBER else f"a number of {len(str(value)):,} digits"
-    if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
-        return f"is {shown}, and numbers are less than 2**63"
-    if _LAYERS.search(last) and not 0 <= value <= MOST_LAYERS and isinstance(value, int):
-        return f"is {shown}, and at most {MOST_LAYERS:,} layers are built"
-    if _LABELS.search(last) and not 0 <= value <= MOST_LABELS:
-        return f"is {shown}, and at most {MOST_LABELS:,} labels are read"
-    if isinstance(value, int) and not _UNBOUNDED.search(last) and abs(value) > LARGEST_SIZE:
-        return f"is {shown}, and sizes are at most {LARGEST_SIZE:,}"
+    number = f"{value:.6g}" if abs(value) < MAX_NUMBER else f"a number of {len(str(value)):,} digits"
+    if isinstance(value, int) and abs(value) >= MAX_NUMBER:
+        return f"is {number}, and numbers are less than 2**63"
+    if _LAYERS.search(last) and not 0 <= value <= MAX_LAYERS and isinstance(value, int):
+        return f"is {number}, and at most {MAX_LAYERS:,} layers are built"
+    if _LABELS.search(last) and not 0 <= value <= MAX_LABELS:
+        return f"is {number}, and at most {MAX_LABELS:,} labels are read"
+    if isinstance(value, int) and not _UNBOUNDED.search(last) and abs(value) > MAX_SIZE:
+        return f"is {number}, and sizes are at most {MAX_SIZE:,}"
     return None

@@ -1,6 +1,6 @@
-"""Make a model's small double: its architecture with two narrow layers and drawn weights, and its own tokenizer.
+"""Make a model's small double: its architecture with two narrow layers and random weights, and its own tokenizer.
 
-A double writes nothing that means anything, and ends one response in 32 at each token, so that lengths vary as they do.
+A double writes nothing meaningful, and ends a response in 32 at each token, so that lengths vary as a model's do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 from runners.models.folder import load_config, load_generation, load_tokenizer, save
 from runners.models.tokenizer import require_bounded_steps
 
-NARROW = {
+SMALL_SIZES = {
     "num_hidden_layers": 2,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -29,13 +29,13 @@ NARROW = {
     "num_experts_per_tok": 2,
     "max_window_layers": 2,
 }
-"""The sizes of a double, where its architecture has such a thing."""
+"""The sizes of a double, if its architecture has the setting."""
 HEADS, SHARED_HEADS = 4, 2
-"""Heads of a double, and those of keys and values where its model has fewer of them than of queries."""
-WRITTEN = 32
-"""Tokens that a double writes, each as likely as any other; one of them ends the response."""
-LIKELY = 20.0
-"""The distance by which their logits exceed all others."""
+"""Heads of a double, and key-value heads if its model has fewer of them than query heads."""
+NUM_TOKENS = 32
+"""Tokens that a double writes, all equally likely; one of them ends the response."""
+LOGIT_GAP = 20.0
+"""The distance by which their logits exceed the logits of other tokens."""
 TEXTS = (
     "\n\n",
     "Wait",
@@ -62,27 +62,27 @@ CHAT = (
 END, PAD = "<|im_end|>", "<|endoftext|>"
 
 
-def double_of(folder: Path, place: Path, seed: int) -> None:
-    """Write the double of the model in `folder`, which needs no weights there, to `place`. Raises as `load_config` does."""
+def double_of(folder: Path, target: Path, seed: int) -> None:
+    """Write the double of the model in `folder`, whose weights are not needed, to `target`. Raises as `load_config`."""
     config = load_config(folder)
     load_generation(folder)
     require_bounded_steps(folder)
     tokenizer = load_tokenizer(folder)
-    draw_double(config, tokenizer, place, seed)
+    draw_double(config, tokenizer, target, seed)
     # It may name more tokens that end a response.
     if (folder / "generation_config.json").is_file():
-        shutil.copyfile(folder / "generation_config.json", place / "generation_config.json")
+        shutil.copyfile(folder / "generation_config.json", target / "generation_config.json")
 
 
-def draw_double(config: Any, tokenizer: Any, place: Path, seed: int) -> None:
-    """Write a small model of a config's architecture, with drawn weights, to `place`."""
+def draw_double(config: Any, tokenizer: Any, target: Path, seed: int) -> None:
+    """Write a small model of a config's architecture, with random weights, to `target`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
             narrow_config(config), dtype=torch.float32, trust_remote_code=False
         ).eval()
-    _make_likely(model, _list_written(tokenizer))
-    save(model, tokenizer, place)
+    _raise_logits(model, _list_tokens(tokenizer))
+    save(model, tokenizer, target)
 
 
 def narrow_config(config: Any) -> Any:
@@ -90,20 +90,20 @@ def narrow_config(config: Any) -> Any:
     small = deepcopy(config)
     shared = config.num_key_value_heads < config.num_attention_heads
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": SHARED_HEADS if shared else HEADS}
-    for name, value in {**NARROW, **heads}.items():
+    for name, value in {**SMALL_SIZES, **heads}.items():
         if getattr(config, name, None) is not None:
             setattr(small, name, value)
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
-        layers = NARROW["num_hidden_layers"]
+        layers = SMALL_SIZES["num_hidden_layers"]
         small.layer_types = (list(kinds) * layers)[:layers]
     return small
 
 
 def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
-    """Return a Qwen3 config and a tokenizer for an unknown model: one token a byte, with a chat template.
+    """Return a Qwen3 config and a tokenizer for an unknown model: a token for each byte, with a chat template.
 
-    `marks`, of thinking, are tokens of their own. `context` is the longest sequence.
+    `marks`, of thinking, are tokens of their own. `context` is the longest sequence in tokens.
     """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(BPE({letter: number for number, letter in enumerate(letters)}, []))
@@ -111,41 +111,41 @@ def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([PAD, "<|im_start|>", END])
     tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in dict.fromkeys(marks)])
-    whole = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
     )
-    whole.chat_template = CHAT
+    wrapped.chat_template = CHAT
     config = Qwen3Config(
-        vocab_size=len(whole),
+        vocab_size=len(wrapped),
         num_attention_heads=HEADS,
         num_key_value_heads=SHARED_HEADS,
         max_position_embeddings=context,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=whole.eos_token_id,
-        pad_token_id=whole.pad_token_id,
+        eos_token_id=wrapped.eos_token_id,
+        pad_token_id=wrapped.pad_token_id,
         **{
-            name: NARROW[name]
+            name: SMALL_SIZES[name]
             for name in ("num_hidden_layers", "hidden_size", "intermediate_size", "head_dim")
         },
     )
-    return config, whole
+    return config, wrapped
 
 
-def _list_written(tokenizer: Any) -> list[int]:
-    """Return the tokens that a double writes: the end, those of `TEXTS`, and the first of the vocabulary."""
+def _list_tokens(tokenizer: Any) -> list[int]:
+    """Return the tokens that a double writes: the end, the tokens of `TEXTS`, and the first of the vocabulary."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     for text in TEXTS:
         tokens += tokenizer.encode(text, add_special_tokens=False)
-    return list(dict.fromkeys([*tokens, *range(len(tokenizer))]))[:WRITTEN]
+    return list(dict.fromkeys([*tokens, *range(len(tokenizer))]))[:NUM_TOKENS]
 
 
 @torch.no_grad()
-def _make_likely(model: Any, tokens: list[int]) -> None:
-    """Raise the logits of these tokens at every place: by one direction that every embedding has and no layer takes away.
+def _raise_logits(model: Any, tokens: list[int]) -> None:
+    """Raise the logits of these tokens at every position, by a direction that every embedding has and no layer removes.
 
     After the last norm that direction is as long as the root of the width.
     """
     model.get_input_embeddings().weight[:, 0] += 1.0
     head = model.get_output_embeddings().weight
-    head[tokens, 0] += LIKELY / head.shape[1] ** 0.5
+    head[tokens, 0] += LOGIT_GAP / head.shape[1] ** 0.5

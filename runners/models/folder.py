@@ -33,9 +33,15 @@ from reodsl.diagnostics import Problem, first_line, misread, problem
 from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from reodsl.tokenizer import of_whole_texts
-from runners.models.bounds import AGAIN, INCOMPLETE, TOGETHER, require_bounded, require_small_tables
+from runners.models.bounds import (
+    INCOMPLETE,
+    MATCH_REMEDY,
+    RELOAD_REMEDY,
+    require_bounded,
+    require_small_tables,
+)
 from runners.models.tensors import tensor_shapes
-from runners.models.tokenizer import Watched, report_unreadable
+from runners.models.tokenizer import TimedTokenizer, report_unreadable
 
 CODE = frozenset({
     "attn_implementation", "experts_implementation", "auto_map", "trust_remote_code", "quantization_config",
@@ -52,7 +58,7 @@ def class_of(config: Mapping[str, Any]) -> Any:
 
 
 def drop_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without `CODE`, and without those that would take the place of what the config's class can do."""
+    """Return the settings without `CODE`, and without settings that would replace a method of the config's class."""
     kind = class_of(config) or PreTrainedConfig
     return {
         name: drop_code(value) if isinstance(value, dict) else value
@@ -77,8 +83,8 @@ class LoadedModel:
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Load the model and tokenizer of a local folder, on CPU.
 
-    Raises E0801 (an architecture that transformers does not know), and E0803 (a part is missing,
-    pickled or unreadable, or tensors do not fit the config).
+    Raises E0801 (an architecture that transformers does not know), and E0803 (a part is missing, pickled or unreadable,
+    or tensors do not fit the config).
     """
     return LoadedModel(load_model(folder, dtype), load_tokenizer(folder))
 
@@ -103,14 +109,14 @@ def load_config(folder: Path) -> Any:
         for name in ("dtype", "torch_dtype"):
             if not isinstance(getattr(torch, settings.get(name) or "float32", None), torch.dtype):
                 raise ValueError(f"`{name}` is `{settings[name]}`, which is no type of numbers")
-        with tempfile.TemporaryDirectory() as place:
-            (Path(place) / "config.json").write_text(json.dumps(drop_code(settings)), "utf-8")
-            config = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        with tempfile.TemporaryDirectory() as copy:
+            (Path(copy) / "config.json").write_text(json.dumps(drop_code(settings)), "utf-8")
+            config = AutoConfig.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
         # Values of any kind reach transformers, which raises whatever comes of them.
         words = " ".join(str(fault).split()) or type(fault).__name__
         message = f"config.json cannot be read: {words[:300]}"
-        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY) from fault
     return config
 
 
@@ -129,13 +135,13 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
             output_loading_info=True,
         )
     except (RuntimeError, ValueError, OSError, TypeError, KeyError) as fault:
-        raise _unfit(folder, f"the tensors do not fit the config: {first_line(fault)}") from fault
+        raise _misfit(folder, f"the tensors do not fit the config: {first_line(fault)}") from fault
     for name in sorted(report["missing_keys"]):
-        raise _unfit(folder, f"the weights have no tensor `{name}`")
+        raise _misfit(folder, f"the weights have no tensor `{name}`")
     return model.eval()
 
 
-def outline(folder: Path) -> Any:
+def load_outline(folder: Path) -> Any:
     """Return the model of a local folder in evaluation mode without its weights. Raises as `load`.
 
     Parameters are float32 on the meta device, and buffers are as the config makes them.
@@ -151,24 +157,24 @@ def outline(folder: Path) -> Any:
 
 
 def load_generation(folder: Path) -> Any:
-    """Load the settings of `generation_config.json`; return None without such a file. Raises E0803."""
+    """Return the settings of `generation_config.json`; None without that file. Raises E0803."""
     if not (folder / "generation_config.json").is_file():
         return None
     try:
         generation = GenerationConfig.from_pretrained(folder, local_files_only=True)
         for name in _TOKENS:
             ids = getattr(generation, name)
-            for each in ids if isinstance(ids, list) else [ids]:
-                if each is not None and (type(each) is not int or abs(each) >= 1 << 31):
-                    raise ValueError(f"`{name}` is {each!r:.40}, and no token")
+            for token in ids if isinstance(ids, list) else [ids]:
+                if token is not None and (type(token) is not int or abs(token) >= 1 << 31):
+                    raise ValueError(f"`{name}` is {token!r:.40}, and no token")
     except Exception as fault:
         message = f"generation_config.json cannot be read: {misread(fault)[:300]}"
-        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY) from fault
     return generation
 
 
-def _saved(generation: Any) -> Any:
-    """Return these settings, or their tokens alone if transformers would not write them (a temperature without sampling)."""
+def _saveable(generation: Any) -> Any:
+    """Return the settings, or only their tokens if transformers would not write them (a temperature without sampling)."""
     try:
         generation.validate(strict=True)
     except (ValueError, TypeError):
@@ -178,7 +184,7 @@ def _saved(generation: Any) -> Any:
 
 @contextmanager
 def _weightless() -> Iterator[None]:
-    """Give parameters that modules register no memory meanwhile; buffers, which no file has, are computed."""
+    """Give parameters that modules register no memory in this block; buffers, which no file has, are computed."""
     register = nn.Module.register_parameter
 
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -194,27 +200,27 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Refuse weights of other sizes than the config's, before memory is asked for either. Raises E0803."""
+    """Refuse weights of other sizes than the config's, before memory is allocated for either. Raises E0803."""
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(shapes):
-        raise _unfit(folder, f"the config says {layers} layers, and there are {len(shapes)} tensors")
+        raise _misfit(folder, f"the config says {layers} layers, and there are {len(shapes)} tensors")
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as fault:
         # As in `load_config`: nothing is known of the values but that they are within bounds.
-        raise _unfit(folder, f"the config describes no model: {first_line(fault)}") from fault
+        raise _misfit(folder, f"the config describes no model: {first_line(fault)}") from fault
     require_small_tables(folder, model)
     for name, tensor in model.state_dict().items():
         stored = shapes.get(name, tuple(tensor.shape))
         if stored != tuple(tensor.shape):
-            said = _size(tuple(tensor.shape))
-            raise _unfit(folder, f"the tensor `{name}` is {_size(stored)}, and the config says {said}")
+            size = _size(tuple(tensor.shape))
+            raise _misfit(folder, f"the tensor `{name}` is {_size(stored)}, and the config says {size}")
 
 
-def _unfit(folder: Path, message: str) -> Problem:
-    return problem("E0803", message, where=str(folder), help=TOGETHER)
+def _misfit(folder: Path, message: str) -> Problem:
+    return problem("E0803", message, where=str(folder), help=MATCH_REMEDY)
 
 
 def _require_inside(folder: Path) -> None:
@@ -235,38 +241,43 @@ def load_tokenizer(folder: Path) -> Any:
             folder, config=config, local_files_only=True, trust_remote_code=False
         )
         templates = tokenizer.chat_template
-        for each in templates.values() if isinstance(templates, dict) else [templates]:
-            if not isinstance(each, str | None):
-                raise TypeError(f"`chat_template` is {each!r:.40}, and no text")
-        tokenizer._tokenizer = Watched(of_whole_texts(tokenizer._tokenizer), folder)
+        for text in templates.values() if isinstance(templates, dict) else [templates]:
+            if not isinstance(text, str | None):
+                raise TypeError(f"`chat_template` is {text!r:.40}, and no text")
+        tokenizer._tokenizer = TimedTokenizer(of_whole_texts(tokenizer._tokenizer), folder)
     return tokenizer
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write a folder that transformers 5 loads; it appears whole or not at all, and replaces an older one.
+    """Write a folder that transformers 5 loads; it appears complete or not at all, and replaces an older folder.
 
-    `state` are the weights by name where the model does not hold them whole.
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        folder: The folder.
+        state: Full tensors by name, if the model does not hold them.
 
-    Raises E0811 when the place cannot be written; a full disk is passed on, as it is no matter of the model.
+    Raises:
+        Problem: E0811, the folder cannot be written. A full disk is passed on as OSError.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        written = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             if model.can_generate():
-                model.generation_config = _saved(model.generation_config)
-            model.save_pretrained(written, safe_serialization=True, state_dict=state)
-            tokenizer.save_pretrained(written)
-            os.chmod(written, 0o755)
+                model.generation_config = _saveable(model.generation_config)
+            model.save_pretrained(new, safe_serialization=True, state_dict=state)
+            tokenizer.save_pretrained(new)
+            os.chmod(new, 0o755)
             if folder.exists():
-                aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-                os.rename(folder, aside / folder.name)
-                os.rename(written, folder)
-                shutil.rmtree(aside)
+                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+                os.rename(folder, old / folder.name)
+                os.rename(new, folder)
+                shutil.rmtree(old)
             else:
-                os.rename(written, folder)
+                os.rename(new, folder)
         finally:
-            shutil.rmtree(written, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
     except (OSError, SafetensorError) as fault:
         if is_full(fault, folder.parent):
             raise
@@ -301,11 +312,25 @@ def build(
     norm_eps: float = 1e-6,
     init_std: float = 0.02,
 ) -> Any:
-    """Return a fresh fp32 model in evaluation mode; equal arguments give equal weights, torch's own stream stays untouched.
+    """Return a new fp32 model in evaluation mode; equal arguments give equal weights, and torch's own stream is not used.
 
-    `vocab` is the number of tokens, `eos` and `pad` the tokenizer's ids. `context` is the longest sequence (prompt, response
-    and forced answer) in tokens; `tied` shares the embedding with the output; `init_std` is the standard deviation of the
-    initial matrices.
+    Args:
+        vocab: Tokens of the vocabulary.
+        seed: The seed of the weights.
+        eos: The id of the end of text.
+        pad: The id of padding.
+        family: `qwen3` or `llama`.
+        layers: Decoder layers.
+        hidden: Width of the residual stream.
+        heads: Query heads.
+        kv_heads: Key-value heads.
+        head_dim: Width of a head.
+        intermediate: Width of the MLP.
+        context: The longest sequence (prompt, response and forced answer) in tokens.
+        tied: Whether the output matrix is the embedding.
+        rope_theta: The base of rotary positions.
+        norm_eps: Epsilon of RMS norms.
+        init_std: The standard deviation of the initial matrices.
     """
     config_class, model_class = FAMILIES[family]
     config = config_class(

@@ -28,30 +28,30 @@ from runners.models.tokenizer import make_word_tokenizer, require_bounded_steps,
 
 
 def model(job: Job) -> None:
-    """Write `checkpoint/`: fresh weights that the run's seed draws, or those of a folder or a hub's cache.
+    """Write `checkpoint/`: new weights that the run's seed draws, or the weights of a folder or a hub's cache.
 
     Of a model behind an address it has the tokenizer alone.
 
-    Raises a Problem where they are missing (E0803, E0850), or make no model (E0803, E0808).
+    Raises a Problem if the weights are missing (E0803, E0850), or make no model (E0803, E0808).
     """
     declared: Model = job.task.work["model"]
-    source, place = declared.source, job.out / "checkpoint"
+    source, target = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
             wrong = check_architecture(source, job.task.id)
             if wrong is not None:
                 raise Problem(wrong)
-            drawn = fresh(source, declared.context, job.task.work["seed"])
-            save(drawn.model, drawn.tokenizer, place)
+            loaded = make_fresh(source, declared.context, job.task.work["seed"])
+            save(loaded.model, loaded.tokenizer, target)
         case Folder():
-            copy_model(job.folder / source.path, place)
+            copy_model(job.folder / source.path, target)
         case Hub():
-            copy_model(snapshot_of(source, job.task.id), place)
+            copy_model(snapshot_of(source, job.task.id), target)
         case Served(tokenizer=Folder(path=path)):
-            copy_tokenizer(job.folder / path, place)
+            copy_tokenizer(job.folder / path, target)
         case Served(tokenizer=Hub() as tokenizer):
-            copy_tokenizer(snapshot_of(tokenizer, job.task.id), place)
-    require_marks(declared, load_tokenizer(place))
+            copy_tokenizer(snapshot_of(tokenizer, job.task.id), target)
+    require_marks(declared, load_tokenizer(target))
 
 
 def snapshot_of(source: Hub, where: str) -> Path:
@@ -68,14 +68,14 @@ def snapshot_of(source: Hub, where: str) -> Path:
 
 
 def require_marks(declared: Model, tokenizer: Any) -> None:
-    """Refuses marks of thinking that the tokenizer cannot write. Raises E0815."""
+    """Refuse marks of thinking that the tokenizer cannot write. Raises E0815."""
     marks = {"think.open": declared.think_open, "think.close": declared.think_close}
     for name, mark in marks.items():
         if mark:
             require_written(tokenizer, mark, f"the model's `{name}`")
 
 
-def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
+def make_fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
     tokenizer = make_word_tokenizer(source.tokenizer)
     built = build(
@@ -97,30 +97,30 @@ def fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
     return LoadedModel(built, tokenizer)
 
 
-def copy_model(source: Path, place: Path) -> None:
-    """Copy the weights, settings and tokenizer of a model folder, and nothing else of it.
+def copy_model(source: Path, target: Path) -> None:
+    """Copy only the weights, settings and tokenizer of a model folder.
 
     Raises E0801, E0803 and E0812.
     """
     config = load_config(source)
-    copy_tokenizer(source, place)
+    copy_tokenizer(source, target)
     require_fit(source, config)
     for path in weight_files(source):
         if path.is_file():
-            shutil.copyfile(path, place / path.name)
+            shutil.copyfile(path, target / path.name)
 
 
-def copy_tokenizer(source: Path, place: Path) -> None:
+def copy_tokenizer(source: Path, target: Path) -> None:
     """Copy the tokenizer and the settings of a model folder, and no weights. Raises as `copy_model`."""
     require_bounded_steps(source)
     load_tokenizer(source)
     load_generation(source)
-    place.mkdir()
+    target.mkdir()
     for path in (path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))):
         if path.is_file():
-            shutil.copyfile(path, place / path.name)
-    config = place / "config.json"
+            shutil.copyfile(path, target / path.name)
+    config = target / "config.json"
     settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-    taken = drop_code(settings)
-    if taken != settings:
-        config.write_text(json.dumps(taken, indent=2) + "\n", "utf-8")
+    safe = drop_code(settings)
+    if safe != settings:
+        config.write_text(json.dumps(safe, indent=2) + "\n", "utf-8")

@@ -15,18 +15,18 @@ from runners.sandbox.untrusted import Undecodable
 from runners.sandbox.workers import START_SECONDS, Worker, WorkerDied, wall_seconds
 
 WORKER = Path(__file__).with_name("worker.py")
-LONGEST = 1 << 24
+MAX_REPLY_BYTES = 1 << 24
 """Bytes of an answer."""
 
 
-class Beyond(Exception):
-    """An excess of the bounds; its words name the bound, after a subject."""
+class LimitExceeded(Exception):
+    """A process exceeded a bound; the words name the bound, after a subject."""
 
 
-class Bounded:
-    """A process with a bound on processor seconds and on memory, started when it is first asked.
+class LimitedProcess:
+    """A process with a bound on processor seconds and on memory, started at the first request.
 
-    One thread at a time may ask.
+    Only a single thread at a time may ask.
     """
 
     def __init__(self, seconds: float, memory_mib: int) -> None:
@@ -35,41 +35,43 @@ class Bounded:
         self._process: Worker | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of `worker`. Raises Beyond; whoever asks then finds a new process.
+        """Return the answer of `worker`. Raises LimitExceeded; the next request then starts a new process.
 
-        Raises ProcessDied where somebody else ends it, such as a system short of memory.
+        Raises ProcessDied if something else ends the process, such as a system short of memory.
         """
         with self._lock:
             if self._process is None:
-                self._process = Worker(WORKER, str(self.memory_mib), str(self.seconds), longest=LONGEST)
+                self._process = Worker(
+                    WORKER, str(self.memory_mib), str(self.seconds), longest=MAX_REPLY_BYTES
+                )
             try:
-                said = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
+                reply = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
             except WorkerDied as gone:
                 why = self._end(gone.late)
                 if gone.lost and not gone.late:
-                    what = "the process that reads what a model's maker wrote"
-                    raise explain_death(what, f"signal {-gone.status}") from None
-                raise Beyond(why) from None
+                    subject = "the process that reads what a model's maker wrote"
+                    raise explain_death(subject, f"signal {-gone.status}") from None
+                raise LimitExceeded(why) from None
             except Undecodable as fault:
                 self._end(late=True)
-                raise Beyond(f"gives what cannot be read: {fault}") from None
+                raise LimitExceeded(f"gives what cannot be read: {fault}") from None
             except BaseException:
                 self._end(late=True)
                 raise
-            if "beyond" in said:
+            if "beyond" in reply:
                 # What it holds of it is let go with the process.
                 self._end(late=True)
-                raise Beyond(said["beyond"])
-            return said
+                raise LimitExceeded(reply["beyond"])
+            return reply
 
     def close(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if it runs."""
         with self._lock:
             if self._process is not None:
                 self._end(late=True)
 
     def _end(self, late: bool) -> str:
-        """Let the process go, and say what became of it."""
+        """End the process, and return why it ended."""
         started, self._process = self._process, None
         assert started is not None
         status = started.kill()
@@ -78,40 +80,40 @@ class Bounded:
         return "does not end" if late or status >= 0 else f"ends its process by signal {-status}"
 
 
-SECONDS = 10
+RENDER_SECONDS = 10
 MEMORY_MIB = 1 << 10
-LARGEST = 1 << 20
+MAX_TEMPLATE = 1 << 20
 
 
-class FailedTemplate(Exception):
-    """A template that raised something, and its words."""
+class TemplateError(Exception):
+    """A template raised an error, whose words this holds."""
 
 
 def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
-    """Return a conversation up to where the model's turn begins, by the tokenizer's chat template.
+    """Return a conversation up to the start of the model's turn, by the tokenizer's chat template.
 
-    Raises Failed where the template does, and E0812 where it goes beyond its bounds.
+    Raises TemplateError if the template does, and E0812 if it exceeds its bounds.
     """
     try:
         template = tokenizer.get_chat_template()
     except ValueError as fault:
-        raise FailedTemplate(str(fault)) from None
-    if len(template) > LARGEST:
-        raise _refusal(f"has {len(template):,} characters, and at most {LARGEST:,} are read", template)
-    asked = {"template": template, "turns": list(turns), "tokens": tokenizer.special_tokens_map}
+        raise TemplateError(str(fault)) from None
+    if len(template) > MAX_TEMPLATE:
+        raise _refusal(f"has {len(template):,} characters, and at most {MAX_TEMPLATE:,} are read", template)
+    request = {"template": template, "turns": list(turns), "tokens": tokenizer.special_tokens_map}
     try:
-        said = _process(SECONDS).ask(asked)
-    except Beyond as why:
+        reply = _process(RENDER_SECONDS).ask(request)
+    except LimitExceeded as why:
         raise _refusal(str(why), template) from None
-    if "raised" in said:
-        raise FailedTemplate(said["raised"])
-    return str(said["text"])
+    if "raised" in reply:
+        raise TemplateError(reply["raised"])
+    return str(reply["text"])
 
 
 @cache
-def _process(seconds: float) -> Bounded:
+def _process(seconds: float) -> LimitedProcess:
     """Return this process's own rendering process, which ends with it."""
-    return Bounded(seconds, MEMORY_MIB)
+    return LimitedProcess(seconds, MEMORY_MIB)
 
 
 def _refusal(why: str, template: str) -> Problem:

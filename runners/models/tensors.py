@@ -1,4 +1,4 @@
-"""Read a model folder's safetensors: shapes or a whole state dict. Pickles are refused unread."""
+"""Read a model folder's safetensors: shapes or a state dict. Pickles are refused unread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, misread, problem
 from reodsl.store.files import read_plain
-from runners.models.bounds import AGAIN, INCOMPLETE, explain_unread
+from runners.models.bounds import INCOMPLETE, RELOAD_REMEDY, explain_unread
 
 T = TypeVar("T")
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_LARGEST_INDEX = 1 << 26
+_MAX_INDEX_BYTES = 1 << 26
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -29,7 +29,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / _SINGLE).is_file():
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
-        return _indexed(folder)
+        return _list_indexed(folder)
     other = explain_unread(folder)
     if other is not None:
         raise Problem(other)
@@ -43,16 +43,21 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_state(folder: Path) -> dict[str, torch.Tensor]:
-    """Return all tensors by their transformers names, on CPU. Raises E0803."""
+    """Return all tensors of a folder, on CPU. Raises E0803.
+
+    Returns:
+        Tensors by their transformers names.
+    """
     return _read_each(folder, lambda file, name: file.get_tensor(name))
 
 
 def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
-    found: dict[str, T] = {}
+    """Return what `read` returns for each tensor of a folder, by name. Raises E0803."""
+    values: dict[str, T] = {}
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                found.update((name, read(file, name)) for name in file.keys())  # noqa: SIM118
+                values.update((name, read(file, name)) for name in file.keys())  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as fault:
             raise problem(
                 "E0803",
@@ -60,36 +65,37 @@ def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
                 where=str(path),
                 help="the file was cut short or is not a safetensors file: copy or download it again",
             ) from fault
-    return found
+    return values
 
 
-def _indexed(folder: Path) -> list[Path]:
+def _list_indexed(folder: Path) -> list[Path]:
+    """Return the files that a folder's index names. Raises E0803 for a broken index."""
     try:
-        names = set(json.loads(read_plain(folder / _INDEX, _LARGEST_INDEX))["weight_map"].values())
+        names = set(json.loads(read_plain(folder / _INDEX, _MAX_INDEX_BYTES))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as fault:
         message = f"`{_INDEX}` cannot be read: {misread(fault)}"
-        raise problem("E0803", message, where=str(folder), help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY) from fault
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"`{_INDEX}` names `{name}`, which is not a safetensors file of this folder"
-            raise problem("E0803", message, where=str(folder), help=AGAIN)
+            raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY)
         if not (folder / name).is_file():
             message = f"`{_INDEX}` names `{name}`, which is missing"
             raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
     return [folder / name for name in sorted(names)]
 
 
-class Stored:
-    """Open files whose headers alone have been read.
+class TensorFiles:
+    """Open safetensors files, of which only the headers have been read.
 
-    A name that is in several of them is one tensor, cut by rows in the order of the files; a number is in each the same.
-    `facts` are those that the first file's header has.
+    A name in several files is a single tensor, split by rows in the order of the files; a scalar is the same in each
+    file. `facts` are those of the first file's header.
     """
 
     facts: dict[str, Any]
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Open the files. Raises SafetensorError, OSError or ValueError for one that cannot be read."""
+        """Open the files. Raises SafetensorError, OSError or ValueError for a file that cannot be read."""
         self._parts: dict[str, list[Any]] = {}
         for number, path in enumerate(paths):
             file = safe_open(path, framework="pt")
@@ -104,20 +110,29 @@ class Stored:
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the whole tensor."""
-        shapes = [tuple(part.get_shape()) for part in self._parts[name]]
+        """Return the shape of the full tensor."""
+        shapes = [tuple(piece.get_shape()) for piece in self._parts[name]]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
     def rows(self, name: str, first: int, last: int) -> torch.Tensor:
-        """Return rows `first` up to `last` of a tensor; a number whole. They may lie in the file: copy to keep them."""
+        """Return rows of a tensor, which may be mapped from the file: copy to keep them.
+
+        Args:
+            name: The tensor's name.
+            first: The first row.
+            last: The row after the last.
+
+        Returns:
+            [last - first, ...], or the scalar.
+        """
         parts = self._parts[name]
         if not parts[0].get_shape():
             return parts[0][...]
         pieces, start = [], 0
-        for part in parts:
-            count = part.get_shape()[0]
+        for piece in parts:
+            count = piece.get_shape()[0]
             if start < last and first < start + count:
-                pieces.append(part[max(first - start, 0) : min(last - start, count)])
+                pieces.append(piece[max(first - start, 0) : min(last - start, count)])
             start += count
         if not pieces:
             return parts[0][:0]

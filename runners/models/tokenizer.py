@@ -19,17 +19,20 @@ from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir.model import WordTokenizer
-from runners.models.bounds import AGAIN
-from runners.models.template import Beyond, Bounded
-from runners.models.worker import MOST_GROWTH
+from runners.models.bounds import RELOAD_REMEDY
+from runners.models.template import LimitedProcess, LimitExceeded
+from runners.models.worker import MAX_GROWTH
 
-SECONDS = 60
+TOKENIZER_SECONDS = 60
+"""Processor seconds of reading and trying a tokenizer, and of using it on a text; the largest take a few seconds."""
 MEMORY_MIB = 1 << 12
-"""Limits of reading and trying a tokenizer, and of using it on a text; the largest take a few seconds and a gibibyte."""
-PER_LIMIT = 100_000
-"""Characters for which `SECONDS` are given to several texts together, so short ones have no more than one has."""
-AT_ONCE = 256
-"""Texts that are encoded by one call."""
+"""Mebibytes of memory for it; the largest take a gibibyte."""
+LIMIT_CHARS = 100_000
+"""Characters of several texts together for which `TOKENIZER_SECONDS` are given, so short texts get no more than a single
+text.
+"""
+BATCH_TEXTS = 256
+"""Texts that are encoded in a call."""
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
 
@@ -48,7 +51,7 @@ def report_unreadable(folder: Path | None = None) -> Iterator[None]:
         ):
             raise
         message = f"the tokenizer cannot be read: {first_line(fault)}"
-        raise problem("E0803", message, where=str(folder) if folder else None, help=AGAIN) from fault
+        raise problem("E0803", message, where=str(folder) if folder else None, help=RELOAD_REMEDY) from fault
 
 
 def require_bounded_steps(folder: Path) -> None:
@@ -56,22 +59,22 @@ def require_bounded_steps(folder: Path) -> None:
 
     It is tried in a process of its own, on texts of what its patterns look for.
     """
-    with closing(Bounded(SECONDS, MEMORY_MIB)) as process:
+    with closing(LimitedProcess(TOKENIZER_SECONDS, MEMORY_MIB)) as process:
         try:
-            said = process.ask({"tokenizer": str(folder.absolute())})
-        except Beyond as why:
-            said = {"raised": f"on a text of a line it {why}"}
-    if said.get("growth", 0) >= MOST_GROWTH:
-        said = {
-            "raised": f"its steps make a text up to {said['growth']:.3g} times as long, and {MOST_GROWTH:,} is the most"
+            reply = process.ask({"tokenizer": str(folder.absolute())})
+        except LimitExceeded as why:
+            reply = {"raised": f"on a text of a line it {why}"}
+    if reply.get("growth", 0) >= MAX_GROWTH:
+        reply = {
+            "raised": f"its steps make a text up to {reply['growth']:.3g} times as long, and {MAX_GROWTH:,} is the most"
         }
-    if "raised" in said:
-        message = f"the tokenizer cannot be used: {' '.join(said['raised'].split())[:200]}"
-        raise problem("E0803", message, where=str(folder), help=AGAIN)
+    if "raised" in reply:
+        message = f"the tokenizer cannot be used: {' '.join(reply['raised'].split())[:200]}"
+        raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY)
 
 
-class Watched:
-    """The tokenizer inside a model's, whose patterns its maker chose: a text that it is at for too long is E0803.
+class TimedTokenizer:
+    """The tokenizer inside a model's, whose patterns its maker chose: a text that takes too long is E0803.
 
     Foreign code cannot be stopped. A thread that does not end is left behind, and ends with the process.
     """
@@ -88,7 +91,7 @@ class Watched:
         setattr(self._inner, name, value)
 
     def encode_batch(self, texts: Sequence[Any], **settings: Any) -> Any:
-        """Return what the tokenizer makes of texts."""
+        """Return the tokenizer's encodings of texts."""
         return self._watch(self._inner.encode_batch, texts, settings)
 
     def decode(self, ids: Sequence[int], **settings: Any) -> str:
@@ -96,25 +99,30 @@ class Watched:
         return str(self._watch(self._inner.decode_batch, [ids], settings)[0])
 
     def _watch(self, call: Callable[..., Any], texts: Sequence[Any], settings: dict[str, Any]) -> Any:
-        done: Future[Any] = Future()
+        """Call the tokenizer in a thread, and wait for a time that grows with the texts. Raises E0803."""
+        result: Future[Any] = Future()
 
         def work() -> None:
             try:
-                done.set_result(call(texts, **settings))
+                result.set_result(call(texts, **settings))
             except BaseException as fault:
-                done.set_exception(fault)
+                result.set_exception(fault)
 
         threading.Thread(target=work, daemon=True).start()
         with report_unreadable(self._folder):
             try:
-                return done.result(SECONDS * min(len(texts), 1 + sum(map(len, texts)) // PER_LIMIT))
+                return result.result(
+                    TOKENIZER_SECONDS * min(len(texts), 1 + sum(map(len, texts)) // LIMIT_CHARS)
+                )
             except TimeoutError:
                 longest = max(map(len, texts))
-                raise ValueError(f"it was at a text of {longest:,} for more than {SECONDS:g} s") from None
+                raise ValueError(
+                    f"it was at a text of {longest:,} for more than {TOKENIZER_SECONDS:g} s"
+                ) from None
 
 
 def word_tokenizer(words: Sequence[str]) -> Any:
-    """Return a tokenizer with one token for each word.
+    """Return a tokenizer with a token for each word.
 
     Ids: `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the words in their order; a word that is one
     of these five is not added again. Raises E0720 for a word that is empty, holds white space or comes twice.
@@ -147,27 +155,27 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a text, with nothing added. Raises E0815 when part of it is outside the vocabulary."""
+    """Return the ids of a text, with nothing added. Raises E0815 for a text with words outside the vocabulary."""
     return encode_all(tokenizer, [text])[0]
 
 
 def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the ids of each text, as `encode` does, many times as fast: a call costs far more than a short text."""
     ids: list[tuple[int, ...]] = []
-    for first in range(0, len(texts), AT_ONCE):
-        some = list(texts[first : first + AT_ONCE])
+    for first in range(0, len(texts), BATCH_TEXTS):
+        some = list(texts[first : first + BATCH_TEXTS])
         with report_unreadable():
             ids += map(tuple, tokenizer(some, add_special_tokens=False)["input_ids"])
-    for text, each in zip(texts, ids, strict=True):
-        require_known(tokenizer, text, each)
+    for text, tokens in zip(texts, ids, strict=True):
+        require_known(tokenizer, text, tokens)
     return ids
 
 
 def require_known(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
     """Check that a tokenizer has tokens for all of a text. Raises E0815."""
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
-        known = tokenizer.get_vocab()
-        foreign = next((word for word in text.split() if word not in known), text)
+        vocabulary = tokenizer.get_vocab()
+        foreign = next((word for word in text.split() if word not in vocabulary), text)
         raise problem(
             "E0815",
             f"the tokenizer does not know `{foreign[:80]}`",
@@ -188,10 +196,10 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-def require_written(tokenizer: Any, text: str, what: str) -> None:
-    """Refuse a text that the tokenizer has no tokens for, or that comes back from them as another. Raises E0815.
+def require_written(tokenizer: Any, text: str, purpose: str) -> None:
+    """Refuse a text that the tokenizer cannot encode, or that changes when it is decoded. Raises E0815.
 
-    `what` says what the text is for. Space around it, and how many spaces stand together, do not count.
+    `purpose` says what the text is for. Space around the text, and the number of spaces between words, do not count.
     """
     with report_unreadable():
         ids = tokenizer.encode(text, add_special_tokens=False)
@@ -203,7 +211,7 @@ def require_written(tokenizer: Any, text: str, what: str) -> None:
     marks = [token for token in tokenizer.get_vocab() if token.startswith("<") and token.endswith(">")]
     raise problem(
         "E0815",
-        f"the model's tokenizer cannot write `{_short(text)}`, which is {what}: it reads `{_short(back)}`",
+        f"the model's tokenizer cannot write `{_short(text)}`, which is {purpose}: it reads `{_short(back)}`",
         notes=[f"marks that it has: {', '.join(sorted(marks)[:12])}"] if marks else (),
         help="write it in words that the tokenizer has, or add its tokens to the model",
     )

@@ -26,27 +26,27 @@ from reodsl.diagnostics import misread
 from runners.sandbox import limit_memory, write_all
 from runners.sandbox.confine import lines
 
-MORE_SECONDS = 0.1
-LONGEST = 1 << 20
+EXTRA_SECONDS = 0.1
+MAX_CHARS = 1 << 20
 """Characters of a text that a template gives."""
-LONGEST_WORDS = 300
-MOST_GROWTH = 1 << 12
+MAX_REASON_CHARS = 300
+MAX_GROWTH = 1 << 12
 """The factor by which a text may grow; real tokenizers stay far below it."""
-LARGEST_ID = 1 << 24
+MAX_ID = 1 << 24
 """The largest id of a token: tables have as many rows."""
-MOST_MORE = 1 << 14
+MAX_LISTED = 1 << 14
 """Tokens that are listed beside a tokenizer; each is compared with all."""
-LARGEST_MORE = 1 << 24
+MAX_FILE_BYTES = 1 << 24
 """Bytes of a file beside it."""
-_MORE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_REPEATED = 256
+_SIDE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_REPEATS = 256
 _PROBES = (
     "What is 1 + 1?",
     "  Wait,\n\n\tlet me see: 3.14 × 2² = \\boxed{x_1}…",
     "naïve Ωmega 漢字 ١٢ 🙂 ﷺ",
-    "a" * _REPEATED,
-    " " * _REPEATED,
-    "0" * _REPEATED,
+    "a" * _REPEATS,
+    " " * _REPEATS,
+    "0" * _REPEATS,
 )
 
 
@@ -60,17 +60,21 @@ def render(template: str, turns: list[dict[str, Any]], tokens: dict[str, str]) -
 
 
 def try_tokenizer(folder: Path) -> float:
-    """Read a tokenizer, encode texts that it may stumble over, and return by how much its steps may lengthen a text."""
+    """Read a tokenizer, and encode texts that may exceed its bounds.
+
+    Returns:
+        The factor by which its steps may lengthen a text.
+    """
     from tokenizers import Tokenizer
 
-    for name in _MORE:
+    for name in _SIDE_FILES:
         if (folder / name).is_file():
             _require_few(folder / name)
     settings = _settings(folder / "tokenizer.json")
     _require_low(settings)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    growth = max(measure_growth(settings.get(part)) for part in ("normalizer", "pre_tokenizer", "decoder"))
-    for text in (*_PROBES, *_stumbling(settings)) if growth < MOST_GROWTH else ():
+    growth = max(measure_growth(settings.get(key)) for key in ("normalizer", "pre_tokenizer", "decoder"))
+    for text in (*_PROBES, *_pattern_texts(settings)) if growth < MAX_GROWTH else ():
         try:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
         except Exception:
@@ -92,45 +96,48 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _require_few(path: Path) -> None:
     """Refuse a file beside a tokenizer.json that is large, or lists many tokens."""
-    if path.stat().st_size > LARGEST_MORE:
-        raise ValueError(f"{path.name} has more than {LARGEST_MORE:,} bytes")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise ValueError(f"{path.name} has more than {MAX_FILE_BYTES:,} bytes")
     settings = _settings(path)
     for name in ("extra_special_tokens", "additional_special_tokens"):
-        if isinstance(settings.get(name), (dict, list)) and len(settings[name]) > MOST_MORE:
-            raise ValueError(f"{path.name} lists more than {MOST_MORE:,} `{name}`")
+        if isinstance(settings.get(name), (dict, list)) and len(settings[name]) > MAX_LISTED:
+            raise ValueError(f"{path.name} lists more than {MAX_LISTED:,} `{name}`")
 
 
 def _require_low(settings: dict[str, Any]) -> None:
-    """Refuse a tokenizer.json that numbers its tokens beyond the bound."""
+    """Refuse a tokenizer.json with token ids beyond the bound."""
     model, more = settings.get("model"), settings.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
-    ids += [each.get("id") for each in more if isinstance(each, dict)] if isinstance(more, list) else []
-    beyond = next((each for each in ids if isinstance(each, int) and each > LARGEST_ID), None)
-    if beyond is not None:
-        raise ValueError(f"a token is number {beyond:,}, and {LARGEST_ID:,} is the largest")
+    ids += [token.get("id") for token in more if isinstance(token, dict)] if isinstance(more, list) else []
+    excess = next((token for token in ids if isinstance(token, int) and token > MAX_ID), None)
+    if excess is not None:
+        raise ValueError(f"a token is number {excess:,}, and {MAX_ID:,} is the largest")
 
 
-def measure_growth(part: Any) -> float:
-    """Return by how much the steps of a part of a tokenizer can lengthen a text, at most.
+def measure_growth(component: Any) -> float:
+    """Return the factor by which the steps of a tokenizer's component can lengthen a text, at most.
 
-    A step lengthens what one before it wrote only where it looks for a character that is in that.
+    A step lengthens what an earlier step wrote only if it looks for a character of that.
+
+    Returns:
+        A factor of at least 1.
     """
     grown: list[tuple[float, str | None]] = []
-    for step in _steps(part):
+    for step in _steps(component):
         sought: str | None = None
-        written: str | None = None
+        output: str | None = None
         if step.get("type") == "Precompiled":
             factor = _longest_replacement(str(step.get("precompiled_charsmap") or ""))
         elif step.get("type") == "Replace":
-            sought, content = _looks_for(step), str(step.get("content", ""))
+            sought, content = _pattern_text(step), str(step.get("content", ""))
             # A pattern may find nothing at each place, and what was there stays.
             factor = len(content) / len(sought) if sought else 1.0 + len(content)
-            written = content if sought else None
+            output = content if sought else None
         else:
             continue
         before = (size for size, text in grown if not sought or text is None or set(sought) & set(text))
-        grown.append((max(1.0, factor) * max(before, default=1.0), written))
+        grown.append((max(1.0, factor) * max(before, default=1.0), output))
     return max((size for size, _ in grown), default=1.0)
 
 
@@ -141,33 +148,33 @@ def _longest_replacement(charsmap: str) -> float:
     return float(max(map(len, texts.split(b"\0"))))
 
 
-def _steps(part: Any) -> Iterator[dict[str, Any]]:
+def _steps(component: Any) -> Iterator[dict[str, Any]]:
     """Yield all records inside a part, in their order."""
-    waiting = [part]
+    waiting = [component]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            yield each
-        inside = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        record = waiting.pop()
+        if isinstance(record, dict):
+            yield record
+        inside = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
         waiting += reversed([value for value in inside if isinstance(value, (dict, list))])
 
 
-def _looks_for(step: dict[str, Any]) -> str | None:
+def _pattern_text(step: dict[str, Any]) -> str | None:
     """Return the text that a step looks for; None if a pattern decides it."""
     pattern = step.get("pattern")
     text = pattern.get("String") if isinstance(pattern, dict) else None
     return text if isinstance(text, str) else None
 
 
-def _stumbling(settings: dict[str, Any]) -> Iterator[str]:
-    """Yield texts of the characters in each pattern: every one of them again and again, and all in turns."""
-    for part in ("normalizer", "pre_tokenizer", "decoder"):
-        for step in _steps(settings.get(part)):
+def _pattern_texts(settings: dict[str, Any]) -> Iterator[str]:
+    """Yield texts of the characters in each pattern: each character repeated, and all of them in turn."""
+    for key in ("normalizer", "pre_tokenizer", "decoder"):
+        for step in _steps(settings.get(key)):
             pattern = step.get("pattern")
             for text in map(str, pattern.values() if isinstance(pattern, dict) else ()):
-                letters = dict.fromkeys(text[:_REPEATED])
-                yield from (letter * _REPEATED for letter in letters)
-                yield (text[:_REPEATED] + "".join(letters)) * 4
+                letters = dict.fromkeys(text[:_REPEATS])
+                yield from (letter * _REPEATS for letter in letters)
+                yield (text[:_REPEATS] + "".join(letters)) * 4
 
 
 def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
@@ -177,22 +184,27 @@ def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
             text = render(request["template"], request["turns"], request["tokens"])
             return (
                 {"text": text}
-                if len(text) <= LONGEST
-                else {"beyond": f"gives more than {LONGEST:,} characters"}
+                if len(text) <= MAX_CHARS
+                else {"beyond": f"gives more than {MAX_CHARS:,} characters"}
             )
         return {"growth": try_tokenizer(Path(request["tokenizer"]))}
     except MemoryError:
         return {"beyond": f"needs more than {memory_mib:,} MiB of memory"}
     except BaseException as fault:
         # The tokenizers library panics with what is no Exception.
-        return {"raised": (str(fault).strip() or type(fault).__name__)[:LONGEST_WORDS]}
+        return {"raised": (str(fault).strip() or type(fault).__name__)[:MAX_REASON_CHARS]}
 
 
 def main(memory_mib: int, seconds: float) -> None:
-    """Answer lines until the parent closes the pipe."""
+    """Answer lines until the parent closes the pipe.
+
+    Args:
+        memory_mib: The bound on memory in mebibytes.
+        seconds: The bound on processor time in seconds.
+    """
     limit_memory(memory_mib)
     for line in lines(os.getppid()):
-        seconds += MORE_SECONDS
+        seconds += EXTRA_SECONDS
         signal.setitimer(signal.ITIMER_PROF, max(seconds - time.process_time(), 1e-3))
         reply = json.dumps(answer(json.loads(line), memory_mib))
         write_all(1, reply.encode("ascii") + b"\n")

@@ -308,7 +308,7 @@ def _right(value: Any, where: str, least: float | None) -> bool:
 
 def _tokenizer(name: str) -> Any:
     """Return a watched tokenizer. Raises E0436 if it is not found, and E0803."""
-    from runners.models.tokenizer import Watched, report_unreadable, require_bounded_steps
+    from runners.models.tokenizer import TimedTokenizer, report_unreadable, require_bounded_steps
 
     file = Path(name)
     try:
@@ -326,7 +326,7 @@ def _tokenizer(name: str) -> Any:
         ) from None
     require_bounded_steps(folder)
     with report_unreadable(folder):
-        return Watched(open_tokenizer(folder / "tokenizer.json"), folder)
+        return TimedTokenizer(open_tokenizer(folder / "tokenizer.json"), folder)
 
 
 def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt
 from runners.models.marks import encode_prompts, veil
-from runners.models.template import FailedTemplate, render_template
+from runners.models.template import TemplateError, render_template
 from runners.models.tokenizer import encode
 
 
@@ -38,7 +38,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
     turns.append({"role": "user", "content": text})
     try:
         filled = render_template(tokenizer, turns)
-    except FailedTemplate as fault:
+    except TemplateError as fault:
         raise problem(
             "E0812",
             f"the model's chat template cannot render this prompt: {fault}",

@@ -21,8 +21,8 @@ from reodsl.diagnostics import first_line, problem
 from reodsl.ir.training import Lora
 from reodsl.store.files import replacing, write_atomic
 from reodsl.store.live import mark_kept
-from runners.models.folder import load_model, outline
-from runners.models.tensors import Stored, weight_files
+from runners.models.folder import load_model, load_outline
+from runners.models.tensors import TensorFiles, weight_files
 from runners.train.adapters import adapt
 from runners.train.optimizers import load_optimizer_state, optimizer_state
 from runners.train.ranks import Ranks
@@ -46,7 +46,7 @@ class TrainingState:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
-    """Write a safetensors file atomically, with facts as JSON in its header; `Stored` reads it.
+    """Write a safetensors file atomically, with facts as JSON in its header; `TensorFiles` reads it.
 
     Args:
         path: The file.
@@ -114,7 +114,7 @@ def load_state(
     try:
         index = json.loads((work / _INDEX).read_text("utf-8"))
         world, folder = int(index["world"]), work / index["folder"]
-        stored = Stored([folder / _file(rank, world) for rank in range(world)])
+        stored = TensorFiles([folder / _file(rank, world) for rank in range(world)])
         _restore(iter_local_shards(stored, model, ranks), model, optimizers, teacher)
         rows, seconds = index["rows"], index["seconds"]
         assert isinstance(rows, list)
@@ -149,7 +149,7 @@ def _restore(
         raise KeyError(next(iter(missing)))
 
 
-def iter_local_shards(stored: Stored, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+def iter_local_shards(stored: TensorFiles, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
     """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter."""
     for name in stored.names:
         yield name, read_local_rows(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
@@ -178,7 +178,7 @@ def load_trained_model(
         if lora is not None:
             adapt(model, lora, seed)
         return model.to(device), Scorer(model, precision, casts=precision != torch.float32)
-    model, stored = outline(folder), Stored(weight_files(folder))
+    model, stored = load_outline(folder), TensorFiles(weight_files(folder))
     alike = _has_same_names(model, stored)
     if not alike:
         del stored
@@ -190,7 +190,7 @@ def load_trained_model(
     return model, scorer
 
 
-def _has_same_names(model: Any, stored: Stored) -> bool:
+def _has_same_names(model: Any, stored: TensorFiles) -> bool:
     """Return whether each tensor of the model is stored under its own name, and a tied tensor under one name only."""
     first = {name for name, _ in model.named_parameters()}
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first

@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import Store
 from reodsl.diagnostics import Problem, first_line
 from reodsl.graph.job import Job
 from runners.engine.protocol import cancellable
-from runners.machine.placement import on_ray, seat, seat_of_trainer, shared_devices
+from runners.machine.placement import bundle_strategy, on_ray, shared_devices, trainer_bundle
 from runners.machine.process import Child, ProcessDied, explain_death, python_path
 from runners.machine.rendezvous import SharedFile, this_machine
 from runners.train.follower import FollowerJob, explain_end, follow, function, ignore_progress
@@ -144,7 +144,7 @@ class Actors:
         for peer in peers:
             resources = peer.job.resources
             gpus, cores = (1, 1) if resources.reserves_gpus else (0, resources.threads)
-            strategy = seat(seat_of_trainer(resources, peer.rank))
+            strategy = bundle_strategy(trainer_bundle(resources, peer.rank))
             options = actor_class.options(num_cpus=cores, num_gpus=gpus, scheduling_strategy=strategy)
             self._actors[peer.rank] = options.remote()
         self._parts: dict[int, Any] = {}

@@ -27,7 +27,7 @@ from runners.data.draws import batch_indices, questions_seen
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine
 from runners.grade import open_verifier
-from runners.machine.clock import Moment, now, spent
+from runners.machine.clock import Moment, now, time_spans
 from runners.models.folder import load_config
 from runners.own.function import UserFunction, open_function
 from runners.rewards.inputs import budget_places, question_places
@@ -268,8 +268,8 @@ class PpoStage(StageRunner):
     ) -> dict[str, float]:
         """Return the seconds of a step's phases, from the moments at which they began and ended."""
         if not self.method.lag:
-            return {**data.seconds, **spent("update", handed, updated)}
-        seconds = {**data.seconds, **spent("update", updated), **spent("wait", waited)}
+            return {**data.seconds, **time_spans("update", handed, updated)}
+        seconds = {**data.seconds, **time_spans("update", updated), **time_spans("wait", waited)}
         if self.parallel:
             # Processor time of the two threads cannot be parted.
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}

@@ -24,7 +24,7 @@ from reodsl.ir.reward import (
 from runners.data.draws import derive_seed, exit_places
 from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.grade import Thinking, answer_row
-from runners.machine.clock import Moment, now, spent
+from runners.machine.clock import Moment, now, time_spans
 from runners.own.function import FailedRow, UserFunction
 from runners.rewards.inputs import CutVerdicts, Floats, PastResponses, RewardInputs, pad_places, step_places
 from runners.rewards.vectorise import needed_cuts
@@ -229,10 +229,10 @@ class RolloutSampler:
             unforced_verdicts=CutVerdicts.of(bare, width),
             prefix_answers=prefixes,
             seconds={
-                **spent("generate", generating),
-                **spent("force", (measured, answered)),
-                **spent("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
-                **(spent("score", (checked, scored)) if tokens else {}),
+                **time_spans("generate", generating),
+                **time_spans("force", (measured, answered)),
+                **time_spans("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
+                **(time_spans("score", (checked, scored)) if tokens else {}),
             },
             unsettled=tuple((*_unsettled(g), *reasons) for g, reasons in zip(graded, unpaid, strict=True)),
             answered=_share_answered(graded),

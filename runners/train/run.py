@@ -29,7 +29,7 @@ from runners.machine.clock import peak_memory
 from runners.machine.memory import explain_oom, explain_training
 from runners.models.bounds import require_same_tokens
 from runners.models.folder import LoadedModel, load_config, load_tokenizer, save
-from runners.models.tensors import Stored
+from runners.models.tensors import TensorFiles
 from runners.train.adapters import merge_state, remove_adapters
 from runners.train.agreement import Disagreement
 from runners.train.checkpoint import (
@@ -276,7 +276,7 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     path = folder / "state.safetensors"
     if not path.is_file():
         return False
-    stored = Stored([path])
+    stored = TensorFiles([path])
     # Adapters end with their stage, in its checkpoint: the next one's are others.
     if stage.lora is not None or "adapters" in stored.facts:
         return False

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
-from runners.models.tensors import Stored
+from runners.models.tensors import TensorFiles
 from runners.train.adapters import LoraLinear, is_adapter, merge
 from runners.train.attention import PackedSequences
 from runners.train.logprobs import Distributions, TopkDistributions, score_tokens
@@ -217,7 +217,7 @@ def local_range(count: int, ranks: Ranks) -> tuple[int, int]:
     return min(index * size, count), min((index + 1) * size, count)
 
 
-def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
+def read_local_rows(stored: TensorFiles, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
     """Read this process's rows of a stored tensor, and nothing else.
 
     Args:
@@ -235,7 +235,7 @@ def read_local_rows(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) 
     return wrap_rows(stored.rows(name, *local_range(shape[0], ranks)), parameter)
 
 
-def load_local_rows(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
+def load_local_rows(model: Any, stored: TensorFiles, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
     """Load this process's rows of all weights into a sharded model whose parameters are on no device.
 
     Args:

@@ -18,7 +18,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.training import Preference, Sft, Stage
 from runners.data.draws import batch_indices, derive_seed, permutation
-from runners.machine.clock import now, spent
+from runners.machine.clock import now, time_spans
 from runners.models.folder import LoadedModel
 from runners.models.marks import encode_traces
 from runners.rollout.prompts import continuation_tokens, prompt_tokens
@@ -205,7 +205,7 @@ class SftStage(StageRunner):
         began, method = now(), self.method
         chosen = draw_traces(self.lengths, self.context.seed, step, method.batch, method.bucket_by_length)
         row = sft_step(self.context.learner, [self.traces[i] for i in chosen], step)
-        return row, spent("update", (began, now()))
+        return row, time_spans("update", (began, now()))
 
 
 WINDOW_BATCHES = 16
@@ -295,7 +295,7 @@ class PreferenceStage(StageRunner):
         began, context = now(), self.context
         pairs = [self.pairs[i] for i in batch_indices(context.seed, step, self.method.batch, len(self.pairs))]
         row = preference_step(context.learner, pairs, self.method, step, context.reference)
-        return row, spent("update", (began, now()))
+        return row, time_spans("update", (began, now()))
 
 
 Pair = tuple[Trace, Trace]

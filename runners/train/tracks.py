@@ -18,7 +18,7 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
 from runners.data.draws import derive_seed, permutation
-from runners.machine.clock import now, spent
+from runners.machine.clock import now, time_spans
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import PromptedQuestion
 from runners.train.gather import METRIC_COLUMN_PREFIX as COLUMN
@@ -76,7 +76,7 @@ class Tracks:
             table = self._monitored(monitor, number)
         recent = [self._table(i) for i in range(max(0, number - reward.window), number)]
         values = self.last = track_values(reward, number, recent, table, before=self.last)
-        seconds = spent("monitor", (began, now())) if table is not None else {}
+        seconds = time_spans("monitor", (began, now())) if table is not None else {}
         row = {f"{TRACK_PREFIX}{name}": value for name, value in values.items()}
         return replace(sampler, tracks=values), row, seconds
 

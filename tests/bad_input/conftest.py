@@ -28,7 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small checkpoint that loads, as `transformers` has it."""
     from reodsl.language import compile_file
     from runners.models.folder import save
-    from runners.models.prepare import fresh
+    from runners.models.prepare import make_fresh
 
     folder = tmp_path_factory.mktemp("checkpoint")
     (folder / "tiny.reo").write_text(SPEC)
@@ -39,6 +39,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     (task,) = (task for task in lower(spec).tasks if task.kind == "model")
     model = Model.model_validate(task.payload["model"])
-    made = fresh(model.source, 64, 1)  # type: ignore[arg-type]
+    made = make_fresh(model.source, 64, 1)  # type: ignore[arg-type]
     save(made.model, made.tokenizer, folder / "whole")
     return folder / "whole"

@@ -242,7 +242,7 @@ SHOWN = dict(zip(_KINDS, ("quantized", "bounds", "unread", "unfit"), strict=True
 def test_a_folder_that_holds_no_model(
     place: Place, checkpoint: Path, kind: str, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "SECONDS", 2)
+    monkeypatch.setattr(template, "RENDER_SECONDS", 2)
     spoil, code, words = FOLDERS[kind]
     folder = place.folder / "weights"
     shutil.copytree(checkpoint, folder)
@@ -317,7 +317,7 @@ def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:
 def test_a_template_without_end_ends_the_run_that_renders_it(
     place: Place, checkpoint: Path, refusal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(template, "SECONDS", 2)
+    monkeypatch.setattr(template, "RENDER_SECONDS", 2)
     folder = place.folder / "weights"
     shutil.copytree(checkpoint, folder)
     endless_template(folder)

@@ -15,7 +15,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.cluster import Cluster as Declared
 from runners.engine.sglang.hosts import _actor_environment
 from runners.execute.placement import bundles, resources_of
-from runners.machine.placement import seat, seat_of_engine, seat_of_trainer, shared_devices
+from runners.machine.placement import bundle_strategy, engine_bundle, shared_devices, trainer_bundle
 
 
 class Sitting:
@@ -34,7 +34,7 @@ def sit(resources: Resources) -> dict[str, list[Any]]:
     made = ray.remote(Sitting)
     others = [
         made.options(
-            num_cpus=1, num_gpus=1, scheduling_strategy=seat(seat_of_trainer(resources, rank))
+            num_cpus=1, num_gpus=1, scheduling_strategy=bundle_strategy(trainer_bundle(resources, rank))
         ).remote()
         for rank in range(1, resources.trainers)
     ]
@@ -44,7 +44,7 @@ def sit(resources: Resources) -> dict[str, list[Any]]:
         made.options(
             num_cpus=0,
             num_gpus=0 if shared else resources.tensor_parallel,
-            scheduling_strategy=seat(seat_of_engine(resources, number)),
+            scheduling_strategy=bundle_strategy(engine_bundle(resources, number)),
             runtime_env=_actor_environment(shared[number]) if shared else None,
         ).remote()
         for number in range(resources.engines)

@@ -23,7 +23,7 @@ from runners.execute.placement import (
     resources_of,
     threads_beside,
 )
-from runners.machine.placement import seat_of_engine, seat_of_trainer, shared_devices
+from runners.machine.placement import engine_bundle, shared_devices, trainer_bundle
 
 
 def cluster(nodes: int = 2, gpus: int = 8, **change: object) -> Cluster:
@@ -143,9 +143,9 @@ def test_nobody_sits_on_more_gpus_than_a_bundle_has(
     )
     places = bundles("train", found)
     assert sum(place.gpus for place in places) <= nodes * gpus
-    trainers = Counter(seat_of_trainer(found, rank) for rank in range(found.trainers))
+    trainers = Counter(trainer_bundle(found, rank) for rank in range(found.trainers))
     assert all(places[at].gpus >= count for at, count in trainers.items())
-    engines = Counter(seat_of_engine(found, number) for number in range(found.engines))
+    engines = Counter(engine_bundle(found, number) for number in range(found.engines))
     assert all(places[at].gpus >= count * found.tensor_parallel for at, count in engines.items())
     if found.apart:
         assert not set(trainers) & set(engines)

@@ -42,7 +42,7 @@ def test_a_peak_is_measured_from_its_mark_on() -> None:
 def test_without_a_way_to_set_a_peak_back_there_is_none(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(clock, "_CLEAR", tmp_path / "none" / "clear_refs")
+    monkeypatch.setattr(clock, "_CLEAR_PEAK", tmp_path / "none" / "clear_refs")
     assert not clock.mark_peak()
     key = bench.run(make.four()).keys["vanilla.train.s1"]
     manifest = bench.store.get(key)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runners.machine import clock
-from runners.machine.clock import Moment, now, processor_seconds, spent
+from runners.machine.clock import Moment, now, processor_seconds, time_spans
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
 TELL = "print('done', flush=True); input()"
@@ -19,14 +19,14 @@ TELL = "print('done', flush=True); input()"
 def test_waiting_is_time_by_the_clock_alone() -> None:
     began = now()
     time.sleep(0.2)
-    took = spent("nap", (began, now()))
+    took = time_spans("nap", (began, now()))
     assert took["seconds_nap"] >= 0.2
     assert took["processor_nap"] < 0.2
 
 
 def test_spans_add_up_and_never_run_backwards() -> None:
     a, b, c, d = Moment(1.0, 5.0), Moment(2.5, 5.5), Moment(4.0, 6.0), Moment(4.5, 5.0)
-    assert spent("x", (a, b), (c, d)) == {"seconds_x": 2.0, "processor_x": 0.5}
+    assert time_spans("x", (a, b), (c, d)) == {"seconds_x": 2.0, "processor_x": 0.5}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes that still run are told of by /proc")

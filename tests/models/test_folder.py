@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJConfig
 
 from reodsl.diagnostics import Problem
-from runners.models.folder import build, load, load_generation, load_model, outline, save
+from runners.models.folder import build, load, load_generation, load_model, load_outline, save
 from runners.models.tensors import read_state
 from runners.models.tokenizer import word_tokenizer
 
@@ -285,7 +285,7 @@ def test_a_broken_folder_is_one_clear_problem(
 )
 def test_settings_of_sampling_that_cannot_be_read_are_named(folder: Path, text: str, words: str) -> None:
     (folder / "generation_config.json").write_text(text)
-    for read in (load_generation, outline):
+    for read in (load_generation, load_outline):
         with pytest.raises(Problem) as caught:
             read(folder)
         (refusal,) = caught.value.diagnostics
@@ -321,7 +321,7 @@ def test_tables_that_would_fill_the_machine_are_never_computed(
     place = of_positions / "config.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | changes))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for read in (load_model, outline):
+    for read in (load_model, load_outline):
         with pytest.raises(Problem) as caught:
             read(of_positions)
         assert "config.json is out of bounds: it makes tables of " in caught.value.diagnostics[0].message

@@ -18,7 +18,7 @@ from reodsl.ir.wording import Wording
 from runners.engine.protocol import Generation, Limits, Request, TokenSampling
 from runners.engine.served import ServedEngine
 from runners.evaluate.given import respond_again
-from runners.models.marks import WRITTEN, encode_prompts, encode_traces, marks_of, reads_alike, veil
+from runners.models.marks import MODEL_MARKS, encode_prompts, encode_traces, marks_of, reads_alike, veil
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.prompts import prompt_tokens, render_prompt
 from runners.rollout.questions import PromptedQuestion, fill_answer, render
@@ -130,7 +130,7 @@ def test_a_trace_keeps_the_marks_that_models_write(tokenizer: PreTrainedTokenize
     assert controls(tokenizer, plain) == ["<think>", "</think>", "<tool_call>"]
     assert controls(tokenizer, ended) == [*controls(tokenizer, plain), "<|im_end|>"]
     assert tokenizer.decode(list(plain)) == trace
-    assert set(controls(tokenizer, plain)) < set(WRITTEN)
+    assert set(controls(tokenizer, plain)) < set(MODEL_MARKS)
 
 
 def test_an_imported_response_has_the_marks_that_models_write(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -274,7 +274,7 @@ def test_the_words_before_an_answer_are_text(tokenizer: PreTrainedTokenizerFast)
     response = Generation((70, wide.convert_tokens_to_ids("<|im_start|>7"), 71), (), (), "length", (0,))
     answer = SimpleNamespace(text="7")
     one = SimpleNamespace(
-        rollout=SimpleNamespace(response=response), whole=(answer, None), prefixes=[(3, (answer, None))]
+        rollout=SimpleNamespace(response=response), answer=(answer, None), prefixes=[(3, (answer, None))]
     )
     grader = SimpleNamespace(tokenizer=wide, text=wide.decode, forcing=None)
     found = find_context(one, 3, grader)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from runners.models.tensors import Stored
+from runners.models.tensors import TensorFiles
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 20), st.integers(0, 20))
@@ -20,7 +20,7 @@ def test_rows_are_those_of_the_whole_tensor_however_it_is_cut(tmp_path_factory, 
     for number, part in enumerate(whole.split(counts)):
         paths.append(folder / f"{number}.safetensors")
         save_file({"a": part.clone(), "step": torch.tensor(7.0)}, paths[-1], {"facts": f'{{"n": {number}}}'})
-    stored = Stored(paths)
+    stored = TensorFiles(paths)
     assert stored.shape("a") == (sum(counts), 3)
     assert torch.equal(stored.rows("a", first, last), whole[first:last])
     assert (stored.shape("step"), stored.rows("step", 0, 0)) == ((), torch.tensor(7.0))
@@ -31,10 +31,10 @@ def test_rows_are_those_of_the_whole_tensor_however_it_is_cut(tmp_path_factory, 
 def test_tensors_of_several_files_and_a_broken_one(tmp_path):
     save_file({"a": torch.ones(2, 2, dtype=torch.bfloat16)}, tmp_path / "1.safetensors")
     save_file({"b": torch.zeros(3)}, tmp_path / "2.safetensors")
-    stored = Stored([tmp_path / "1.safetensors", tmp_path / "2.safetensors"])
+    stored = TensorFiles([tmp_path / "1.safetensors", tmp_path / "2.safetensors"])
     assert stored.names == ("a", "b")
     assert stored.rows("a", 1, 2).tolist() == [[1.0, 1.0]]
     assert stored.rows("b", 0, 3).tolist() == [0.0] * 3
     (tmp_path / "2.safetensors").write_bytes(b"no")
     with pytest.raises(SafetensorError):
-        Stored([tmp_path / "2.safetensors"])
+        TensorFiles([tmp_path / "2.safetensors"])

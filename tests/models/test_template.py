@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.model import Prompt
 from runners.machine.process import ProcessDied
 from runners.models import template
-from runners.models.template import FailedTemplate, render_template
+from runners.models.template import TemplateError, render_template
 from runners.models.tokenizer import word_tokenizer
 from runners.rollout.prompts import prompt_tokens
 
@@ -61,14 +61,14 @@ def test_a_template_is_rendered_to_the_letter(name: str) -> None:
 def test_of_several_templates_the_default_is_rendered() -> None:
     tokenizer = tokenizer_with({"default": "plain", "tool_use": "tools"})
     assert render_template(tokenizer, TURNS) == "plain"
-    with pytest.raises(FailedTemplate, match="no default"):
+    with pytest.raises(TemplateError, match="no default"):
         render_template(tokenizer_with({"a": "a", "b": "b"}), TURNS)
 
 
 @pytest.mark.parametrize("name", FAILING)
 def test_what_a_template_raises_is_told(name: str) -> None:
     text, words = FAILING[name]
-    with pytest.raises(FailedTemplate, match=words):
+    with pytest.raises(TemplateError, match=words):
         render_template(tokenizer_with(text), TURNS)
 
 
@@ -93,7 +93,7 @@ def test_a_template_that_behaves_until_it_is_used_is_refused_then(
 ) -> None:
     text, words = AROUND[name]
     # Only a loop needs a limit that is soon over; loading Jinja and filling a gibibyte count too.
-    monkeypatch.setattr(template, "SECONDS", 3 if LOOP in text else 60)
+    monkeypatch.setattr(template, "RENDER_SECONDS", 3 if LOOP in text else 60)
     prompt = Prompt(kind="chat", template="{question}")
     with pytest.raises(Problem, match=words) as caught:
         prompt_tokens(prompt, tokenizer_with(text), ["x"])
@@ -105,7 +105,7 @@ def test_a_template_that_behaves_until_it_is_used_is_refused_then(
 
 def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A template may be slow; each prompt brings some time with it. Together these take longer than one may."""
-    monkeypatch.setattr(template, "SECONDS", 3)
+    monkeypatch.setattr(template, "RENDER_SECONDS", 3)
     slow = tokenizer_with(
         "{% for i in range(190) %}{% for j in range(1000) %}{% set x = i * j %}{% endfor %}{% endfor %}x"
     )
@@ -116,7 +116,7 @@ def test_many_prompts_have_time_of_their_own(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_process_that_somebody_ends_ends_what_asked_it() -> None:
     prompt, tokenizer = Prompt(kind="chat", template="{question}"), tokenizer_with("x 1?")
     whole = prompt_tokens(prompt, tokenizer, ["x"])
-    process = template._process(template.SECONDS)._process
+    process = template._process(template.RENDER_SECONDS)._process
     assert process is not None
     process.process.kill()
     with pytest.raises(ProcessDied, match="signal 9"):

@@ -273,7 +273,7 @@ def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
     tokenizer = load_tokenizer(changed(folder, step))
     assert encode(tokenizer, "What is 1") == (5, 6, 7)
     assert decode(tokenizer, [5, 6, 7]).split()
-    monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
+    monkeypatch.setattr(tokenizer_module, "TOKENIZER_SECONDS", 0.1)
     with pytest.raises(Problem, match=r"it was at a text of .* for more than 0\.1 s") as caught:
         encode(tokenizer, "a" * 1000) if part == "encode" else decode(tokenizer, [8])
     (refusal,) = caught.value.diagnostics
@@ -286,14 +286,14 @@ def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.Mo
     splits = [{"type": "WhitespaceSplit"}, _split(SLOW)["pre_tokenizer"]]
     step = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}}
     tokenizer = load_tokenizer(changed(folder, step))
-    monkeypatch.setattr(tokenizer_module, "SECONDS", 0.1)
+    monkeypatch.setattr(tokenizer_module, "TOKENIZER_SECONDS", 0.1)
     with pytest.raises(Problem, match=r"it was at a text of 1,000 for more than 0\.1 s") as caught:
         encode_all(tokenizer, [*["What"] * 100, "a" * 1000])
     assert caught.value.diagnostics[0].code == "E0803"
 
 
 def test_texts_are_encoded_together_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer_module, "AT_ONCE", 3)
+    monkeypatch.setattr(tokenizer_module, "BATCH_TEXTS", 3)
     tokenizer = word_tokenizer(WORDS)
     texts = [TEXT, "", "so", "5 +7 .", "<eos> <pad>", " so  . ", TEXT]
     assert encode_all(tokenizer, texts) == [encode(tokenizer, text) for text in texts]

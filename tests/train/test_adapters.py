@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Lora, Optimizer
 from runners.models.folder import load_model
-from runners.models.tensors import Stored
+from runners.models.tensors import TensorFiles
 from runners.train.adapters import LoraLinear, adapt, is_adapter, merge_state, remove_adapters
 from runners.train.checkpoint import TrainingState, load_state, load_trained_model, save_state
 from runners.train.optimizers import build_optimizers
@@ -165,7 +165,7 @@ def test_each_process_places_its_rows_and_goes_on_from_them(bench, tmp_path):
         assert load_state(tmp_path, again, other.optimizers, ranks).steps == 1
         found = other.weights()
         (stored,) = tmp_path.glob("shards-*/*.safetensors")
-        names = {name for name in Stored([stored]).names if name.startswith("model/")}
+        names = {name for name in TensorFiles([stored]).names if name.startswith("model/")}
         assert names
         assert all(is_adapter(name) for name in names)
     assert all(torch.equal(found[name], want[name]) for name in want)

@@ -11,7 +11,7 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.price.memory import Recipe, from_config
-from runners.machine.memory import exhausted, explain_oom, explain_training, there_is
+from runners.machine.memory import describe_memory, explain_oom, explain_training, is_out_of_memory
 from runners.train import run
 from runners.train.batch import TrainBatch
 from runners.train.update import Learner
@@ -37,7 +37,10 @@ def told(rows, length, fault=OUT):
 def test_rows_that_are_too_many_are_halved(refusal):
     found = told(4, 15)
     refusal(
-        "train/E0937.txt", Problem(found), (there_is(CPU), "the machine has SO MUCH"), task="tiny.train.s1"
+        "train/E0937.txt",
+        Problem(found),
+        (describe_memory(CPU), "the machine has SO MUCH"),
+        task="tiny.train.s1",
     )
     assert found.message == "memory ran out on a micro-batch of 4 rows, 60 tokens"
     assert found.help == "write `microbatch = 30 tokens` or less, which is 64 now"
@@ -75,8 +78,8 @@ def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
     ],
 )
 def test_what_libraries_say_of_memory_is_known(words: str) -> None:
-    assert exhausted(RuntimeError(words))
-    assert not exhausted(RuntimeError("shapes do not fit"))
+    assert is_out_of_memory(RuntimeError(words))
+    assert not is_out_of_memory(RuntimeError("shapes do not fit"))
 
 
 def test_other_errors_pass():

@@ -13,7 +13,7 @@ from reodsl.ir.expression import TokenRun, Variable
 from reodsl.ir.reward import Metric
 from reodsl.ir.training import Lora, Loss, MovingAverage
 from reodsl.ir.wording import Wording
-from runners.models.tensors import Stored
+from runners.models.tensors import TensorFiles
 from runners.train.adapters import is_adapter, merge_state
 from runners.train.checkpoint import load_trained_model
 from runners.train.ranks import ALONE, join_ranks
@@ -92,7 +92,7 @@ def test_what_is_read_is_a_plain_loop_over_the_weights_of_each_step(bench, lora)
         policy = weights(shorter)
         if step % 2 == 0:
             teacher = {key: 0.6 * each + 0.4 * policy[key] for key, each in teacher.items()}
-    stored = Stored([*(bench.root / f"{name}.work").glob("shards-*/0-of-1.safetensors")])
+    stored = TensorFiles([*(bench.root / f"{name}.work").glob("shards-*/0-of-1.safetensors")])
     kept = {key.removeprefix("teacher/"): key for key in stored.names if key.startswith("teacher/")}
     assert kept
     for key, place in kept.items():

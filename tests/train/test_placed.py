@@ -13,7 +13,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
-from runners.models.folder import load_model, outline, save
+from runners.models.folder import load_model, load_outline, save
 from runners.models.tokenizer import word_tokenizer
 from runners.train.launch import train_together
 from tests.train.models import small_model
@@ -85,13 +85,13 @@ def test_no_process_ever_holds_the_whole_optimizer(tmp_path):
 
 def test_a_folder_that_does_not_fit_is_told_of_without_its_weights(tmp_path):
     folder = written(tmp_path / "model", small_model())
-    assert {p.device.type for p in outline(folder).parameters()} == {"meta"}
+    assert {p.device.type for p in load_outline(folder).parameters()} == {"meta"}
     (folder / "generation_config.json").write_text("[]")
     with pytest.raises(Problem) as caught:
-        outline(folder)
+        load_outline(folder)
     assert caught.value.diagnostics[0].message.startswith("generation_config.json cannot be read")
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"] = torch.ones(5)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(Problem, match="the config says 32"):
-        outline(folder)
+        load_outline(folder)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
-from runners.models.bounds import TOGETHER
+from runners.models.bounds import MATCH_REMEDY
 
 _HALF = torch.bfloat16
 _CACHE_SHARE = 3
@@ -264,10 +264,12 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     def take(name: str, *size: int) -> torch.Tensor:
         tensor = state.get(name)
         if tensor is None:
-            raise problem("E0803", f"the weights have no tensor `{name}`", help=TOGETHER)
+            raise problem("E0803", f"the weights have no tensor `{name}`", help=MATCH_REMEDY)
         if tuple(tensor.shape) != size:
             got, want = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
-            raise problem("E0803", f"the tensor `{name}` is {got}, and the config says {want}", help=TOGETHER)
+            raise problem(
+                "E0803", f"the tensor `{name}` is {got}, and the config says {want}", help=MATCH_REMEDY
+            )
         return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 
     def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:

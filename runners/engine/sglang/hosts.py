@@ -26,7 +26,7 @@ from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
 from runners.engine.sglang.server import Address, Server, ServerHandle
 from runners.engine.sglang.settings import Settings, colocated_fraction, interpreter, saves_memory
-from runners.machine.placement import on_ray, seat, seat_of_engine
+from runners.machine.placement import bundle_strategy, engine_bundle, on_ray
 from runners.machine.process import explain_death
 from runners.machine.rendezvous import LOOPBACK
 
@@ -171,10 +171,10 @@ class RayServer(ServerHandle):
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0, "max_concurrency": 2}
         if owns_gpus(self.resources):
             options["num_gpus"] = self.settings.tensor_parallel
-            options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
+            options["scheduling_strategy"] = bundle_strategy(engine_bundle(self.resources, self.number))
         elif self.resources.trainers > 1 and self.resources.devices:
             # It uses the GPUs of the trainers in its bundle, which may be on another node.
-            options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
+            options["scheduling_strategy"] = bundle_strategy(engine_bundle(self.resources, self.number))
             options["runtime_env"] = _actor_environment(self.resources.devices[self.number])
         else:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=asker, soft=False)

@@ -21,7 +21,7 @@ from humanize import naturalsize
 from reodsl.diagnostics import Problem, problem
 from runners.engine.sglang.kernels import toolkit
 from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings
-from runners.machine.process import Child, ProcessDied, end_of, last_lines
+from runners.machine.process import Child, ProcessDied, last_lines, read_end
 from runners.machine.rendezvous import GLOO, LOOPBACK, interface
 from runners.machine.scratch import Scratch
 
@@ -43,10 +43,10 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
     E0801, E0821, E0937.
     """
-    from runners.machine.memory import SAID
+    from runners.machine.memory import OOM_TEXTS
 
-    lines, text = last_lines(log, begin), end_of(log, begin)
-    if _MEMORY.search(text) or any(mark in text for mark in SAID):
+    lines, text = last_lines(log, begin), read_end(log, begin)
+    if _MEMORY.search(text) or any(mark in text for mark in OOM_TEXTS):
         return out_of_memory(settings, log, lines, "ran out of memory")
     killed = status == -signal.SIGKILL and _ENDED_ITSELF not in text
     if killed or _KILLED.search(text):
@@ -73,13 +73,15 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
     """Return E0937, with what happened, the sizes that can be changed, and the free memory."""
     import torch
 
-    from runners.machine.memory import there_is
+    from runners.machine.memory import describe_memory
 
     sequence = settings.context * settings.token_bytes
     weights = sum(path.stat().st_size for path in settings.model.glob("*.safetensors"))
     share = f"of what is free as it starts it takes {settings.memory_fraction:.0%} at most"
     if settings.on_cpu:
-        helps = f"shorten the longest response, or free memory ({there_is(torch.device('cpu'))}; {share})"
+        helps = (
+            f"shorten the longest response, or free memory ({describe_memory(torch.device('cpu'))}; {share})"
+        )
     else:
         helps = f"raise `tensor_parallel`, shorten the longest response, or free memory on its GPUs ({share})"
     return problem(
@@ -98,7 +100,7 @@ def port_taken(log: Path, begin: int = 0) -> bool:
 
     SGLang says more after that, and ends only when its own first request to the port has failed.
     """
-    return any(mark in end_of(log, begin) for mark in IN_USE)
+    return any(mark in read_end(log, begin) for mark in IN_USE)
 
 
 _RDZV = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
