@@ -252,7 +252,7 @@ def stars(scenario: Scenario, number: int) -> dict[str, list[float]]:
         "held": of_first,
         "first": of_first[:1],
         "last": of_first[-1:],
-        "raw": [float(any(each.apart for each in every))],
+        "raw": [float(any(each.excludes_zero for each in every))],
         "starred": [float(any(each.significant for each in every))],
     }
 

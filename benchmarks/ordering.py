@@ -153,7 +153,10 @@ def clopper_pearson(hits: float, trials: float, confidence: float = 0.95) -> tup
 
 def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:
     """Return which of each two arms has the larger REG; 0 if the interval of their difference contains 0."""
-    return {pair: 0 if not each.apart else 1 if each.value > 0 else -1 for pair, each in differences.items()}
+    return {
+        pair: 0 if not each.excludes_zero else 1 if each.value > 0 else -1
+        for pair, each in differences.items()
+    }
 
 
 def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:

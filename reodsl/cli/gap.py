@@ -18,7 +18,7 @@ from reodsl.numbers.curves import Curves, ReferenceFrontier, common_kind, envelo
 from reodsl.numbers.intervals import Interval
 from reodsl.numbers.reg import REG_TO, RegRow, integration_grid, paper_grid, reg_table
 from reodsl.numbers.responses import (
-    Scored,
+    ResponseScores,
     check_end,
     curves_by_model,
     holds_responses,
@@ -414,7 +414,7 @@ def _edge(
     return edge, tuple(diagnostic.message for diagnostic in mismatches)
 
 
-def _print(title: str, rows: Sequence[Scored], relative_to: str | None, mark: str) -> None:
+def _print(title: str, rows: Sequence[ResponseScores], relative_to: str | None, mark: str) -> None:
     """Print the rows of a benchmark as a table."""
     columns: dict[str, list[str]] = {title: [visible(row.scores.model) for row in rows]}
     against = "" if relative_to is None else f"- {visible(relative_to)}"
@@ -460,7 +460,7 @@ def _words(ci: Interval, digits: int) -> str:
     return f"{ci.value:.{digits}f}{ends}"
 
 
-def _facts(row: Scored) -> dict[str, Any]:
+def _facts(row: ResponseScores) -> dict[str, Any]:
     """Return a scored row as JSON data."""
 
     def three(ci: Interval | None) -> dict[str, float | None] | None:

@@ -24,7 +24,7 @@ from reodsl.cli.output import file_to_write, folder_to_fill, print_json, show
 from reodsl.cli.prepare import prepare
 from reodsl.diagnostics import Problem, plural, problem
 from reodsl.diagnostics.render import to_json, visible
-from reodsl.numbers.responses import COLUMNS, Found, ResultFiles
+from reodsl.numbers.responses import COLUMNS, ImportCounts, ResultFiles
 from reodsl.plan.registry import load_registry
 from reodsl.plan.verdict import Ready
 from reodsl.store.runs import pick, records
@@ -305,7 +305,7 @@ def import_command(
     click.echo(f"wrote {out}")
 
 
-def _describe(row: Found) -> str:
+def _describe(row: ImportCounts) -> str:
     """Return a line on the responses of a model: their form, what was done to them, and which curve they give."""
     samples = row.responses / row.questions
     short = row.density is not None and row.density < LEAST_DENSITY

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArmScores:
-    """A checkpoint's scores by benchmark, each a mean over a question's samples; questions in one order for all checkpoints.
+    """The scores of a checkpoint by benchmark, each a mean over a question's samples, in an order common to all models.
 
-    `forced`: shape [questions, budgets], correctness of the forced answer. `accuracy` (a fraction) and `length`
-    (tokens): shape [questions], of whole responses.
+    `forced`: [questions, budgets], correctness of the forced answer, 0 to 1. `accuracy` (0 to 1) and `length` (tokens):
+    [questions], of complete responses.
     """
 
     forced: Mapping[str, NDArray[np.float64]]
@@ -28,12 +28,10 @@ class ArmScores:
     length: Mapping[str, NDArray[np.float64]]
 
 
-def checked_arms(
-    arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], seeds: int
-) -> dict[str, int]:
+def check_arms(arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], seeds: int) -> dict[str, int]:
     """Return the number of questions by benchmark, if all checkpoints have the same; else raise a `Problem`.
 
-    A model has one checkpoint for each of the `seeds`, or one that is the same for all.
+    A model has a checkpoint for each of the `seeds`, or a single checkpoint for all.
     """
     import numpy as np
 
@@ -53,11 +51,11 @@ def checked_arms(
             "E0431", f"`{first}` has no question", help="evaluate at least one question a benchmark"
         )
     for name, arm in ((name, arm) for name, of_seeds in arms.items() for arm in of_seeds):
-        for what, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length)):
+        for measure, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length)):
             if set(scores) != set(sizes):
                 raise problem(
                     "E0431",
-                    f"`{name}` and `{first}` were evaluated on different benchmarks ({what})",
+                    f"`{name}` and `{first}` were evaluated on different benchmarks ({measure})",
                     notes=[
                         f"`{name}`: {', '.join(sorted(scores)) or 'none'}",
                         f"`{first}`: {', '.join(sorted(sizes))}",
@@ -65,31 +63,31 @@ def checked_arms(
                     help="evaluate all models of a study on one suite",
                 )
             for benchmark, values in scores.items():
-                wanted = (sizes[benchmark], len(budgets)) if what == "forced" else (sizes[benchmark],)
-                if values.shape != wanted:
+                shape = (sizes[benchmark], len(budgets)) if measure == "forced" else (sizes[benchmark],)
+                if values.shape != shape:
                     raise problem(
                         "E0431",
-                        f"`{name}` has {what} scores of shape {list(values.shape)}, and {list(wanted)} is needed",
+                        f"`{name}` has {measure} scores of shape {list(values.shape)}, and {list(shape)} is needed",
                         where=benchmark,
                         help="give every model the same questions and budgets, in one order",
                     )
-                top = np.inf if what == "length" else 1 + 1e-9
+                top = np.inf if measure == "length" else 1 + 1e-9
                 if not (np.isfinite(values) & (values >= 0) & (values <= top)).all():
                     raise problem(
                         "E0431",
-                        f"`{name}` has {what} scores that are not finite numbers "
-                        + ("from 0 up" if what == "length" else "from 0 to 1"),
+                        f"`{name}` has {measure} scores that are not finite numbers "
+                        + ("from 0 up" if measure == "length" else "from 0 to 1"),
                         where=benchmark,
                         help="leave out questions without samples, for every model",
                     )
     return sizes
 
 
-LOT = 1 << 21
-"""Rows of forced answers that are aggregated at once."""
+LOT_ROWS = 1 << 21
+"""Rows of forced answers that are aggregated together."""
 
 
-def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple[int, ...]]:
+def arm_scores(folder: Path, arm: str, lot: int = LOT_ROWS) -> tuple[ArmScores, tuple[int, ...]]:
     """Read an arm's scores from an evaluation's folder, as `scores_of` does."""
     import polars as pl
 
@@ -98,7 +96,7 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple
 
 
 def scores_of(
-    samples: pl.LazyFrame, forced: pl.LazyFrame, arm: str, lot: int = LOT
+    samples: pl.LazyFrame, forced: pl.LazyFrame, arm: str, lot: int = LOT_ROWS
 ) -> tuple[ArmScores, tuple[int, ...]]:
     """Return an arm's scores by benchmark, questions sorted by their ids, and the budgets of its forced answers.
 
@@ -109,7 +107,7 @@ def scores_of(
     import numpy as np
     import polars as pl
 
-    whole = (
+    table = (
         samples.group_by("benchmark", "question")
         .agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("tokens").cast(pl.Float64).mean())
         .sort("benchmark", "question")
@@ -119,9 +117,9 @@ def scores_of(
     column = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
     budgets = tuple(int(budget) for budget in column)
     rows = forced.select(pl.len()).collect(engine="streaming").item()
-    right = np.zeros((whole.height, len(budgets)))
-    counts = np.zeros((whole.height, len(budgets)), dtype=np.int32)
-    places = whole.select("benchmark", "question", "row")
+    right = np.zeros((table.height, len(budgets)))
+    counts = np.zeros((table.height, len(budgets)), dtype=np.int32)
+    places = table.select("benchmark", "question", "row")
     for first in range(0, rows, lot):
         cells = (
             forced.slice(first, lot)
@@ -130,20 +128,20 @@ def scores_of(
             .collect(engine="streaming")
             .join(places, on=["benchmark", "question"])
         )
-        at = cells["row"].to_numpy(), np.searchsorted(budgets, cells["budget"].to_numpy())
-        right[at] += cells["correct"].to_numpy()
-        counts[at] += cells["len"].to_numpy().astype(np.int32)
+        cell_index = cells["row"].to_numpy(), np.searchsorted(budgets, cells["budget"].to_numpy())
+        right[cell_index] += cells["correct"].to_numpy()
+        counts[cell_index] += cells["len"].to_numpy().astype(np.int32)
     matrices: dict[str, NDArray[np.float64]] = {}
     accuracy: dict[str, NDArray[np.float64]] = {}
     length: dict[str, NDArray[np.float64]] = {}
-    for name in whole["benchmark"].unique(maintain_order=True):
-        of_benchmark = whole.filter(pl.col("benchmark") == name)
+    for name in table["benchmark"].unique(maintain_order=True):
+        of_benchmark = table.filter(pl.col("benchmark") == name)
         mine = slice(of_benchmark["row"][0], of_benchmark["row"][-1] + 1)
-        there = np.count_nonzero(counts[mine])
-        if there != of_benchmark.height * len(budgets):
+        count = np.count_nonzero(counts[mine])
+        if count != of_benchmark.height * len(budgets):
             raise problem(
                 "E0431",
-                f"`{arm}` has {there} forced scores for {of_benchmark.height} questions at {len(budgets)} budgets",
+                f"`{arm}` has {count} forced scores for {of_benchmark.height} questions at {len(budgets)} budgets",
                 where=str(name),
                 help="evaluate every benchmark on one grid",
             )
@@ -154,9 +152,9 @@ def scores_of(
 
 @dataclass(frozen=True, slots=True)
 class BalancedQuestions:
-    """`questions`: their positions in the input; by model the mean `length` in tokens of right answers, and `accuracy`.
+    """The subset's questions, and by model the mean `length` in tokens of right answers and `accuracy` on them.
 
-    Both are None where no question is in the subset.
+    `questions` are indices of the input. `length` and `accuracy` are None if the subset is empty.
     """
 
     questions: tuple[int, ...]
@@ -180,11 +178,11 @@ def balance_questions(
     right: dict[str, np.ndarray] = {}
     for name, values in correct.items():
         array = np.asarray(values, dtype=np.float64)
-        spent = np.asarray(lengths[name]) if name in lengths else np.empty(0)
-        if array.ndim != 2 or array.shape[1] == 0 or array.shape != spent.shape:
+        used = np.asarray(lengths[name]) if name in lengths else np.empty(0)
+        if array.ndim != 2 or array.shape[1] == 0 or array.shape != used.shape:
             raise problem(
                 "E0431",
-                f"`{name}` has grades of shape {list(array.shape)} and lengths of shape {list(spent.shape)}",
+                f"`{name}` has grades of shape {list(array.shape)} and lengths of shape {list(used.shape)}",
                 help="give both the shape [questions, samples]",
             )
         right[name] = array
@@ -203,7 +201,7 @@ def balance_questions(
     if questions:
         for name, array in right.items():
             hit = array[shared]
-            spent = np.asarray(lengths[name], dtype=np.float64)[shared]
-            length[name] = float(((hit * spent).sum(axis=1) / hit.sum(axis=1)).mean())
+            used = np.asarray(lengths[name], dtype=np.float64)[shared]
+            length[name] = float(((hit * used).sum(axis=1) / hit.sum(axis=1)).mean())
             accuracy[name] = float(hit.mean())
     return BalancedQuestions(questions, length, accuracy)

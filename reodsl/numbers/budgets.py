@@ -38,7 +38,7 @@ class BudgetError(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`0 < L_1 < … < L_N < l_max`, in whole tokens of the response. Raises `BudgetError` for anything else.
+    """Budgets `0 < L_1 < … < L_N < l_max`, in tokens of the response. Raises `BudgetError` otherwise.
 
     `budgets` holds L_1 … L_N; `l_max` is L_{N+1}, the longest response.
     """
@@ -50,7 +50,7 @@ class Schedule:
         check_l_max(self.l_max)
         check_count(len(self.budgets), self.l_max)
         for budget in self.budgets:
-            whole(budget, "a budget")
+            require_whole(budget, "a budget")
         for before, after in zip(self.budgets, self.budgets[1:], strict=False):
             if before == after:
                 raise BudgetError(
@@ -88,7 +88,7 @@ def exp(l_min: int, l_max: int, n: int) -> Schedule:
     1K, 32K and 5 give 1K, 2K, 4K, 8K, 16K exactly.
     """
     check_l_max(l_max)
-    whole(l_min, "the smallest budget")
+    require_whole(l_min, "the smallest budget")
     if not 0 < l_min < l_max:
         raise BudgetError(
             "setting",
@@ -108,7 +108,7 @@ def linear(l_max: int, n: int) -> Schedule:
 
 
 def _ratio(number: int, by: int) -> int:
-    """Return a quotient of whole numbers, rounded to even at a half, exactly."""
+    """Return the exact quotient of whole numbers, rounded to even at a half."""
     whole_, rest = divmod(number, by)
     return whole_ + (2 * rest > by or (2 * rest == by and whole_ % 2 == 1))
 
@@ -119,12 +119,12 @@ def explicit(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def halve(start: int, stop: int) -> tuple[int, ...]:
-    """Return `start`, then half of it each time, down to `stop`: the maximum lengths of RL with token budgets.
+    """Return `start` and its halves down to `stop`, the maximum lengths of RL with token budgets.
 
     16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. `stop` must be reached exactly: stages are named by these numbers.
     """
-    whole(start, "the first maximum")
-    whole(stop, "the last maximum")
+    require_whole(start, "the first maximum")
+    require_whole(stop, "the last maximum")
     check_l_max(start)
     if not 0 < stop <= start:
         raise BudgetError(
@@ -160,8 +160,8 @@ def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def check_l_max(l_max: int) -> None:
-    """Check whether a longest response can be split at all: 2 to `MOST_TOKENS` whole tokens."""
-    whole(l_max, "the longest response")
+    """Check that a longest response can be split: 2 to `MOST_TOKENS` tokens. Raises `BudgetError`."""
+    require_whole(l_max, "the longest response")
     if not 2 <= l_max <= MOST_TOKENS:
         raise BudgetError(
             "setting",
@@ -172,9 +172,9 @@ def check_l_max(l_max: int) -> None:
 
 
 def check_count(n: int, l_max: int) -> None:
-    """Check whether `n` different budgets fit below `l_max`."""
+    """Check that `n` different budgets fit below `l_max`. Raises `BudgetError`."""
     most = min(MOST_BUDGETS, l_max - 1)
-    whole(n, "the number of budgets")
+    require_whole(n, "the number of budgets")
     if not 1 <= n <= most:
         raise BudgetError(
             "setting",
@@ -184,13 +184,13 @@ def check_count(n: int, l_max: int) -> None:
         )
 
 
-def whole(value: object, what: str) -> None:
-    """Return whether a value is a whole number, which `True` and 512.0 are not."""
+def require_whole(value: object, noun: str) -> None:
+    """Raise `BudgetError` for a value that is not a whole number, as `True` and 512.0 are not."""
     if isinstance(value, bool) or not isinstance(value, int):
-        shown = value if isinstance(value, (int, float)) else repr(value)[:40]
+        text = value if isinstance(value, (int, float)) else repr(value)[:40]
         raise BudgetError(
             "not_whole",
-            f"{what} is {shown}, which is not a whole number",
+            f"{noun} is {text}, which is not a whole number",
             (value,) if isinstance(value, (int, float)) else (),
             "write a whole number of tokens",
         )
@@ -205,11 +205,19 @@ Rule = Literal["trapezoid", "uniform", "half_first"]
 
 
 def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float, ...]:
-    """Return c_1 … c_{N+1} for budgets L_1 ≤ … ≤ L_N ≤ l_max, in tokens.
+    """Return the weights c_1 … c_{N+1} of budgets in an integral.
 
     `trapezoid`: c_i = (L_{i+1} - L_{i-1}) / 2 and c_{N+1} = (l_max - L_N) / 2, with L_0 = 0. `uniform`: all 1.
-    `half_first`: as `trapezoid`, with c_1 = L_1 / 2, which is how Q-Spec's is printed. A budget may equal
-    `l_max` here, as a question's own can; the last weight is then 0.
+    `half_first`: as `trapezoid`, with c_1 = L_1 / 2, as Q-Spec's is printed. A budget may equal `l_max`, as a
+    question's own can; the last weight is then 0.
+
+    Args:
+        rule: The rule.
+        budgets: L_1 ≤ … ≤ L_N ≤ l_max, in tokens.
+        l_max: The longest response in tokens.
+
+    Returns:
+        N + 1 weights, in tokens but for `uniform`.
     """
     if rule == "uniform":
         return (1.0,) * (len(budgets) + 1)
@@ -221,5 +229,9 @@ def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float,
 
 
 def trapezoid(schedule: Schedule) -> tuple[float, ...]:
-    """Return the paper's c_i for i = 1 … N+1; they sum to `l_max - L_1 / 2`."""
+    """Return the paper's c_i for i = 1 … N+1.
+
+    Returns:
+        Weights in tokens, whose sum is `l_max - L_1 / 2`.
+    """
     return coefficients("trapezoid", schedule.budgets, schedule.l_max)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-PRIOR = 1.0
+PRIOR_DF = 1.0
 """Degrees of freedom that the typical variance of a study's differences has beside a difference's own seeds.
 
 Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
@@ -55,15 +55,24 @@ class Spread:
 
     @property
     def variance(self) -> float:
-        """Return the variance of the mean, no smaller than that of the evaluation's noise."""
+        """Return the variance of the mean, at least that of the evaluation's noise.
+
+        Returns:
+            The mean's unit, squared.
+        """
         return max(self.seeds, self.rest) + max(self.questions - self.rest, 0.0)
 
     @property
     def sums(self) -> tuple[tuple[float, float], ...]:
         """Return two variances of the mean, each with its degrees of freedom; an interval has the wider.
 
-        One has the measured variance between seeds, the other the noise of the evaluation alone. The degrees of
-        freedom are those of a sum of variances (Satterthwaite 1946), and no fewer than those of its parts.
+        One variance has the measured variance between seeds, the other the noise of the evaluation alone. The degrees
+        of freedom are those of a sum of variances, and at least those of its terms.
+
+        Returns:
+            Pairs of a variance and its degrees of freedom.
+
+        Source: Satterthwaite 1946.
         """
         both = []
         for seeds, df in ((self.seeds, self.seed_df), (self.rest, self.rest_df)):
@@ -76,20 +85,42 @@ class Spread:
         return tuple(both)
 
     def moderated(self, typical: float | None) -> Spread:
-        """Return this spread with `typical` as the variance of one more seed; the same where none is known (Smyth 2004)."""
+        """Return this spread with `typical` as the variance of a further seed; unchanged if `typical` is None.
+
+        Args:
+            typical: The typical variance of a study's differences over seeds.
+
+        Returns:
+            The spread, with `PRIOR_DF` more degrees of freedom.
+
+        Source: Smyth 2004.
+        """
         if typical is None:
             return self
-        df = PRIOR + self.seed_df
-        return replace(self, seeds=(PRIOR * typical + self.seed_df * self.seeds) / df, seed_df=df)
+        df = PRIOR_DF + self.seed_df
+        return replace(self, seeds=(PRIOR_DF * typical + self.seed_df * self.seeds) / df, seed_df=df)
 
     def half_width(self, probability: float) -> float:
-        """Return the reach of an interval to one side, past which the truth lies with `1 - probability`."""
+        """Return the half-width of an interval.
+
+        Args:
+            probability: The probability below the interval's upper end, such as 0.975.
+
+        Returns:
+            The mean's unit.
+        """
         return max(t_quantile(probability, df) * math.sqrt(variance) for variance, df in self.sums)
 
     def p_value(self, value: float) -> float:
         """Return the two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
 
         The interval of this spread and of that probability ends at 0.
+
+        Args:
+            value: The mean.
+
+        Returns:
+            A probability, 0 to 1.
         """
         if value == 0 or self.variance == 0:
             return float(value == 0)
@@ -101,26 +132,25 @@ class Spread:
 
 
 def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
-    """Return the spread of the mean over benchmarks of the means of `cells`, each of shape [seeds, questions].
+    """Return the spread of the mean over benchmarks of the means of `cells`, each [seeds, questions].
 
-    Benchmarks share their seeds and no questions. None where a benchmark has one question, which shows no spread.
+    Benchmarks share their seeds and no questions. None if a benchmark has a single question, which shows no spread.
     """
     import numpy as np
 
-    if any(each.shape[1] < 2 for each in cells.values()):
+    if any(c.shape[1] < 2 for c in cells.values()):
         return None
     share = 1 / len(cells) ** 2
     parts = [
-        (share * float(np.mean(each, axis=0).var(ddof=1)) / each.shape[1], each.shape[1] - 1)
-        for each in cells.values()
+        (share * float(np.mean(c, axis=0).var(ddof=1)) / c.shape[1], c.shape[1] - 1) for c in cells.values()
     ]
-    (questions, question_df) = total(parts)
+    (questions, question_df) = sum_variances(parts)
     seeds = len(next(iter(cells.values())))
     if seeds < 2:
         return Spread(questions, question_df)
     between = float(seed_means(cells).var(ddof=1)) / seeds
-    (rest, rest_df) = total([
-        (share * interaction(each), (seeds - 1) * (each.shape[1] - 1)) for each in cells.values()
+    (rest, rest_df) = sum_variances([
+        (share * interaction(c), (seeds - 1) * (c.shape[1] - 1)) for c in cells.values()
     ])  # fmt: skip
     return Spread(questions, question_df, between, float(seeds - 1), rest, rest_df)
 
@@ -129,21 +159,27 @@ def seed_means(cells: Mapping[str, Floats]) -> Floats:
     """Return the mean over benchmarks and questions of each seed."""
     import numpy as np
 
-    means: Floats = np.mean([each.mean(axis=1) for each in cells.values()], axis=0)
+    means: Floats = np.mean([c.mean(axis=1) for c in cells.values()], axis=0)
     return means
 
 
 def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
     """Return the typical variance of an arm's mean over seeds, or with `paired` of two arms' difference.
 
-    `by_seed` has the mean of each arm and seed, [arms, seeds]. It is the median, which no single arm that seeds
-    change much or not at all can move, over that of a chi-squared. None without a second arm or difference.
+    It is the median, which no single arm that seeds change much or not at all can move, over that of a chi-squared.
+
+    Args:
+        by_seed: The mean of each arm and seed, [arms, seeds].
+        paired: Whether the variance is of differences.
+
+    Returns:
+        The variance, None without a second arm or difference.
     """
     import numpy as np
 
     if paired:
-        one, two = np.triu_indices(len(by_seed), 1)
-        by_seed = by_seed[one] - by_seed[two]
+        first, second = np.triu_indices(len(by_seed), 1)
+        by_seed = by_seed[first] - by_seed[second]
     count, seeds = by_seed.shape
     if count < 2 or seeds < 2:
         return None
@@ -154,10 +190,16 @@ def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
     return float(middle / (seeds * median))
 
 
-def total(parts: list[tuple[float, int]]) -> tuple[float, float]:
-    """Return the sum of variances that were estimated with some degrees of freedom each, and its own.
+def sum_variances(parts: list[tuple[float, int]]) -> tuple[float, float]:
+    """Return the sum of estimated variances and its degrees of freedom.
 
-    The formula is Satterthwaite's (1946).
+    Args:
+        parts: Variances with their degrees of freedom.
+
+    Returns:
+        The variance, and its degrees of freedom.
+
+    Source: Satterthwaite 1946.
     """
     variance = math.fsum(value for value, _ in parts)
     below = math.fsum(value**2 / df for value, df in parts)
@@ -165,22 +207,29 @@ def total(parts: list[tuple[float, int]]) -> tuple[float, float]:
 
 
 def interaction(cells: Floats) -> float:
-    """Return the variance of the mean of `cells`, [seeds, questions], that neither seeds nor questions share."""
+    """Return the variance of the mean that neither seeds nor questions share.
+
+    Args:
+        cells: [seeds, questions].
+
+    Returns:
+        The cells' unit, squared.
+    """
     import numpy as np
 
     seeds, questions = cells.shape
-    left = cells - cells.mean(axis=1, keepdims=True) - cells.mean(axis=0) + cells.mean()
+    rest = cells - cells.mean(axis=1, keepdims=True) - cells.mean(axis=0) + cells.mean()
     count = (seeds - 1) * (questions - 1) * seeds * questions
-    return float(np.einsum("sq,sq->", left, left) / count)
+    return float(np.einsum("sq,sq->", rest, rest) / count)
 
 
-HALVINGS = 20
+NUM_HALVINGS = 20
 """The number of times that questions are halved anew: the area is the mean over them, and hardly depends on the halves."""
 
-GROUPS = 24
+MAX_GROUPS = 24
 """Groups of questions, at most, that are halved and left out together: what is computed does not grow with the questions."""
 
-SEED_PARTS = 5
+MAX_SEED_PARTS = 5
 """Parts of the seeds, at most: each is valued by what the others choose."""
 
 
@@ -203,7 +252,7 @@ def group_questions(benchmark: str, questions: int) -> Ints:
 
     order = shuffle_positions(f"groups\0{benchmark}", questions)
     groups = np.empty(questions, dtype=np.int64)
-    groups[order] = np.arange(questions) % min(GROUPS, questions)
+    groups[order] = np.arange(questions) % min(MAX_GROUPS, questions)
     return groups
 
 
@@ -219,39 +268,39 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
     import numpy as np
 
     _, seeds, groups, _ = sums.shape
-    parts = min(seeds, SEED_PARTS)
+    parts = min(seeds, MAX_SEED_PARTS)
     cells, without = np.zeros((seeds, groups)), np.zeros(groups)
     every = np.arange(groups)
-    for number in range(HALVINGS):
+    for number in range(NUM_HALVINGS):
         half = np.empty(groups, dtype=np.int64)
         half[shuffle_positions(f"halves\0{benchmark}\0{number}", groups)] = every % 2
-        part = np.empty(seeds, dtype=np.int64)
-        part[shuffle_positions(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
-        for here in range(parts):
-            judged = sums[:, part == here]
+        fold = np.empty(seeds, dtype=np.int64)
+        fold[shuffle_positions(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
+        for k in range(parts):
+            judged = sums[:, fold == k]
             summed = judged.sum(axis=1)
-            choosing = sums[:, part != here].sum(axis=1) if parts > 1 else summed
+            choosing = sums[:, fold != k].sum(axis=1) if parts > 1 else summed
             both = [sum_half(choosing, half, side) for side in (0, 1)]
             if groups == 1:
                 both = [both[0], both[0]]
             chosen = np.stack([scores.argmax(axis=0) for scores in (both[1], both[0])])
-            cells[part == here] += area(judged, chosen[half][None], weights)
+            cells[fold == k] += area(judged, chosen[half][None], weights)
             valued = area(summed, chosen[half], weights)
             halves = np.array([valued[half == side].sum() for side in (0, 1)])
             # Without a group its own half is chosen for as before, and the other half by what is left.
             less = np.stack(both)[half].swapaxes(0, 1) - choosing
-            others = np.stack([sum_half(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
-            without += halves[half] - valued + area(others, less.argmax(axis=0), weights)
-    everything = sizes.sum() * seeds * HALVINGS
+            other_half = np.stack([sum_half(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
+            without += halves[half] - valued + area(other_half, less.argmax(axis=0), weights)
+    everything = sizes.sum() * seeds * NUM_HALVINGS
     return CrossFit(
         float(cells.sum() / everything),
-        cells / (sizes * HALVINGS),
-        without / np.maximum(everything - sizes * seeds * HALVINGS, 1),
+        cells / (sizes * NUM_HALVINGS),
+        without / np.maximum(everything - sizes * seeds * NUM_HALVINGS, 1),
     )
 
 
 def sum_half(scores: Floats, half: Ints, side: int) -> Floats:
-    """Sum over the groups of one half: [arms, groups, budgets] to [arms, budgets]."""
+    """Sum over the groups of a half: [arms, groups, budgets] to [arms, budgets]."""
     summed: Floats = scores[:, half == side].sum(axis=1)
     return summed
 

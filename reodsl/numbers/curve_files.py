@@ -44,7 +44,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFront
     path = check_file(path)
     data, models = unwrap_curves(parse_json(path, FRONTIER_SHAPE), str(path))
     if models is None:
-        names = [name for name in data if any(same_model(name, one) for one in base)] or list(data)
+        names = [name for name in data if any(same_model(name, model) for model in base)] or list(data)
         if len(names) > 1:
             raise problem(
                 "E0421",
@@ -54,9 +54,9 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFront
                 f" the model that curves go back to, as in `--base {names[0]}`",
             )
         data, models = data[names[0]] if names else {}, tuple(names)
-    wrong = misfit(data, ("benchmark",))
+    wrong = describe_misfit(data, ("benchmark",))
     if wrong is not None:
-        if misfit(data, ("model", "benchmark")) is None:
+        if describe_misfit(data, ("model", "benchmark")) is None:
             raise problem(
                 "E0421",
                 "these are models' curves, not a frontier",
@@ -91,7 +91,8 @@ def read_models(
 
 
 def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
-    if misfit(data, ("benchmark",)) is None:
+    """Return the curves of each model in JSON data. Raises E0421 for data of another shape."""
+    if describe_misfit(data, ("benchmark",)) is None:
         if model is None:
             raise problem(
                 "E0421",
@@ -100,7 +101,7 @@ def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves
                 help=f"put them under one: {CURVES_SHAPE}",
             )
         return {model: benchmarks(data, str(path))}
-    wrong = misfit(data, ("model", "benchmark"))
+    wrong = describe_misfit(data, ("model", "benchmark"))
     if wrong is not None:
         raise problem(
             "E0421",
@@ -112,17 +113,17 @@ def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves
 
 
 def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -> None:
-    """Write a frontier file: to a temporary file beside `path`, then moved there, so that no half of one is ever seen."""
+    """Write a frontier file atomically: a reader sees the complete file or none."""
     data = curves_data(curves)
     text = json.dumps({"base": list(base), "curves": data} if base else data, indent=1) + "\n"
     path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
     except OSError as e:
         with suppress(OSError):
-            aside.unlink()
+            temporary.unlink()
         raise problem(
             "E0421",
             f"cannot write the file: {e.strerror or e}",
@@ -140,20 +141,20 @@ def curves_data(curves: Curves) -> dict[str, dict[str, Any]]:
     }
 
 
-def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, then: str = ": ") -> dict[str, Curve]:
-    """Check JSON data of the right shape, and return curves by benchmark; `then` comes before a benchmark's name."""
+def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, separator: str = ": ") -> dict[str, Curve]:
+    """Check JSON data of the right shape, and return curves by benchmark; `separator` comes before a benchmark's name."""
     check_benchmarks(data, where)
     curves = {}
     for name, entry in data.items():
         budgets = [int(b) if isinstance(b, float) and b.is_integer() else b for b in entry["budgets"]]
-        check_curve(budgets, entry["accuracy"], f"{where}{then}{name}")
+        check_curve(budgets, entry["accuracy"], f"{where}{separator}{name}")
         kind = entry.get("kind", "J")
         if kind not in KINDS:
             raise problem(
                 "E0421",
                 f"`kind` is {format_value(kind)}, which is no kind of curve",
-                where=f"{where}{then}{name}",
-                notes=[f"`{one}`: {words}" for one, words in KINDS.items()],
+                where=f"{where}{separator}{name}",
+                notes=[f"`{label}`: {words}" for label, words in KINDS.items()],
                 help="write one of these, or leave it out for `J`",
             )
         curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]), kind)
@@ -177,11 +178,11 @@ def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
                     help='name the model that these go back to, as in `"base": "Qwen/Qwen3-4B"`',
                 )
             return name_pairs(curves), tuple(names)
-        case {"frontiers": dict() as frontiers} if frontiers and misfit(frontiers, ()) is not None:
+        case {"frontiers": dict() as frontiers} if frontiers and describe_misfit(frontiers, ()) is not None:
             by_model = name_pairs(frontiers)
             return {
-                name: {"Average": each} if misfit(each, ()) is None else each
-                for name, each in by_model.items()
+                name: {"Average": value} if describe_misfit(value, ()) is None else value
+                for name, value in by_model.items()
             }, None
     return name_pairs(data), ()
 
@@ -190,13 +191,13 @@ def name_pairs(data: Any, levels: int = 2) -> Any:
     """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, in so many objects is a curve."""
     match data:
         case dict() if levels:
-            return {name: name_pairs(each, levels - 1) for name, each in data.items()}
+            return {name: name_pairs(value, levels - 1) for name, value in data.items()}
         case [[*budgets], [*accuracy]]:
             return {"budgets": budgets, "accuracy": accuracy}
     return data
 
 
-def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
+def describe_misfit(data: Any, levels: tuple[str, ...]) -> str | None:
     """Describe the first place where a JSON value is not objects by the names of `levels` down to curves, or None.
 
     Only the shape counts here; the numbers are checked later.
@@ -206,7 +207,7 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
             return f"{format_value(data)} stands where {levels[0]}s by name should"
         if not data:
             return f"there is no {levels[0]}"
-        faults = ((name, misfit(value, levels[1:])) for name, value in data.items())
+        faults = ((name, describe_misfit(value, levels[1:])) for name, value in data.items())
         return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in faults if wrong is not None), None)
     if not isinstance(data, dict):
         return f"{format_value(data)} stands where a curve should"
@@ -258,7 +259,7 @@ def responses_found(path: Path) -> Problem:
 
 
 def parse_json(path: Path, shape: str) -> Any:
-    """Parse the JSON value of a file, which is to have a shape. Doubled keys are errors; NaN is one of a curve."""
+    """Parse a JSON file, and name `shape` in messages. A repeated key is an error; NaN is an error of a curve."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -368,11 +369,11 @@ def read_long_table(path: Path) -> dict[str, Curves]:
         model: benchmarks(
             {
                 name: {
-                    "budgets": sorted(at),
-                    "accuracy": [at[budget] for budget in sorted(at)],
+                    "budgets": sorted(row_values),
+                    "accuracy": [row_values[budget] for budget in sorted(row_values)],
                     "kind": kinds[model, name],
                 }
-                for name, at in curves.items()
+                for name, row_values in curves.items()
             },
             f"{path}: {model}",
             ", ",
@@ -423,7 +424,11 @@ def text(value: object, column: str, where: str) -> str:
 
 
 def number(value: object, column: str, where: str) -> float:
-    """Return a number in a row, from a number or its text."""
+    """Return a number in a row, from a number or its text. Raises E0421.
+
+    Returns:
+        The number, which may be infinite or NaN.
+    """
     if value is None or value == "":
         raise problem(
             "E0421", f"`{column}` is missing", where=where, help="leave out rows without a measurement"
@@ -443,7 +448,7 @@ def number(value: object, column: str, where: str) -> float:
 
 
 def whole_number(value: object, where: str) -> int:
-    """Return a budget in a row: a whole number, `64` or `64.0`."""
+    """Return a budget in a row, `64` or `64.0`, in tokens. Raises E0421 for a fraction."""
     count = number(value, "budget", where)
     if not count.is_integer():
         raise problem(

@@ -27,9 +27,9 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """J(L): `accuracy[k]`, a fraction, when responses are cut to `budgets[k]` whole tokens and answers forced.
+    """Accuracy over budgets, J(L): `accuracy[k]`, 0 to 1, with responses cut to `budgets[k]` tokens and answers forced.
 
-    A curve of another of the `KINDS` says so. Budgets increase from 0 or more. Raises `Problem` for anything else.
+    A curve of another of the `KINDS` says so. Budgets increase from 0 or more. Raises `Problem` otherwise.
     """
 
     budgets: tuple[int, ...]
@@ -40,7 +40,17 @@ class Curve:
         check_curve(self.budgets, self.accuracy)
 
     def at(self, budget: float) -> float:
-        """Return J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""
+        """Return J at a budget, linear between the curve's points.
+
+        Args:
+            budget: In tokens, within the curve's budgets.
+
+        Returns:
+            Accuracy, 0 to 1.
+
+        Raises:
+            Problem: E0424, the budget is outside the curve.
+        """
         if not self.budgets[0] <= budget <= self.budgets[-1]:
             raise problem(
                 "E0424",
@@ -65,11 +75,11 @@ def common_kind(curves: Iterable[tuple[str, Curve]]) -> str:
     for name, curve in curves:
         kinds.setdefault(curve.kind, name)
     if len(kinds) > 1:
-        (one, first), (other, second) = list(kinds.items())[:2]
+        (kind, first), (other, second) = list(kinds.items())[:2]
         raise problem(
             "E0435",
-            f"{first} is of the kind `{one}`, and {second} is of the kind `{other}`",
-            notes=[f"`{kind}`: {KINDS[kind]}" for kind in (one, other)],
+            f"{first} is of the kind `{kind}`, and {second} is of the kind `{other}`",
+            notes=[f"`{kind}`: {KINDS[kind]}" for kind in (kind, other)],
             help="measure both alike; answers that are forced at every budget give `J`",
         )
     return next(iter(kinds), "J")
@@ -123,9 +133,9 @@ def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
 
 
 def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
-    """Check that a model's benchmarks are exactly the expected ones, so that their means can be compared."""
-    there, wanted = set(curves), set(expected)
-    missing, extra = sorted(wanted - there), sorted(there - wanted)
+    """Check that a model's benchmarks are exactly the expected benchmarks, so that their means can be compared."""
+    has, needs = set(curves), set(expected)
+    missing, extra = sorted(needs - has), sorted(has - needs)
     if missing or extra:
         lacks = [f"lacks {', '.join(missing)}"] if missing else []
         adds = [f"has {', '.join(extra)} beside them"] if extra else []
@@ -133,15 +143,15 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
             "E0425",
             f"{whose} {' and '.join(lacks + adds)}",
             notes=[
-                f"{against}: {', '.join(sorted(wanted))}",
-                f"{whose}: {', '.join(sorted(there)) or 'none'}",
+                f"{against}: {', '.join(sorted(needs))}",
+                f"{whose}: {', '.join(sorted(has)) or 'none'}",
             ],
             help="a mean over other benchmarks is another quantity: evaluate all on the same ones",
         )
 
 
 def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
-    """Refuse no benchmark at all, an empty name, or a mean that is one of several."""
+    """Refuse an empty list of benchmarks, an empty name, or a mean beside other benchmarks."""
     names = list(names)
     if not names:
         raise problem("E0421", "there is no benchmark", where=where, help="give at least one")
@@ -228,8 +238,8 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
             )
 
 
-def _count(items: Sequence[object], one: str, many: str) -> str:
-    return f"{len(items)} {one if len(items) == 1 else many}"
+def _count(items: Sequence[object], singular: str, plural: str) -> str:
+    return f"{len(items)} {singular if len(items) == 1 else plural}"
 
 
 def span_text(curve: Curve) -> str:
@@ -279,8 +289,8 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
     best: dict[str, Curve] = {}
     winners: list[Winner] = []
     for benchmark, shape in reference.items():
-        kept = [k for k, budget in enumerate(shape.budgets) if to is None or budget <= to]
-        if not kept or (to is not None and shape.budgets[-1] < to):
+        indices = [k for k, budget in enumerate(shape.budgets) if to is None or budget <= to]
+        if not indices or (to is not None and shape.budgets[-1] < to):
             raise problem(
                 "E0424",
                 f"a frontier up to {to} tokens over curves from {shape.budgets[0]} to {shape.budgets[-1]} tokens",
@@ -288,12 +298,14 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
                 help="evaluate further, or stop the frontier where the curves do",
             )
         top = []
-        for k in kept:
+        for k in indices:
             value = max(curves[benchmark].accuracy[k] for curves in models.values())
-            at = tuple(name for name, curves in models.items() if curves[benchmark].accuracy[k] == value)
-            winners.append(Winner(benchmark, shape.budgets[k], value, at))
+            best_models = tuple(
+                name for name, curves in models.items() if curves[benchmark].accuracy[k] == value
+            )
+            winners.append(Winner(benchmark, shape.budgets[k], value, best_models))
             top.append(value)
-        best[benchmark] = Curve(tuple(shape.budgets[k] for k in kept), tuple(top), kind)
+        best[benchmark] = Curve(tuple(shape.budgets[k] for k in indices), tuple(top), kind)
     return Envelope(best, tuple(winners))
 
 
@@ -307,12 +319,16 @@ def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: s
         "E0424",
         f"{whose} and {against} were measured at different budgets",
         where=benchmark,
-        notes=[f"only {who}: {format_value(at)}" for who, at in ((whose, only), (against, lacking)) if at],
+        notes=[
+            f"only {who}: {format_value(budgets)}"
+            for who, budgets in ((whose, only), (against, lacking))
+            if budgets
+        ],
         help="evaluate all models of a frontier on one grid",
     )
 
 
-PARTS = 16
+SPAN_PARTS = 16
 """The share of the range, 1/16, by which two points of a curve are apart at most where REG is taken between them.
 
 It is the coarse step of the paper's grid at 16K. Of the 16 published curves and their means, those with points so far apart
@@ -329,18 +345,18 @@ class ReferenceFrontier:
     base: tuple[str, ...] = ()
 
 
-def same_model(one: str, other: str) -> bool:
-    """Return whether two names are of one model: `Qwen3-4B` is that of any owner."""
-    short = one if "/" not in one else other
-    return one == other or (
-        "/" not in short and {one.rpartition("/")[2], other.rpartition("/")[2]} == {short}
+def same_model(first: str, other: str) -> bool:
+    """Return whether two names are of the same model: `Qwen3-4B` is that of any owner."""
+    short = first if "/" not in first else other
+    return first == other or (
+        "/" not in short and {first.rpartition("/")[2], other.rpartition("/")[2]} == {short}
     )
 
 
 def check_base(
     reference: ReferenceFrontier, base: Sequence[str], go_back: str, name: str = "FILE"
 ) -> Diagnostic | None:
-    """Return E0433 where `base`, the models that some curves go back to, are not those of the frontier `name`.
+    """Return E0433 if `base`, the models that some curves go back to, are not those of the frontier `name`.
 
     `go_back` is the sentence's subject and verb: `these curves go back`.
     """
@@ -358,7 +374,7 @@ def check_base(
             f"nothing says to which model {go_back}, and the frontier is of {theirs}",
             help=f"add `--base {reference.base[0]}` if that is the model",
         )
-    wrong = [each for each in base if not any(same_model(each, one) for one in reference.base)]
+    wrong = [name_ for name_ in base if not any(same_model(name_, model_) for model_ in reference.base)]
     if not wrong:
         return None
     return error(
@@ -372,29 +388,31 @@ def check_base(
 
 
 def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> Diagnostic | None:
-    """Return E0425 where a model's benchmarks are not exactly those of the frontier."""
-    there = list(names)
-    missing = [name for name in frontier if name not in there]
-    extra = [name for name in there if name not in frontier]
+    """Return E0425 if a model's benchmarks are not exactly those of the frontier."""
+    has = list(names)
+    missing = [name for name in frontier if name not in has]
+    extra = [name for name in has if name not in frontier]
     if not missing and not extra:
         return None
-    notes = [f"the frontier: {', '.join(frontier)}", f"{whose}: {', '.join(there)}"]
+    notes = [f"the frontier: {', '.join(frontier)}", f"{whose}: {', '.join(has)}"]
     if mean_only(frontier):
-        message = f"the frontier is a mean over benchmarks that it does not name, and {whose} has {', '.join(there)}"
+        message = (
+            f"the frontier is a mean over benchmarks that it does not name, and {whose} has {', '.join(has)}"
+        )
         return error("E0425", message, notes=notes, help="take a frontier with the curve of each benchmark")
     lacks = [f"lacks {', '.join(missing)}"] if missing else []
     adds = [f"has {', '.join(extra)}, which the frontier has not"] if extra else []
-    asked = {_plain(name): name for name in missing}
-    near = {
-        name: asked[close[0]] for name in extra if (close := get_close_matches(_plain(name), asked, 1, 0.5))
+    plain = {_plain(name): name for name in missing}
+    similar = {
+        name: plain[close[0]] for name in extra if (close := get_close_matches(_plain(name), plain, 1, 0.5))
     }
-    renamed = " and ".join(f"`{old}` is `{new}`" for old, new in near.items())
+    renamed = " and ".join(f"`{old}` is `{new}`" for old, new in similar.items())
     return error(
         "E0425",
         f"{whose} {' and '.join(lacks + adds)}",
         notes=notes,
         help=f"name benchmarks as the frontier does, if {renamed}"
-        if near
+        if similar
         else "evaluate on the frontier's benchmarks, all of them and no others: another mean is another quantity",
     )
 
@@ -405,8 +423,8 @@ def _plain(name: str) -> str:
 
 
 def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Diagnostic | None:
-    """Return E0434 where a curve has no point over more than 1/16 of what `points` span, and some of these lie there."""
-    widest = max((points[-1] - points[0]) / PARTS, 1)
+    """Return E0434 if a curve has no point over more than 1/16 of the span of `points`, and some points lie in that gap."""
+    widest = max((points[-1] - points[0]) / SPAN_PARTS, 1)
     for left, right in itertools.pairwise(budgets):
         between = sum(left < point < right for point in points)
         # What lies past the ends of REG is not read.
@@ -438,22 +456,22 @@ def misfits(
     """
     curves = {
         f"{whose} on {benchmark}": curve
-        for whose, each in (("the frontier", reference.curves), *((f"`{m}`", c) for m, c in models.items()))
-        for benchmark, curve in each.items()
+        for whose, group in (("the frontier", reference.curves), *((f"`{m}`", c) for m, c in models.items()))
+        for benchmark, curve in group.items()
     }
     for whose, curve in curves.items():
         check_cover(curve, points, whose)
     kinds = (
         [check_base(reference, base, "these curves go back", name)],
-        (of_other_benchmarks(reference.curves, each, f"`{model}`") for model, each in models.items()),
+        (of_other_benchmarks(reference.curves, group, f"`{model}`") for model, group in models.items()),
         (too_sparse(curve.budgets, points, whose) for whose, curve in curves.items()),
     )
-    return [first for each in kinds if (first := next(filter(None, each), None)) is not None]
+    return [first for group in kinds if (first := next(filter(None, group), None)) is not None]
 
 
-def select_benchmarks(frontier: Curves, asked: Iterable[Iterable[str]]) -> Curves:
+def select_benchmarks(frontier: Curves, benchmarks: Iterable[Iterable[str]]) -> Curves:
     """Return the frontier on the benchmarks that all models have, where it has all of these; else its mean."""
-    sets = [set(names) for names in asked]
+    sets = [set(names) for names in benchmarks]
     if all(names == sets[0] <= set(frontier) for names in sets):
         return {name: curve for name, curve in frontier.items() if name in sets[0]}
     return frontier if mean_only(frontier) else {"Average": average(frontier)}

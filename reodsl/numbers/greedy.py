@@ -12,11 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reodsl.diagnostics import problem
-from reodsl.numbers.budgets import BudgetError, Schedule, check_count, check_l_max, tokens, trapezoid, whole
+from reodsl.numbers.budgets import (
+    BudgetError,
+    Schedule,
+    check_count,
+    check_l_max,
+    require_whole,
+    tokens,
+    trapezoid,
+)
 from reodsl.numbers.curves import Curves, average, span_text
 
 # Errors this close, relative to S, are equal: what is left between them is rounding, and the smallest budget wins.
-TIE = 1e-12
+TIE_SHARE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +36,20 @@ class PickedBudget:
 
 
 def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
-    """Return the paper's REO-RL (Oracle): `n` budgets, each of which brings |f - S| lowest given those before.
+    """Return the paper's REO-RL (Oracle): `n` budgets, each of which brings |f - S| lowest given the earlier budgets.
 
-    On the mean over benchmarks J: S = sum of J(L) over L = 1 … l_max, linear between points; f = (L_1 / 2) J(0) +
-    sum of c_i J(L_i) with trapezoid weights. Candidates are the multiples of `step` below `l_max`; the smallest
-    wins a tie. Raises `BudgetError` if the frontier does not cover 0 to `l_max`.
+    On the mean over benchmarks J: S = sum of J(L) over L = 1 … l_max, linear between points; f = (L_1 / 2) J(0) + sum
+    of c_i J(L_i) with trapezoid weights. Candidates are the multiples of `step` below `l_max`; the smallest wins a tie.
+    Raises `BudgetError` if the frontier does not cover 0 to `l_max`.
     """
     return Schedule(tuple(sorted(pick.budget for pick in picks(frontier, l_max, n, step))), l_max)
 
 
 def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBudget, ...]:
-    """Yield the picks behind `greedy` in their order, with the error after each."""
+    """Return the budgets of `greedy` in the order of picking, with the error after each."""
     check_l_max(l_max)
     check_count(n, l_max)
-    whole(step, "the candidates' step")
+    require_whole(step, "the candidates' step")
     if not 1 <= step <= l_max - 1 or (l_max - 1) // step < n:
         count = (l_max - 1) // step if step >= 1 else 0
         raise BudgetError(
@@ -58,29 +66,37 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBu
     picked: list[PickedBudget] = []
     for _ in range(n):
         missing = total - area(j, points[1:])
-        close = min(map(abs, map(missing.__rsub__, gains))) + TIE * total
-        at = next(place for place, gain in enumerate(gains) if abs(gain - missing) <= close)
-        picked.append(PickedBudget(candidates[at], (gains[at] - missing) / total))
-        budget = candidates.pop(at)
-        del gains[at]
+        close = min(map(abs, map(missing.__rsub__, gains))) + TIE_SHARE * total
+        best = next(i for i, gain in enumerate(gains) if abs(gain - missing) <= close)
+        picked.append(PickedBudget(candidates[best], (gains[best] - missing) / total))
+        budget = candidates.pop(best)
+        del gains[best]
         insort(points, budget)
         # A point changes what others add only between its two neighbours.
-        place = bisect_left(points, budget)
-        for a, b in itertools.pairwise(points[place - 1 : place + 2]):
+        i = bisect_left(points, budget)
+        for a, b in itertools.pairwise(points[i - 1 : i + 2]):
             first, last = bisect_left(candidates, a), bisect_left(candidates, b)
             gains[first:last] = gains_of(j, candidates[first:last], a, b)
     return tuple(picked)
 
 
 def approximation_error(frontier: Curves, schedule: Schedule) -> float:
-    """Return (f - S) / S of a schedule on a frontier's mean over benchmarks: relative and signed."""
+    """Return (f - S) / S of a schedule on a frontier's mean over benchmarks.
+
+    Returns:
+        The relative, signed error.
+    """
     j = rewards(frontier, schedule.l_max)
     total = sum_of(j)
     return (area(j, schedule.splits) - total) / total
 
 
 def rewards(frontier: Curves, l_max: int) -> array[float]:
-    """Return J(0) … J(l_max) of the mean over benchmarks, l_max + 1 of them, linear between the frontier's points."""
+    """Return J(0) … J(l_max) of the mean over benchmarks, linear between the frontier's points.
+
+    Returns:
+        l_max + 1 accuracies, 0 to 1.
+    """
     curve = average(frontier)
     if curve.budgets[0] > 0 or curve.budgets[-1] < l_max:
         raise BudgetError(
@@ -99,7 +115,14 @@ def rewards(frontier: Curves, l_max: int) -> array[float]:
 
 
 def sum_of(j: Sequence[float]) -> float:
-    """Return S = J(1) + … + J(l_max), exactly rounded; a frontier without any reward has no relative error."""
+    """Return S = J(1) + … + J(l_max), exactly rounded.
+
+    Returns:
+        Accuracy times tokens, above 0.
+
+    Raises:
+        BudgetError: The frontier is 0 everywhere, so that no error is relative to it.
+    """
     total = math.fsum(itertools.islice(j, 1, None))
     if total <= 0:
         raise BudgetError(
@@ -112,15 +135,23 @@ def sum_of(j: Sequence[float]) -> float:
 
 
 def area(j: Sequence[float], splits: Sequence[int]) -> float:
-    """Return f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max."""
+    """Return f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max.
+
+    Returns:
+        Accuracy times tokens.
+    """
     points = (0, *splits)
     return math.fsum((b - a) * (j[a] + j[b]) / 2 for a, b in itertools.pairwise(points))
 
 
 def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> array[float]:
-    """Return how much each candidate between the points `a` and `b` adds to f: two trapezoids in place of one."""
-    left, right, whole = j[a], j[b], (b - a) * (j[a] + j[b]) / 2
-    return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - whole for c in candidates))
+    """Return how much each candidate between the points `a` and `b` adds to f: two trapezoids replace a trapezoid.
+
+    Returns:
+        Accuracy times tokens, for each candidate.
+    """
+    left, right, before = j[a], j[b], (b - a) * (j[a] + j[b]) / 2
+    return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - before for c in candidates))
 
 
 def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> dict[str, Any]:
@@ -141,7 +172,7 @@ Changes = Sequence[tuple[int, bool]]
 
 @dataclass(frozen=True, slots=True)
 class QuestionMinimum:
-    """`budgets`: L^x in tokens by question; `unsolved`: those nobody solves at `l_max`, whatever became of them."""
+    """The budget L^x of each question in tokens, and the `unsolved` questions, which no rollout solves at `l_max`."""
 
     budgets: dict[str, int]
     l_max: int
@@ -149,8 +180,8 @@ class QuestionMinimum:
 
 
 @dataclass(slots=True)
-class _Reached:
-    """Results of one question's groups: each mean with its first budget, and the best mean at `l_max`."""
+class _GroupResults:
+    """Results of a question's groups: each mean with its first budget, and the best mean at `l_max`."""
 
     first: dict[float, int] = field(default_factory=dict)
     full: float = 0.0
@@ -177,19 +208,19 @@ def question_min(
             f"question budgets end at the longest response, which is not {l_max} tokens",
             help="give the longest response, at least 1 token",
         )
-    reached_by: dict[str, _Reached] = {}
+    results_of: dict[str, _GroupResults] = {}
     for question, rollouts in groups:
-        reached = reached_by.setdefault(question, _Reached())
+        results = results_of.setdefault(question, _GroupResults())
         mean = 0.0
-        for at, mean in means(question, rollouts, l_max):
-            reached.first[mean] = min(at, reached.first.get(mean, at))
-        reached.full = max(mean, reached.full)
+        for count, mean in means(question, rollouts, l_max):
+            results.first[mean] = min(count, results.first.get(mean, count))
+        results.full = max(mean, results.full)
     budgets: dict[str, int] = {}
     nobody: list[str] = []
-    for question in sorted(reached_by):
-        reached = reached_by[question]
-        if reached.full > 0:
-            budgets[question] = min(at for mean, at in reached.first.items() if mean >= reached.full)
+    for question in sorted(results_of):
+        results = results_of[question]
+        if results.full > 0:
+            budgets[question] = min(count for mean, count in results.first.items() if mean >= results.full)
             continue
         nobody.append(question)
         if unsolved != "drop":
@@ -198,7 +229,11 @@ def question_min(
 
 
 def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
-    """Yield `(tokens, share of the rollouts that are right)` at each change up to `l_max`; it is 0 before the first."""
+    """Return the accuracy of a group's prefixes at each change up to `l_max`; it is 0 before the first change.
+
+    Returns:
+        Pairs of tokens and the share of rollouts that are right, 0 to 1.
+    """
     if not rollouts:
         raise problem(
             "E0405",
@@ -208,21 +243,21 @@ def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[
     moves: Counter[int] = Counter()
     for changes in rollouts:
         right_so_far, last = False, 1
-        for at, correct in changes:
-            if at < last:
+        for count, correct in changes:
+            if count < last:
                 raise problem(
                     "E0405",
-                    f"the answers of a rollout of question `{question}` change at {at} tokens after {last}",
+                    f"the answers of a rollout of question `{question}` change at {count} tokens after {last}",
                     help="give the changes of each rollout in their order, the first at 1 token or later",
                 )
-            last = at
-            if correct != right_so_far and at <= l_max:
-                moves[at] += 1 if correct else -1
+            last = count
+            if correct != right_so_far and count <= l_max:
+                moves[count] += 1 if correct else -1
             right_so_far = correct
     right = 0
     changes_of_mean = []
-    for at, move in sorted(moves.items()):
+    for count, move in sorted(moves.items()):
         right += move
         # Divisions of equal fractions are equal, so means of groups of unlike sizes can be compared.
-        changes_of_mean.append((at, right / len(rollouts)))
+        changes_of_mean.append((count, right / len(rollouts)))
     return changes_of_mean

@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.numbers.arm_scores import ArmScores, checked_arms
+from reodsl.numbers.arm_scores import ArmScores, check_arms
 from reodsl.numbers.crossed import (
     Spread,
     area,
@@ -21,7 +21,7 @@ from reodsl.numbers.crossed import (
     group_questions,
     seed_means,
     spread_of,
-    total,
+    sum_variances,
     typical_variance,
 )
 from reodsl.numbers.curves import Curve, Curves, check_cover, mean_only, same_benchmarks
@@ -47,10 +47,10 @@ __all__ = ["ArmScores", "Comparisons", "Interval", "Scores", "compare_arms", "sc
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value, and the ends `low` and `high` of its interval; None where the data tell none.
+    """A value, and the ends `low` and `high` of its interval; None if the data do not give an interval.
 
-    A difference has the two-sided probability `p` of one as large if the truth were 0. `p_holm` is that corrected for all
-    comparisons of its study, and `significant` is whether this is small enough for a star.
+    A difference has the two-sided probability `p` of a difference as large if the truth is 0. `p_holm` is that
+    corrected for all comparisons of its study, and `significant` says whether `p_holm` is small enough for a star.
     """
 
     value: float
@@ -61,33 +61,41 @@ class Interval:
     significant: bool = False
 
     @property
-    def apart(self) -> bool:
+    def excludes_zero(self) -> bool:
         """Return whether the interval is known and excludes 0."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A model on a benchmark, or on their `mean`: over all seeds (`seed` is None), or in one of several, without intervals.
+    """The scores of a model on a benchmark, or on the `mean` of benchmarks.
 
-    `reg` in tokens, against the cross-fitted frontier, and `reg_plain` against the best measured score of each seed, as the
-    paper defines it. `difference` is its REG minus the baseline's, which is the same against any frontier, and `change_pct`
-    that in percent of the baseline's `reg`. `accuracy` is a fraction and `length` in tokens, of whole responses; their
-    `_change` is the difference from the baseline. None: there is no baseline, the interval of the baseline's `reg` holds 0
-    (`change_pct`), or the frontier is a mean over benchmarks and this row is one of them (`reg`, `reg_plain`).
+    None: there is no baseline, the interval of the baseline's `reg` contains 0 (`change_pct`), or the frontier is a
+    mean over benchmarks and this row is of a benchmark (`reg`, `reg_plain`).
     """
 
     model: str
+    """The model's name."""
     benchmark: str
+    """The benchmark, or `mean`."""
     seed: int | None
+    """None for all seeds; a row of a single seed has no intervals."""
     accuracy: Interval
+    """Accuracy of complete responses, 0 to 1."""
     length: Interval
+    """Length of complete responses, in tokens."""
     reg: Interval | None
+    """REG against the cross-fitted frontier, in tokens."""
     reg_plain: float | None
+    """REG against the best measured score of each seed, as the paper defines it, in tokens."""
     difference: Interval | None
+    """REG minus the baseline's in tokens, which is the same against any frontier."""
     change_pct: float | None
+    """The difference in percent of the baseline's `reg`."""
     accuracy_change: Interval | None
+    """Accuracy minus the baseline's."""
     length_change: Interval | None
+    """Length minus the baseline's, in tokens."""
 
 
 Cells = Mapping[str, "Floats"]
@@ -95,10 +103,10 @@ Cells = Mapping[str, "Floats"]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A model's cells: `area` under its curve (tokens), accuracy (a fraction) and length (tokens).
+class ArmCells:
+    """A model's cells: `area` under its curve (tokens), accuracy (0 to 1) and length (tokens).
 
-    `replicated` is whether it has another checkpoint for each seed, rather than one for all.
+    `replicated` says whether it has another checkpoint for each seed, rather than a single checkpoint for all.
     """
 
     area: Cells
@@ -107,14 +115,14 @@ class Measured:
     replicated: bool
 
 
-WHAT = ("area", "accuracy", "length")
-STARRED = ("difference", "accuracy_change")
+MEASURES = ("area", "accuracy", "length")
+STAR_FIELDS = ("difference", "accuracy_change")
 """The differences in a table that can have a star."""
 
-MOST_PAIRED = 32
-"""Arms of a study of which every two are compared: those of the least REG."""
+MAX_PAIRED = 32
+"""Arms of a study that are all compared in pairs: those of the least REG."""
 
-ONE_TAIL = 0.9
+ONE_TAIL_SHARE = 0.9
 """The share of an interval's doubt that one tail has near an end of the range; the rest is for what is only estimated."""
 
 EQUIVALENCE_ERROR = 0.05
@@ -123,39 +131,43 @@ EQUIVALENCE_ERROR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """The comparisons of a study, which are corrected together (*Stars* of the page SCIENCE).
-
-    `arms` are those of which every two are compared, best first, and the baseline. `reg` has the REG of a pair's first arm
-    minus that of its second, in tokens on the mean over benchmarks, the better arm first; and `accuracy` each arm's minus
-    that of the one it is `against`. `within` has the margin within which a pair's arms are the same, by two one-sided
-    tests that are corrected for all pairs. `count` is the number of comparisons corrected for.
-    They rest on `seeds` and `questions`.
-    """
+    """The comparisons of a study, which are corrected together (*Stars* of the page SCIENCE)."""
 
     arms: tuple[str, ...]
+    """The arms that are all compared in pairs, best first, and the baseline."""
     reg: Mapping[tuple[str, str], Interval]
+    """REG of a pair's first arm minus that of its second, in tokens on the mean over benchmarks; the better arm is first."""
     accuracy: Mapping[str, Interval]
+    """The accuracy of each arm minus that of the arm it is `against`."""
     within: Mapping[tuple[str, str], float]
+    """The margin in tokens within which a pair's arms are the same, by two one-sided tests that are corrected for all
+    pairs.
+    """
     against: Mapping[str, str]
+    """The arm that each arm's accuracy is compared with."""
     count: int
+    """The number of comparisons that is corrected for."""
     seeds: int
+    """Seeds of the study."""
     questions: int
+    """Questions of the study, over all benchmarks."""
     confidence: float
+    """The confidence of intervals, such as 0.95."""
 
-    def of(self, arm: str, what: str) -> Interval | None:
-        """Return what is known of an arm's `difference` of REG, up to its sign, or of its `accuracy_change`."""
-        if what == "accuracy_change" or arm not in self.against:
+    def of(self, arm: str, measure: str) -> Interval | None:
+        """Return an arm's `difference` of REG, up to its sign, or its `accuracy_change`; None if it was not compared."""
+        if measure == "accuracy_change" or arm not in self.against:
             return self.accuracy.get(arm)
         other = self.against[arm]
         return self.reg.get((arm, other)) or self.reg.get((other, arm))
 
 
-Typical = Mapping[tuple[str, bool], float | None]
+TypicalVariances = Mapping[tuple[str, bool], float | None]
 """`typical_variance` by measure, of differences of two arms (true) and of one arm from what no seed changes (false)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EdgeGroups:
     """A measured frontier's areas by group of questions.
 
     `cells` and `best_cells` are `Edge.area` and `Edge.best` by seed and group, and `without` is `Edge.area` without each
@@ -180,7 +192,7 @@ class Edge:
     area: float
     plain: tuple[float, ...] = ()
     best: float = math.nan
-    parts: Parts | None = None
+    parts: EdgeGroups | None = None
 
 
 def score_arms(
@@ -197,12 +209,23 @@ def score_arms(
 ) -> tuple[Scores, ...]:
     """Return rows by model, its benchmarks and their `mean`: over all seeds, then for each of several seeds.
 
-    `arms` have an `ArmScores` for each seed, or one if a model is the same for all. `frontier` names the arms whose
-    best it is; or it is curves. `budgets` are the columns of the arms' `forced`; `l_max` and `grid` are those of
-    `reg`. Stars are those of the `comparisons` of these arms, which are made here if they are not given. Equal input gives
-    equal output, bit for bit.
+    Equal input gives equal output, bit for bit.
+
+    Args:
+        arms: Scores of each model by seed, or a single item if a model is the same for all seeds.
+        budgets: The columns of the scores' `forced`, in tokens.
+        frontier: The arms whose best it is, or its curves.
+        seeds: The seeds, in the order of the scores.
+        l_max: The end of integration in tokens, as for `reg`.
+        grid: The points of integration, as for `reg`.
+        relative_to: The baseline, if there is one.
+        confidence: Of intervals.
+        comparisons: The comparisons whose stars rows get; None computes them.
+
+    Returns:
+        The rows.
     """
-    sizes = checked_arms(arms, budgets, len(seeds))
+    sizes = check_arms(arms, budgets, len(seeds))
     if not 0 < confidence < 1:
         raise problem("E0303", f"the confidence is {confidence:g}", help="write a fraction, such as 0.95")
     points = integration_grid(l_max, grid)
@@ -267,11 +290,22 @@ def compare_arms(
 ) -> Comparisons:
     """Return all comparisons of a study, corrected together: this alone decides which difference is significant.
 
-    `against` is the baseline, or names for each arm the one that its accuracy is compared with. Of more than `MOST_PAIRED`
-    arms every two of those of the least REG are compared, and each other arm with what it is `against`; the correction
-    counts the pairs that are left out as well.
+    Of more than `MAX_PAIRED` arms only those of the least REG are all compared in pairs, and each other arm with the
+    arm it is `against`; the correction counts the omitted pairs as well.
+
+    Args:
+        arms: Scores of each model by seed.
+        budgets: The columns of the scores' `forced`, in tokens.
+        seeds: The number of seeds.
+        l_max: The end of integration in tokens, as for `reg`.
+        grid: The points of integration, as for `reg`.
+        against: The baseline, or for each arm the arm that its accuracy is compared with.
+        confidence: Of intervals.
+
+    Returns:
+        The comparisons.
     """
-    sizes = tuple(checked := checked_arms(arms, budgets, seeds))
+    sizes = tuple(checked := check_arms(arms, budgets, seeds))
     weights = column_weights(budgets, integration_grid(l_max, grid))
     models = {name: measure_cells(of_seeds, sizes, seeds, weights) for name, of_seeds in arms.items()}
     typical = typical_of(models.values(), sizes)
@@ -281,18 +315,18 @@ def compare_arms(
     against = against or {}
     under = {name: mean([float(model.area[b].mean()) for b in sizes]) for name, model in models.items()}
     order = sorted(arms, key=lambda name: -under[name])
-    paired = {frozenset(pair) for pair in combinations(order[:MOST_PAIRED], 2)}
+    paired = {frozenset(pair) for pair in combinations(order[:MAX_PAIRED], 2)}
     paired |= {frozenset(pair) for pair in against.items()}
     pairs = math.comb(len(arms), 2)
-    reg, within = {}, {}
-    for one, two in combinations(order, 2):
-        if frozenset((one, two)) in paired:
+    reg, margins = {}, {}
+    for better, worse in combinations(order, 2):
+        if frozenset((better, worse)) in paired:
             # REG falls as the area under a curve grows.
-            both = models[two], models[one], "area", sizes
-            reg[one, two] = difference(*both, confidence, typical)
+            both = models[worse], models[better], "area", sizes
+            reg[better, worse] = difference(*both, confidence, typical)
             tested = difference(*both, 1 - 2 * EQUIVALENCE_ERROR / pairs, typical)
             if tested.low is not None and tested.high is not None:
-                within[one, two] = max(-tested.low, tested.high)
+                margins[better, worse] = max(-tested.low, tested.high)
     accuracy = {
         name: difference(models[name], models[other], "accuracy", sizes, confidence, typical)
         for name, other in against.items()
@@ -300,10 +334,10 @@ def compare_arms(
     count = pairs + len(accuracy)
     corrected = correct([*reg.values(), *accuracy.values()], confidence, count)
     return Comparisons(
-        tuple(name for place, name in enumerate(order) if place < MOST_PAIRED or name == baseline),
+        tuple(name for rank, name in enumerate(order) if rank < MAX_PAIRED or name == baseline),
         dict(zip(reg, corrected, strict=False)),
         dict(zip(accuracy, corrected[len(reg) :], strict=True)),
-        within,
+        margins,
         dict(against),
         count,
         seeds,
@@ -315,53 +349,70 @@ def compare_arms(
 def correct(differences: Sequence[Interval], confidence: float, count: int | None = None) -> list[Interval]:
     """Return differences with their probabilities corrected by Holm's steps, and which of them are significant.
 
-    `count` is the number of comparisons, of which those that are not among the differences count as chance.
+    Args:
+        differences: The differences.
+        confidence: 1 minus the level of significance.
+        count: The number of comparisons; those that are not among the differences count as chance.
+
+    Returns:
+        The differences in their order.
+
+    Source: Holm 1979.
     """
-    known = [each.p for each in differences if each.p is not None]
+    p_values = [d.p for d in differences if d.p is not None]
     more = 0 if count is None else count - len(differences)
-    adjusted = iter(holm([*known, *[1.0] * more]))
+    adjusted = iter(holm([*p_values, *[1.0] * more]))
     return [
-        each
-        if each.p is None
-        else replace(each, p_holm=(p := next(adjusted)), significant=p <= 1 - confidence)
-        for each in differences
+        d if d.p is None else replace(d, p_holm=(p := next(adjusted)), significant=p <= 1 - confidence)
+        for d in differences
     ]
 
 
-def typical_of(models: Iterable[Measured], places: Sequence[str]) -> Typical:
+def typical_of(models: Iterable[ArmCells], places: Sequence[str]) -> TypicalVariances:
     """Return the typical (median) variance over seeds of a study's differences, for each measure."""
     import numpy as np
 
     trained = [model for model in models if model.replicated]
     typical: dict[tuple[str, bool], float | None] = {}
-    for what in WHAT:
-        by_seed = [seed_means({b: getattr(model, what)[b] for b in places}) for model in trained]
+    for measure in MEASURES:
+        by_seed = [seed_means({b: getattr(model, measure)[b] for b in places}) for model in trained]
         for paired in (False, True):
-            typical[what, paired] = typical_variance(np.array(by_seed), paired=paired) if trained else None
+            typical[measure, paired] = typical_variance(np.array(by_seed), paired=paired) if trained else None
     return typical
 
 
 def difference(
-    one: Measured,
-    other: Measured,
-    what: str,
+    first: ArmCells,
+    second: ArmCells,
+    measure: str,
     places: Sequence[str],
     confidence: float,
-    typical: Typical,
+    typical: TypicalVariances,
 ) -> Interval:
-    """Return a measure of one model minus that of another, paired, with its interval and its own probability.
+    """Return a measure of one model minus that of another, paired by question, with its interval and probability.
 
-    The interval rests on the seeds of these two alone. The probability is the larger of two: by that interval, and with the
-    variance that is typical of the study's differences as one more seed.
+    The interval rests on the seeds of these two models alone. The probability is the larger of two: by that interval,
+    and with the typical variance of the study's differences as a further seed.
+
+    Args:
+        first: The model.
+        second: The model that is subtracted.
+        measure: A field of `ArmCells`.
+        places: Benchmarks.
+        confidence: Of the interval.
+        typical: Typical variances of the study.
+
+    Returns:
+        The difference in the measure's unit.
     """
-    cells = {b: getattr(one, what)[b] - getattr(other, what)[b] for b in places}
+    cells = {b: getattr(first, measure)[b] - getattr(second, measure)[b] for b in places}
     spread = spread_of(cells)
     bare = interval_of(cells, spread, confidence)
     if spread is None:
         return bare
-    like = typical.get((what, one.replicated and other.replicated))
-    moderated = spread.moderated(like if one.replicated or other.replicated else None)
-    return replace(bare, p=max(each.p_value(bare.value) for each in (spread, moderated)))
+    like = typical.get((measure, first.replicated and second.replicated))
+    moderated = spread.moderated(like if first.replicated or second.replicated else None)
+    return replace(bare, p=max(s.p_value(bare.value) for s in (spread, moderated)))
 
 
 def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
@@ -373,41 +424,41 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
     """
     confidence = comparisons.confidence
     single = {
-        (place, what): change
-        for place, row in enumerate(rows)
+        (i, name): change
+        for i, row in enumerate(rows)
         if row.benchmark != MEAN
-        for what in STARRED
-        if (change := getattr(row, what)) is not None and comparisons.of(row.model, what) is not None
+        for name in STAR_FIELDS
+        if (change := getattr(row, name)) is not None and comparisons.of(row.model, name) is not None
     }
     corrected = dict(zip(single, correct(list(single.values()), confidence), strict=True))
 
-    def star(place: int, row: Scores, what: str) -> Interval | None:
-        own: Interval | None = getattr(row, what)
-        of_mean = comparisons.of(row.model, what)
+    def star(i: int, row: Scores, name: str) -> Interval | None:
+        own: Interval | None = getattr(row, name)
+        of_mean = comparisons.of(row.model, name)
         if own is None or of_mean is None or of_mean.p_holm is None:
             return own
-        of_own = of_mean if row.benchmark == MEAN else corrected[place, what]
+        of_own = of_mean if row.benchmark == MEAN else corrected[i, name]
         p = max(of_mean.p_holm, of_own.p_holm or 0.0)
         return replace(own, p_holm=p, significant=p <= 1 - confidence)
 
     return [
         replace(
             row,
-            difference=star(place, row, "difference"),
-            accuracy_change=star(place, row, "accuracy_change"),
+            difference=star(i, row, "difference"),
+            accuracy_change=star(i, row, "accuracy_change"),
         )
-        for place, row in enumerate(rows)
+        for i, row in enumerate(rows)
     ]
 
 
 def measure_cells(
     of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
-) -> Measured:
+) -> ArmCells:
     """Return a model's cells; if it is the same for all seeds, so are they."""
     import numpy as np
 
-    def cells(each: Sequence[Mapping[str, Floats]], benchmark: str) -> Floats:
-        stacked = np.stack([scores[benchmark] for scores in each])
+    def cells(arms: Sequence[Mapping[str, Floats]], benchmark: str) -> Floats:
+        stacked = np.stack([scores[benchmark] for scores in arms])
         return np.broadcast_to(stacked, (seeds, stacked.shape[1]))
 
     # einsum, not a matrix product: its order of summation does not depend on threads, nor on the other rows.
@@ -416,7 +467,7 @@ def measure_cells(
     accuracy = {b: cells([arm.accuracy for arm in of_seeds], b) for b in benchmarks}
     length = {b: cells([arm.length for arm in of_seeds], b) for b in benchmarks}
     every = (each for kind in (area, accuracy, length) for each in kind.values())
-    return Measured(area, accuracy, length, any(bool((each != each[0]).any()) for each in every))
+    return ArmCells(area, accuracy, length, any(bool((each != each[0]).any()) for each in every))
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
@@ -439,7 +490,7 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
     best_cells = area(sums, winners[None, None], weights) / sizes
     plain = tuple(float(value) for value in np.einsum("sk,k->s", means.max(axis=0), weights))
     best = float(np.einsum("k,k->", means.mean(axis=1).max(axis=0), weights))
-    parts = Parts(fitted.cells, best_cells, fitted.without, sizes, groups)
+    parts = EdgeGroups(fitted.cells, best_cells, fitted.without, sizes, groups)
     return Edge(fitted.area, plain, best, parts)
 
 
@@ -457,25 +508,29 @@ def scores(
     model: str,
     title: str,
     places: Sequence[str],
-    arm: Measured,
-    base: Measured | None,
+    arm: ArmCells,
+    base: ArmCells | None,
     confidence: float,
-    typical: Typical | None = None,
+    typical: TypicalVariances | None = None,
 ) -> Scores:
-    """Return the row of a model on one benchmark, or on the mean over `places`: no REG yet, but its difference."""
+    """Return the row of a model on a benchmark, or on the mean over `places`, without REG but with its difference.
 
-    def change(what: str) -> Interval | None:
-        return None if base is None else difference(arm, base, what, places, confidence, typical or {})
+    Returns:
+        The row.
+    """
+
+    def change(measure: str) -> Interval | None:
+        return None if base is None else difference(arm, base, measure, places, confidence, typical or {})
 
     area = change("area")
     accuracy = {b: arm.accuracy[b] for b in places}
     spread = spread_of(accuracy)
-    around = interval_of(accuracy, spread, confidence)
+    plain = interval_of(accuracy, spread, confidence)
     return Scores(
         model,
         title,
         None,
-        bound_interval(around, 0.0, 1.0, confidence, spread, count_questions(accuracy)),
+        bound_interval(plain, 0.0, 1.0, confidence, spread, count_questions(accuracy)),
         bound_interval(interval({b: arm.length[b] for b in places}, confidence), 0.0, math.inf, confidence),
         None,
         None,
@@ -486,25 +541,34 @@ def scores(
     )
 
 
-def add_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -> Scores:
-    """Return the row with its REG; in percent of the baseline's, `there`, if that is apart from 0."""
-    percent = None if there is None or not there.apart else change_pct(gap.value, there.value)
+def add_gap(row: Scores, gap: Interval, plain: float, base: Interval | None) -> Scores:
+    """Return the row with its REG; in percent of the baseline's REG `base`, if its interval excludes 0.
+
+    Returns:
+        The row.
+    """
+    percent = None if base is None or not base.excludes_zero else change_pct(gap.value, base.value)
     return replace(row, reg=gap, reg_plain=plain, change_pct=percent)
 
 
-def gap_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
-    """Return REG against a frontier, with its interval.
+def gap_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
+    """Return REG against a frontier, with its interval, in tokens.
 
-    A frontier that is valued where it was not chosen errs low, if at all, because the arm that was chosen may not be the
-    best; the best measured one errs high. The truth lies between the two, and the interval reaches from below the one to
-    above the other, by as much as covers the truth wherever between them it lies (Imbens and Manski 2004).
+    A frontier that is valued on other data than chose it is biased low, if at all, because the chosen arm may not be
+    the best; the best measured frontier is biased high. The truth lies between the two, and the interval reaches from
+    below the first to above the second, by as much as covers the truth wherever between them it lies.
+
+    Returns:
+        REG in tokens.
+
+    Source: Imbens and Manski 2004.
     """
     value = mean([edges[b].area - float(model.area[b].mean()) for b in places])
     parts = {b: edge_parts for b in places if (edge_parts := edges[b].parts) is not None}
     if len(parts) < len(places):
         return round_interval(interval({b: edges[b].area - model.area[b] for b in places}, confidence))
     lower = fitted_spread(model, parts)
-    upper = spread_of({b: grouped_gap(model, b, part, part.best_cells) for b, part in parts.items()})
+    upper = spread_of({b: grouped_gap(model, b, p, p.best_cells) for b, p in parts.items()})
     if lower is None or upper is None:
         return round_interval(Interval(value))
     top = mean([edges[b].best - float(model.area[b].mean()) for b in places])
@@ -520,13 +584,13 @@ def round_interval(exact: Interval) -> Interval:
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
 
-def grouped_gap(model: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
+def grouped_gap(model: ArmCells, benchmark: str, parts: EdgeGroups, cells: Floats) -> Floats:
     """Return the gap to a frontier's `cells` by seed and group of questions."""
     areas: Floats = sum_groups(model.area[benchmark].T, parts.groups).T
     return cells - areas / parts.sizes
 
 
-def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
+def fitted_spread(model: ArmCells, parts: Mapping[str, EdgeGroups]) -> Spread | None:
     """Return the spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
 
     Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
@@ -534,25 +598,33 @@ def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
     """
     import numpy as np
 
-    fixed = spread_of({b: grouped_gap(model, b, part, part.cells) for b, part in parts.items()})
+    fixed = spread_of({b: grouped_gap(model, b, p, p.cells) for b, p in parts.items()})
     if fixed is None:
         return None
     variances = []
-    for b, part in parts.items():
+    for b, p in parts.items():
         areas = model.area[b].mean(axis=0)
-        left = (areas.sum() - sum_groups(areas, part.groups)) / (part.sizes.sum() - part.sizes)
-        gaps = part.without - left
-        count = len(part.sizes)
+        rest = (areas.sum() - sum_groups(areas, p.groups)) / (p.sizes.sum() - p.sizes)
+        gaps = p.without - rest
+        count = len(p.sizes)
         variance = (count - 1) / count * float(np.square(gaps - gaps.mean()).sum())
         variances.append((variance / len(parts) ** 2, count - 1))
-    jackknifed, df = total(variances)
+    jackknifed, df = sum_variances(variances)
     return replace(fixed, questions=(fixed.questions + jackknifed) / 2, question_df=df)
 
 
 def one_sided(gap: float, error: float, confidence: float) -> float:
-    """Return the probability for a quantile that covers a truth between two ends, `gap` apart, each within `error`.
+    """Return the probability for a quantile that covers a truth between two estimated ends.
 
-    Both tails count if the ends are one, and one if they are far apart.
+    Both tails count if the ends are equal, and one tail if they are far apart.
+
+    Args:
+        gap: The distance between the ends.
+        error: The standard error of each end.
+        confidence: Of the interval.
+
+    Returns:
+        A probability, from `confidence` to (1 + confidence) / 2.
     """
     normal = NormalDist()
     if gap <= 0:
@@ -569,8 +641,12 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
     return normal.cdf((low + high) / 2)
 
 
-def plain_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
-    """Return the paper's REG: against each seed's best measured score, as a mean over seeds and benchmarks."""
+def plain_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
+    """Return the paper's REG: against each seed's best measured score, as a mean over seeds and benchmarks.
+
+    Returns:
+        Tokens.
+    """
     return mean([
         (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(model.area[b].mean())
         for b in places
@@ -580,25 +656,27 @@ def plain_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str]) 
 def score_seed(
     row: Scores,
     benchmarks: Sequence[str],
-    models: Mapping[str, Measured],
+    models: Mapping[str, ArmCells],
     relative_to: str | None,
     edges: Mapping[str, Edge],
     index: int,
     seed: int,
 ) -> Scores:
-    """Return the row of one seed: REG against the study's frontier, and the paper's against the seed's own."""
+    """Return the row of a seed: REG against the study's frontier, and the paper's REG against the seed's own frontier."""
     model, base = models[row.model], None if relative_to is None else models[relative_to]
     places = benchmarks if row.benchmark == MEAN else (row.benchmark,)
 
     def value(cells: Cells) -> float:
         return mean([float(cells[b][index].mean()) for b in places])
 
-    def change(what: str) -> Interval | None:
-        return None if base is None else Interval(value(getattr(model, what)) - value(getattr(base, what)))
+    def change(measure: str) -> Interval | None:
+        return (
+            None if base is None else Interval(value(getattr(model, measure)) - value(getattr(base, measure)))
+        )
 
     under = value(model.area)
     best = mean([edges[b].plain[index] if edges[b].plain else edges[b].area for b in places])
-    there = None if base is None else mean([edges[b].area for b in places]) - value(base.area)
+    base_gap = None if base is None else mean([edges[b].area for b in places]) - value(base.area)
     gap = mean([edges[b].area for b in places]) - under
     scored = row.reg is not None
     return Scores(
@@ -609,26 +687,38 @@ def score_seed(
         Interval(value(model.length)),
         Interval(gap) if scored else None,
         best - under if scored else None,
-        Interval(gap - there) if there is not None else None,
-        None if row.change_pct is None or there is None else change_pct(gap, there),
+        Interval(gap - base_gap) if base_gap is not None else None,
+        None if row.change_pct is None or base_gap is None else change_pct(gap, base_gap),
         change("accuracy"),
         change("length"),
     )
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean over benchmarks, or seeds."""
+    """Return the mean over benchmarks, or seeds, exactly summed.
+
+    Returns:
+        The values' unit.
+    """
     return math.fsum(values) / len(values)
 
 
 def interval(cells: Cells, confidence: float) -> Interval:
-    """Return the interval of a mean over benchmarks, seeds and questions."""
+    """Return the interval of a mean over benchmarks, seeds and questions.
+
+    Returns:
+        The cells' unit.
+    """
     return interval_of(cells, spread_of(cells), confidence)
 
 
 def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
-    """Return the interval of a mean whose spread is known."""
-    value = mean([float(each.mean()) for each in cells.values()])
+    """Return the interval of a mean, given its spread.
+
+    Returns:
+        The cells' unit; no interval if the spread is None.
+    """
+    value = mean([float(c.mean()) for c in cells.values()])
     if spread is None:
         return Interval(value)
     reach = spread.half_width((1 + confidence) / 2)
@@ -643,7 +733,7 @@ def negate_interval(positive: Interval) -> Interval:
 
 
 def bound_interval(
-    around: Interval,
+    plain: Interval,
     low: float,
     high: float,
     confidence: float,
@@ -652,20 +742,25 @@ def bound_interval(
 ) -> Interval:
     """Return an interval of a number that lies from `low` to `high`.
 
-    That of a mean over so many `questions`, each within this range, is Wilson's (1927) for a share whose error is that of
-    the `spread`. Where no question differs from another, the error is that of as many independent questions. Other
-    intervals are cut off at the range.
+    That of a mean over so many `questions`, each within this range, is Wilson's for a share whose error is that of the
+    `spread`. If no question differs from another, the error is that of as many independent questions. Other intervals
+    are cut off at the range.
+
+    Returns:
+        The interval within the range.
+
+    Source: Wilson 1927.
     """
-    if around.low is None or around.high is None:
-        return around
+    if plain.low is None or plain.high is None:
+        return plain
     if spread is None or questions is None or questions < 2 or not math.isfinite(high - low):
-        return Interval(around.value, max(around.low, low), min(around.high, high))
-    share = min(max((around.value - low) / (high - low), 0.0), 1.0)
+        return Interval(plain.value, max(plain.low, low), min(plain.high, high))
+    share = min(max((plain.value - low) / (high - low), 0.0), 1.0)
     first, last = share_ends(share, spread, high - low, questions, confidence)
     return Interval(
-        around.value,
-        min(low + (high - low) * first, around.value),
-        max(low + (high - low) * last, around.value),
+        plain.value,
+        min(low + (high - low) * first, plain.value),
+        max(low + (high - low) * last, plain.value),
     )
 
 
@@ -674,9 +769,13 @@ def share_ends(
 ) -> tuple[float, float]:
     """Return the ends of a share's interval; the `spread` is that of the share times `scale`.
 
-    Near 1 an interval can hardly miss the truth from above: where all questions are right with at least the probability
-    of a tail, no test of this tail rejects. There the doubt is almost all below the truth, and so the upper end is that of
-    one tail. The same holds for the lower end near 0. One seed measures no noise, and has both tails everywhere.
+    Near 1 an interval can hardly miss the truth from above: if all questions are right with at least the probability of
+    a tail, no test of this tail rejects. There the doubt is almost all below the truth, and so the upper end is that of
+    a single tail. The same holds for the lower end near 0. A single seed measures no noise, and has both tails
+    everywhere.
+
+    Returns:
+        Two shares, 0 to 1.
     """
     variance = share * (1 - share)
 
@@ -693,37 +792,53 @@ def share_ends(
     first, last, _ = wilson(1 - tail)
     if spread.rest == 0:
         return first, last
-    near = 1 - ONE_TAIL * (1 - confidence)
-    lower, upper, worth = wilson(near)
+    one_tail = 1 - ONE_TAIL_SHARE * (1 - confidence)
+    lower, upper, worth = wilson(one_tail)
     # From this share on, as many independent questions are all right with the probability of a tail, or a higher one.
-    full = tail ** (worth / NormalDist().inv_cdf(near) ** 2)
+    full = tail ** (worth / NormalDist().inv_cdf(one_tail) ** 2)
     return max(first, min(lower, 1 - full)), min(last, max(upper, full))
 
 
-def subtract_intervals(one: Interval, two: Interval, correlation: float) -> Interval:
-    """Return the interval of a difference of two means from their own (Zou and Donner 2008); it stays within their ranges.
+def subtract_intervals(first: Interval, second: Interval, correlation: float) -> Interval:
+    """Return the interval of a difference of two means from the means' intervals; it stays within their ranges.
 
-    Nothing is known of it where nothing is known of one of them.
+    Args:
+        first: The mean.
+        second: The mean that is subtracted.
+        correlation: The correlation of the two.
+
+    Returns:
+        The difference; without an interval if a mean has none.
+
+    Source: Zou and Donner 2008.
     """
-    value = one.value - two.value
-    if one.low is None or one.high is None or two.low is None or two.high is None:
+    value = first.value - second.value
+    if first.low is None or first.high is None or second.low is None or second.high is None:
         return Interval(value)
 
     def reach(a: float, b: float) -> float:
         return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
 
-    below = reach(one.value - one.low, two.high - two.value)
-    above = reach(one.high - one.value, two.value - two.low)
+    below = reach(first.value - first.low, second.high - second.value)
+    above = reach(first.high - first.value, second.value - second.low)
     return Interval(value, value - below, value + above)
 
 
 def count_questions(cells: Cells) -> float:
-    """Return the questions that a mean over benchmarks is worth: those of one, or fewer than the sum if they differ."""
-    return len(cells) ** 2 / math.fsum(1 / each.shape[1] for each in cells.values())
+    """Return the effective number of questions of a mean over benchmarks, below the sum if benchmarks differ in size.
+
+    Returns:
+        A number of questions.
+    """
+    return len(cells) ** 2 / math.fsum(1 / c.shape[1] for c in cells.values())
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
-    """Return the integral of given curves by benchmark; a frontier of means counts for each, as the mean."""
+    """Return the integral of given curves by benchmark; a frontier of means counts for each benchmark.
+
+    Returns:
+        Accuracy times tokens.
+    """
 
     def size(curve: Curve, whose: str) -> float:
         check_cover(curve, points, whose)

@@ -24,7 +24,7 @@ from reodsl.numbers.curves import (
     same_benchmarks,
 )
 
-MANY = 1e9
+NORMAL_DF = 1e9
 """Degrees of freedom above which Student's t is the normal distribution, to nine digits."""
 
 _STEPS = 200
@@ -33,8 +33,16 @@ _STEPS = 200
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
-    """Return the t with `probability` below it, to within rounding, for `probability` in (0, 1) and `df` above 0."""
-    if df > MANY:
+    """Return the quantile of Student's t, to within rounding.
+
+    Args:
+        probability: The probability below it, in (0, 1).
+        df: Degrees of freedom, above 0.
+
+    Returns:
+        The quantile.
+    """
+    if df > NORMAL_DF:
         return NormalDist().inv_cdf(probability)
     if probability < 0.5:
         return -t_quantile(1 - probability, df)
@@ -54,14 +62,28 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def t_probability(t: float, df: float) -> float:
-    """Return the probability below `t`, which is 0 or more: 1 - I(df / (df + t^2); df/2, 1/2) / 2."""
-    if df > MANY:
+    """Return the probability below `t` of Student's t: 1 - I(df / (df + t^2); df/2, 1/2) / 2.
+
+    Args:
+        t: 0 or more.
+        df: Degrees of freedom, above 0.
+
+    Returns:
+        A probability, 0.5 to 1.
+    """
+    if df > NORMAL_DF:
         return NormalDist().cdf(t)
     return 1 - incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
-    """Compute the regularised incomplete beta function by its continued fraction (DLMF 8.17.22), after Lentz."""
+    """Compute the regularised incomplete beta function I(x; a, b) by its continued fraction.
+
+    Returns:
+        A probability, 0 to 1.
+
+    Source: DLMF 8.17.22, by Lentz's algorithm.
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     front = math.exp(
@@ -73,6 +95,7 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
+    """Return the continued fraction of the incomplete beta function."""
     tiny = 1e-300
     c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
     value = d
@@ -94,7 +117,13 @@ def _away_from_zero(value: float, tiny: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return each probability adjusted for all of them (Holm 1979), in their order."""
+    """Return each probability adjusted for all of them, in their order.
+
+    Returns:
+        Probabilities, 0 to 1.
+
+    Source: Holm 1979.
+    """
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     adjusted = [0.0] * len(p_values)
     largest = 0.0
@@ -155,7 +184,11 @@ def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None
 
 
 def trapezoid_weights(points: Sequence[int]) -> tuple[float, ...]:
-    """Return the weight of each point in the trapezoid integral over points."""
+    """Return the weight of each point in the trapezoid integral over points.
+
+    Returns:
+        Weights in the points' unit, which is tokens.
+    """
     widths = [b - a for a, b in itertools.pairwise(points)]
     return tuple((a + b) / 2 for a, b in zip([0, *widths], [*widths, 0], strict=True))
 
@@ -217,10 +250,19 @@ class RegTable:
 
 
 def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[int] | None = None) -> float:
-    """Integrate (frontier - J) over the grid up to `l_max` (16K) by trapezoids, in tokens: signed, never clipped.
+    """Integrate (frontier - J) over the grid up to `l_max` by trapezoids: signed, never clipped.
 
-    A curve that beats the frontier has a negative REG. Both curves are linear between their points, of one kind, and must
-    cover the grid; others are a `Problem`.
+    A curve that beats the frontier has a negative REG. Both curves are linear between their points, of the same kind,
+    and must cover the grid; otherwise it is a `Problem`.
+
+    Args:
+        frontier: The frontier's curve.
+        curve: The model's curve, J.
+        l_max: The end of integration in tokens; None for 16K.
+        grid: The points of integration; None for the paper's grid.
+
+    Returns:
+        REG in tokens.
     """
     points = integration_grid(l_max, grid)
     common_kind([("the frontier", frontier), ("the curve", curve)])
@@ -269,7 +311,7 @@ def reg_table(
             check_cover(covered[benchmark], points, f"`{name}` on {benchmark}")
         if kind == "ended":
             ends = [bound_reg(frontier[benchmark], covered[benchmark], points) for benchmark in frontier]
-            low, high = (math.fsum(each) / len(ends) for each in zip(*ends, strict=True))
+            low, high = (math.fsum(column) / len(ends) for column in zip(*ends, strict=True))
             between[name] = {**dict(zip(frontier, ends, strict=True)), MEAN: (low, high)}
             continue
         gaps = {
@@ -286,7 +328,7 @@ def reg_table(
             value,
             value - base[benchmark],
             change_pct(value, base[benchmark])
-            if apart(base[benchmark], models[relative_to], benchmark, points, questions)
+            if excludes_zero(base[benchmark], models[relative_to], benchmark, points, questions)
             else None,
         )
         for name, gaps in values.items()
@@ -294,23 +336,35 @@ def reg_table(
     ]
     rows += [
         RegRow(name, benchmark, None, between=ends)
-        for name, each in between.items()
-        for benchmark, ends in each.items()
+        for name, column in between.items()
+        for benchmark, ends in column.items()
     ]
     return RegTable(tuple(rows), points, relative_to, kind)
 
 
-def bound_reg(frontier: Curve, ended: Curve, points: Sequence[int]) -> tuple[float, float]:
-    """Return two numbers that REG lies between: forced answers are right where the ended ones are, and at most always."""
+def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[float, float]:
+    """Return the ends between which REG lies, from a curve of ended responses.
+
+    Forced answers are right if the ended responses are, and at most always.
+
+    Returns:
+        The lower and upper end in tokens.
+    """
     most = Curve((points[0], points[-1]), (1.0, 1.0))
-    return reg(frontier, most, grid=points), reg(frontier, replace(ended, kind="J"), grid=points)
+    return reg(frontier, most, grid=points), reg(frontier, replace(curve, kind="J"), grid=points)
 
 
-def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None) -> bool:
+def excludes_zero(
+    value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None
+) -> bool:
     """Return whether a 95% interval of a REG excludes 0, if a benchmark's curve is a mean over so many questions.
 
-    Curves do not say how a question's scores at several budgets go together. The standard error is that of questions which
-    are right at all budgets or at none, as far as the curve allows: no other is larger. The frontier is taken as it is.
+    Curves do not say how a question's scores at several budgets go together. The standard error is that of questions
+    which are right at all budgets or at none, as far as the curve allows: no other is larger. The frontier is taken as
+    it is.
+
+    Returns:
+        False without the number of questions.
     """
     if questions is None or questions < 2:
         return False
@@ -327,12 +381,16 @@ def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], q
 
 
 def change_pct(value: float, base: float) -> float | None:
-    """Return the change from a baseline's REG in percent of its size, positive if REG grew; None for a base of 0."""
+    """Return the change from a baseline's REG in percent of its size, positive if REG grew; None for a base of 0.
+
+    Returns:
+        Percent.
+    """
     return None if base == 0 else 100 * (value - base) / abs(base)
 
 
 def comparable(frontier: Curves, curves: Curves) -> Curves:
-    """Return a model's curves as the frontier has them: their mean if the frontier is one, else all."""
+    """Return a model's curves in the frontier's form: their mean if the frontier is a mean, else all."""
     if mean_only(frontier) and set(curves) != set(frontier):
         return {next(iter(frontier)): average(curves)}
     return curves

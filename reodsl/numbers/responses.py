@@ -24,9 +24,9 @@ COLUMNS = (
 
 KEYS = ("model", "seed", "benchmark", "question", "sample")
 """Columns that tell two responses apart."""
-LONGEST_NAME = 300
+MAX_NAME_CHARS = 300
 """Characters of a model's or a benchmark's name."""
-MOST_LOT = 1 << 31
+MAX_LOT_ROWS = 1 << 31
 """Rows of forced answers, more than any table has."""
 _TYPES = dict.fromkeys(COLUMNS, "String") | {
     "seed": "Int64",
@@ -35,48 +35,56 @@ _TYPES = dict.fromkeys(COLUMNS, "String") | {
     "correct": "Boolean",
     "at": "List(Struct({'budget': Int64, 'correct': Boolean}))",
 }
-_AGAIN = "make the table again: `reodsl import {} -o again.parquet`"
-_MEND = "mend it where the table was made, or make the table by `reodsl import`, which sees to this"
+_REIMPORT = "make the table again: `reodsl import {} -o again.parquet`"
+_REMEDY = "mend it where the table was made, or make the table by `reodsl import`, which sees to this"
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFiles:
-    """Files with the model that each is of, where the command names one, and the table to write.
-
-    `columns` are paths of fields by our columns, in place of those of a file's form. A score is right from `right_from` up;
-    without it scores are 0 or 1. `common` keeps the questions that all models have, and `ended` no forced answers. Tokens
-    are counted by `tokenizer`, a folder, file or name on the hub, where a file has none; `thinks` refuses to count texts
-    from which the reasoning seems to be gone.
-    """
+    """The files of an import, each with its model if the command names it, and the table to write."""
 
     files: tuple[tuple[Path, str | None], ...]
+    """Each file, and the model that the command names for it."""
     out: Path
+    """The table to write."""
     benchmark: str | None = None
+    """The benchmark's name, if the command gives it."""
     columns: Mapping[str, str] = field(default_factory=dict)
+    """Paths of fields by our columns, which replace those of a file's form."""
     tokenizer: str | None = None
+    """A folder, file or name on the hub, which counts tokens if a file has no counts."""
     right_from: float | None = None
+    """The least score of a right answer; without it scores are 0 or 1."""
     common: bool = False
+    """True if only the questions that all models have are imported."""
     ended: bool = False
+    """True if forced answers are left out."""
     thinks: bool = True
+    """True if texts are refused from which the reasoning seems to be missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The counts of an import for one model: its `responses` to its `questions`, and the forms they were in.
-
-    `counted` and `graded` are how many responses had no tokens and no score, `unfinished` how many were cut off, and
-    `forced` whether all have forced answers. `density` is the median of characters for each token, None without texts.
-    """
+class ImportCounts:
+    """The counts of an import for a model."""
 
     model: str
+    """The model's name."""
     form: tuple[str, ...]
+    """The forms of its files."""
     questions: int
+    """Its questions."""
     responses: int
+    """Its responses."""
     counted: int
+    """Responses whose tokens were counted here."""
     graded: int
+    """Responses that were graded here."""
     unfinished: int
+    """Responses that were cut off."""
     forced: bool
+    """True if all responses have forced answers."""
     density: float | None
+    """The median of characters for each token; None without texts."""
 
     @property
     def kind(self) -> str:
@@ -129,9 +137,9 @@ def require_table(path: Path) -> pl.LazyFrame:
             words = (
                 f"`{wrong}` has the type {types[wrong]}, and a table of responses has {_TYPES[wrong]} there"
             )
-            raise problem("E0421", words, where=str(path), help=_AGAIN.format(path))
+            raise problem("E0421", words, where=str(path), help=_REIMPORT.format(path))
         for words, row in find_faults(frame):
-            raise problem("E0421", words, where=f"{path}: row {row}", help=_MEND)
+            raise problem("E0421", words, where=f"{path}: row {row}", help=_REMEDY)
     # The same for bytes that are not those that were written.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as fault:
         words = f"the table cannot be read: {first_line(fault)}"
@@ -140,35 +148,35 @@ def require_table(path: Path) -> pl.LazyFrame:
 
 
 def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
-    """Yield what is wrong with the values of a table, each with the first row that has it, counted from 1."""
+    """Yield faults in the values of a table, each with its first row, counted from 1."""
     import polars as pl
 
     budget, correct = (pl.element().struct.field(name) for name in ("budget", "correct"))
-    at, rows = pl.col("at"), frame.with_row_index("row", 1)
+    forced_at, rows = pl.col("at"), frame.with_row_index("row", 1)
     faults = {
         f"`{name}` is missing": pl.col(name).is_null()
         for name in (*KEYS, "tokens", "correct")
         if name != "seed"
     }
     faults |= {
-        f"`{name}` has more than {LONGEST_NAME} characters": pl.col(name).str.len_chars() > LONGEST_NAME
+        f"`{name}` has more than {MAX_NAME_CHARS} characters": pl.col(name).str.len_chars() > MAX_NAME_CHARS
         for name in ("model", "benchmark")
     }
     faults |= {
         "`tokens` is below 0": pl.col("tokens") < 0,
         "`finish` is neither `stop` nor `length`": ~pl.col("finish").is_in(["stop", "length"]),
-        "a forced answer has no budget from 0, or no verdict": at.list.eval(
+        "a forced answer has no budget from 0, or no verdict": forced_at.list.eval(
             budget.is_null() | correct.is_null() | (budget < 0)
         ).list.any(),
-        "a budget is there twice": at.list.eval(budget).list.n_unique() < at.list.len(),
+        "a budget is there twice": forced_at.list.eval(budget).list.n_unique() < forced_at.list.len(),
     }
     firsts = rows.select(
         *(pl.col("row").filter(fault).min().alias(words) for words, fault in faults.items()),
         # Texts are in no fault, and may be damaged.
         *(pl.col(name).null_count().alias(name) for name in COLUMNS),
     )
-    found = firsts.collect(engine="streaming").row(0, named=True)
-    yield from ((words, found[words]) for words in faults if found[words] is not None)
+    first_rows = firsts.collect(engine="streaming").row(0, named=True)
+    yield from ((words, first_rows[words]) for words in faults if first_rows[words] is not None)
     twice = (
         rows.group_by(KEYS)
         .agg(pl.len(), pl.col("row").max())
@@ -181,8 +189,8 @@ def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
             row,
         )
     keys = ["model", "benchmark"]
-    forced = rows.filter(at.is_not_null()).select(
-        *keys, "row", at.list.eval(budget).list.sort().alias("budgets")
+    forced = rows.filter(forced_at.is_not_null()).select(
+        *keys, "row", forced_at.list.eval(budget).list.sort().alias("budgets")
     )
     firsts = forced.group_by(keys).agg(pl.col("budgets").first(), pl.col("row").first())
     other = forced.join(firsts, on=keys, suffix="_first").filter(pl.col("budgets") != pl.col("budgets_first"))
@@ -260,7 +268,7 @@ def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], most: bool 
 
 
 def curves_by_model(responses: Responses, points: Sequence[int]) -> dict[str, Curves]:
-    """Return the curves of each model, over all its responses; `ended` ones at `points`."""
+    """Return the curves of each model over all its responses; `ended` curves have the budgets `points`."""
     import polars as pl
 
     models: dict[str, Curves] = {}
@@ -273,8 +281,8 @@ def curves_by_model(responses: Responses, points: Sequence[int]) -> dict[str, Cu
             .collect(engine="streaming")
         )
         models[name] = {
-            str(benchmark): Curve(tuple(each["budget"].to_list()), tuple(each["correct"].to_list()), kind)
-            for (benchmark,), each in means.group_by("benchmark", maintain_order=True)
+            str(benchmark): Curve(tuple(rows_["budget"].to_list()), tuple(rows_["correct"].to_list()), kind)
+            for (benchmark,), rows_ in means.group_by("benchmark", maintain_order=True)
         }
     return models
 
@@ -292,18 +300,18 @@ def check_paired(responses: Responses) -> None:
         .collect(engine="streaming")
     )
     if lacking.height:
-        shown = lacking.head(3).iter_rows()
+        examples = lacking.head(3).iter_rows()
         raise problem(
             "E0431",
             f"{lacking.height} questions are not those of all models, and are paired with nothing",
             where=str(responses.path),
-            notes=[f"`{question}` of {b} is of {', '.join(of)} alone" for b, question, of in shown],
+            notes=[f"`{question}` of {b} is of {', '.join(of)} alone" for b, question, of in examples],
             help="import responses of all models to the same questions, or import again what all have: `--common`",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ResponseScores:
     """A row of `score_responses`: `scores`, in which REG and its difference are None where they are not sound.
 
     For `ended` responses `low` and `high` are the ends between which REG lies, with their intervals, where a frontier is
@@ -323,11 +331,11 @@ def score_responses(
     points: Sequence[int],
     frontier: Sequence[str] | Curves | None = None,
     relative_to: str | None = None,
-) -> tuple[Scored, ...]:
-    """Return what is sound of each model on each benchmark and their mean, paired by question.
+) -> tuple[ResponseScores, ...]:
+    """Return the sound scores of each model on each benchmark and their mean, paired by question.
 
-    `frontier` names models, whose best it is, or is curves; without one there are differences alone. All models are of one
-    kind. Raises `Problem` for other questions, and for `ended` models as a frontier.
+    `frontier` names models, whose best it is, or is curves; without it only differences are scored. All models are of
+    the same kind. Raises `Problem` for different questions, and for `ended` models as a frontier.
     """
     import polars as pl
 
@@ -340,7 +348,9 @@ def score_responses(
             "a frontier of `ended` responses gives no REG, and bounds none",
             help="leave out `--of`, or give a frontier of the kind `J`: `--frontier`",
         )
-    seeds = sorted({seed for each in responses.seeds.values() for seed in each if seed is not None}) or [0]
+    seeds = sorted({seed for seeds_ in responses.seeds.values() for seed in seeds_ if seed is not None}) or [
+        0
+    ]
 
     def rows(most: bool) -> list[Scores]:
         arms: dict[str, list[ArmScores]] = {}
@@ -354,8 +364,8 @@ def score_responses(
                     saved = (points[-1] - pl.col("tokens")).clip(lower_bound=0) / points[-1]
                     samples = samples.with_columns(correct=pl.col("correct") * saved)
                 # These rows are made anew at each reading, in no one order: they are read once.
-                scores, found = scores_of(samples, forced, name, MOST_LOT)
-                budgets = budgets or found
+                scores, columns = scores_of(samples, forced, name, MAX_LOT_ROWS)
+                budgets = budgets or columns
                 arms.setdefault(name, []).append(scores)
         every = score_arms(
             arms, budgets, edge, seeds=seeds, l_max=points[-1], grid=points, relative_to=relative_to
@@ -364,14 +374,14 @@ def score_responses(
 
     under = rows(False)
     if kind == "J":
-        return tuple(Scored(row if frontier is not None else replace(row, reg=None)) for row in under)
+        return tuple(ResponseScores(row if frontier is not None else replace(row, reg=None)) for row in under)
     return tuple(
-        Scored(
-            replace(one, reg=None, difference=None),
-            other.reg if frontier is not None else None,
-            one.reg if frontier is not None else None,
-            other.accuracy,
-            other.accuracy_change,
+        ResponseScores(
+            replace(low, reg=None, difference=None),
+            high.reg if frontier is not None else None,
+            low.reg if frontier is not None else None,
+            high.accuracy,
+            high.accuracy_change,
         )
-        for one, other in zip(under, rows(True), strict=True)
+        for low, high in zip(under, rows(True), strict=True)
     )

@@ -7,7 +7,15 @@ ROUNDING = 1e-9
 
 
 def in_percent(share: float, digits: int = 0) -> str:
-    """Return a share in percent without its sign: .996 is `99`, since `100` would say that it is all."""
+    """Return a share in percent without its sign: .996 is `99`, since `100` would say that it is all.
+
+    Args:
+        share: 0 to 1.
+        digits: Digits after the point.
+
+    Returns:
+        The text, `0` or `100` only for exactly nothing or all.
+    """
     least = 10.0**-digits
     value = 100 * share
     if ROUNDING < share < 1 - ROUNDING:

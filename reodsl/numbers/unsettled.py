@@ -20,11 +20,11 @@ COUNTS = {
 """Words for failures at answers and responses, by the metric that counts them."""
 _TABLES = ("rollouts", "monitor", "samples", "forced")
 """The tables that have reasons: files of a result, and of a task under way folders of files or files in its chunks."""
-_CAUSES = 5
+_MAX_CAUSES = 5
 """Reasons that a terminal shows of a task."""
 _KIND = {REWARD: "reward_failures", "timeout": "verifier_timeouts"}
-_RAISED = re.compile(r"(?P<cause>.*? failed: \w+): .*?(?P<line>, line \d+)?$", re.DOTALL)
-_VARIES = re.compile(
+_EXCEPTION = re.compile(r"(?P<cause>.*? failed: \w+): .*?(?P<line>, line \d+)?$", re.DOTALL)
+_VARIABLE = re.compile(
     r"(?<!\w)'.*?(?:'(?!\w)|…)|(?<!\w)\".*?(?:\"(?!\w)|…)|(?<![\w`.])-?\d[\d.,]*(?:e[+-]?\d+)?", re.DOTALL
 )
 """Quoted texts, whole or cut off, and numbers."""
@@ -33,7 +33,7 @@ _VARIES = re.compile(
 def list_tables(folder: Path) -> list[Path]:
     """Return the tables with reasons of a result, or of what a task under way has done so far, by its work folder."""
     places = [f"{way}.parquet" for name in _TABLES for way in (name, f"{name}/*", f"chunks-*/*/{name}")]
-    return [file for place in places for file in sorted(folder.glob(place))]
+    return [file for pattern in places for file in sorted(folder.glob(pattern))]
 
 
 Reasons = Sequence[tuple[str, int]]
@@ -41,10 +41,9 @@ Reasons = Sequence[tuple[str, int]]
 
 
 def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
-    """Return the reasons in the column `unsettled` of tables, the commonest first, with how often each is there.
+    """Return the reasons in the column `unsettled` of tables with their counts, the commonest first.
 
-    Reasons that differ in the text of a response alone are one, told as most of them are. Files that are missing count
-    for nothing.
+    Reasons that differ only in the text of a response count as the commonest of them. Missing files count for nothing.
     """
     reasons: Counter[str] = Counter()
     for file in files:
@@ -63,21 +62,25 @@ def _count_file(file: Path, changed: int) -> Mapping[str, int]:
     if kind is None:
         return {}
     column = scan.select("unsettled").drop_nulls().collect(engine="streaming")["unsettled"]
-    each = column.explode() if isinstance(kind, pl.List) else column
-    return dict(each.value_counts().iter_rows())
+    values = column.explode() if isinstance(kind, pl.List) else column
+    return dict(values.value_counts().iter_rows())
 
 
 def group_reasons(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return reasons with how often each is there, those of one cause together, the commonest first."""
+    """Return reasons with their counts, grouped by cause, the commonest first."""
     groups: dict[str, Counter[str]] = {}
     for why, count in sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])):
         groups.setdefault(_cause(why), Counter())[why] += count
-    counted = [(next(iter(group)), group.total()) for group in groups.values()]
-    return sorted(counted, key=lambda pair: (-pair[1], pair[0]))
+    totals = [(next(iter(group)), group.total()) for group in groups.values()]
+    return sorted(totals, key=lambda pair: (-pair[1], pair[0]))
 
 
 def count_kinds(reasons: Iterable[tuple[str, int]]) -> dict[str, float]:
-    """Return how many answers and responses some reasons are of, by the metric that counts them."""
+    """Return the number of answers and responses that some reasons concern.
+
+    Returns:
+        Counts by the metric that counts them.
+    """
     counts = dict.fromkeys(COUNTS, 0.0)
     for why, count in reasons:
         counts[_KIND.get(why.partition(":")[0], "verifier_failures")] += count
@@ -85,39 +88,57 @@ def count_kinds(reasons: Iterable[tuple[str, int]]) -> dict[str, float]:
 
 
 def say_reasons(reasons: Sequence[tuple[str, int]], most: int) -> list[str]:
-    """Return the commonest reasons with how often each was met, and how often there was another one."""
+    """Return the commonest reasons with their counts, and the count of all other reasons."""
     more = sum(count for _, count in reasons[most:])
-    shown = [*reasons[:most], *([("other reasons", more)] if more else [])]
-    return [f"{plural(count, 'time')}: {why}" for why, count in shown]
+    listed = [*reasons[:most], *([("other reasons", more)] if more else [])]
+    return [f"{plural(count, 'time')}: {why}" for why, count in listed]
 
 
 def _cause(why: str) -> str:
     """Return a reason without what varies with the text of a response: an exception's words, quoted texts, numbers."""
-    raised = _RAISED.match(why)
+    raised = _EXCEPTION.match(why)
     if raised is not None:
         return f"{raised['cause']}{raised['line'] or ''}"
     head, mark, line = why.rpartition(", line ")
-    return _VARIES.sub("…", head) + mark + line if mark else _VARIES.sub("…", why)
+    return _VARIABLE.sub("…", head) + mark + line if mark else _VARIABLE.sub("…", why)
 
 
 def say_failed(counts: Mapping[str, float]) -> str:
-    """Return how many answers and responses these metrics count, and what happened at them; empty where they count none."""
+    """Return how many answers and responses failed, and why; empty without failures.
+
+    Args:
+        counts: Counts by metric.
+
+    Returns:
+        Words for a message.
+    """
     words = []
-    for name, what in COUNTS.items():
+    for name, happened in COUNTS.items():
         count = int(counts.get(name) or 0)
         noun = "response" if name == "reward_failures" else "answer"
-        words += [f"{plural(count, noun)} {what}"] if count else []
+        words += [f"{plural(count, noun)} {happened}"] if count else []
     return " and ".join(words)
 
 
 def say_failing(reasons: Reasons) -> list[str]:
-    """Return lines of failures, if there are any: how many, what they count as, and why."""
+    """Return lines about failures: how many, what they count as, and why; none without failures."""
     counts = count_kinds(reasons)
-    return [f"{say_failed(counts)}; {say_counted(counts)}", *say_reasons(reasons, _CAUSES)] if reasons else []
+    return (
+        [f"{say_failed(counts)}; {say_counted(counts)}", *say_reasons(reasons, _MAX_CAUSES)]
+        if reasons
+        else []
+    )
 
 
 def say_counted(counts: Mapping[str, float]) -> str:
-    """Return how answers and responses are counted that these metrics count: empty where they count none."""
+    """Return what failed answers and responses count as; empty without failures.
+
+    Args:
+        counts: Counts by metric.
+
+    Returns:
+        Words for a message.
+    """
     judged = sum(counts.get(name, 0) for name in COUNTS if name != "reward_failures")
     words = ["answers that are not judged count as wrong"] if judged else []
     if counts.get("reward_failures"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-SMALL = 0.1
+MARGIN_SHARE = 0.1
 """The share of the baseline's REG that a margin may be for two arms to be called the same within it.
 
 What methods claim over each other is a fifth of it and more; a tenth is half of the least that anybody would report.
@@ -25,8 +25,8 @@ KEYS = ("benchmark", "question", "seed", "sample")
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """Counts of two arms' paired responses: those that are the `same` text, of all that were `compared`."""
+class EqualResponses:
+    """Counts of two arms' paired responses: those with the `same` text, of all that were `compared`."""
 
     same: int
     compared: int
@@ -34,27 +34,35 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class PairDifference:
-    """REG of `one` minus that of `two`, in tokens and on the mean over benchmarks: below 0, `one` is ahead.
+    """REG of the arm `one` minus that of `two`: below 0, `one` is ahead.
 
-    `low` and `high` are the ends of the interval of this difference by itself, and `p` is its two-sided probability
-    if the two were equal; `p_holm` is that corrected for all comparisons of the study, and `significant` whether it is small
-    enough for a star. Two one-sided tests, corrected for all pairs, find the arms the same within `same_within` tokens and
-    within no less. All are None, and `significant` is false, where the data tell no spread. `common` counts the equal
-    responses.
+    All numbers but `value` are None, and `significant` is false, if the data give no spread.
     """
 
     one: str
+    """An arm."""
     two: str
+    """The arm that is subtracted."""
     value: float
+    """In tokens on the mean over benchmarks."""
     low: float | None = None
+    """The lower end of the uncorrected interval, in tokens."""
     high: float | None = None
+    """The upper end of the uncorrected interval, in tokens."""
     p: float | None = None
+    """The two-sided probability of the difference if the arms were equal."""
     p_holm: float | None = None
+    """`p` corrected for all comparisons of the study."""
     significant: bool = False
+    """True if `p_holm` is small enough for a star."""
     same_within: float | None = None
-    common: Common | None = None
+    """The least margin in tokens within which the arms are the same, by two one-sided tests that are corrected for all
+    pairs.
+    """
+    common: EqualResponses | None = None
+    """The equal responses of the two arms."""
 
-    def turned(self) -> PairDifference:
+    def swapped(self) -> PairDifference:
         """Return the same pair with its arms in the other order."""
         return replace(
             self,
@@ -68,31 +76,36 @@ class PairDifference:
 
 @dataclass(frozen=True, slots=True)
 class StudyVerdict:
-    """The verdict of a study about its arms, by REG on the mean over benchmarks.
-
-    `arms` are all of them, best first, members of the frontier too. `leaders` are those whose REG no arm's is significantly
-    below, so that no difference between two of them is significant; `tied` are their pairs. `pairs` are every two arms, the
-    better one first. `against_baseline` has each other arm minus `baseline`, of arms beyond `arms` too, in their order.
-    `margin` is the largest `same_within`, in tokens, that is worth naming: a tenth of the baseline's REG; None where there
-    is no baseline, or the interval of its REG holds 0. `comparisons` is the number that is corrected for. It rests on
-    `seeds` and `questions`.
-    """
+    """The verdict of a study about its arms, by REG on the mean over benchmarks."""
 
     arms: tuple[str, ...]
+    """All arms, best first, members of the frontier too."""
     leaders: tuple[str, ...]
+    """The arms whose REG is not significantly above any arm's."""
     tied: tuple[PairDifference, ...]
+    """The pairs of leaders."""
     pairs: tuple[PairDifference, ...]
+    """All pairs, the better arm first."""
     baseline: str | None
+    """The baseline, if there is one."""
     against_baseline: tuple[PairDifference, ...]
+    """Each other arm minus the baseline, of arms beyond `arms` too, in their order."""
     margin: float | None
+    """The largest `same_within` worth naming in tokens, a tenth of the baseline's REG; None without a baseline, or if the
+    interval of its REG contains 0.
+    """
     comparisons: int
+    """The number of comparisons that is corrected for."""
     seeds: int
+    """Seeds of the study."""
     questions: int
+    """Questions of the study, over all benchmarks."""
     confidence: float
+    """The confidence of intervals, such as 0.95."""
 
     @property
     def trained_once(self) -> bool:
-        """Return whether it rests on one seed, so that it holds for these trained models, and a new training may differ."""
+        """Return whether the verdict rests on a single seed, so that a new training may differ."""
         return self.seeds == 1
 
     @property
@@ -108,21 +121,24 @@ def judge(
     *,
     baseline: str | None = None,
     baseline_reg: tuple[float, float] | None = None,
-    common: Mapping[frozenset[str], Common] | None = None,
+    common: Mapping[frozenset[str], EqualResponses] | None = None,
 ) -> StudyVerdict:
-    """Return the verdict of a study's comparisons, on those arms of which every two are compared.
+    """Return the verdict of a study's comparisons, on the arms that are all compared in pairs.
 
-    `baseline_reg` is the REG of the baseline and the lower end of its interval, which say what margin is worth naming.
-    `common` has the equal responses by pair of arms.
+    Args:
+        comparisons: The comparisons.
+        baseline: The baseline's name.
+        baseline_reg: The REG of the baseline and the lower end of its interval, in tokens, which decide the margin.
+        common: The equal responses by pair of arms.
     """
     arms = comparisons.arms
     compared = [
         PairDifference(
-            *(one, two, known.value, known.low, known.high, known.p, known.p_holm, known.significant),
+            *(one, two, result.value, result.low, result.high, result.p, result.p_holm, result.significant),
             comparisons.within.get((one, two)),
             (common or {}).get(frozenset((one, two))),
         )
-        for (one, two), known in comparisons.reg.items()
+        for (one, two), result in comparisons.reg.items()
     ]
     pairs = tuple(pair for pair in compared if pair.one in arms and pair.two in arms)
     beaten = {pair.two for pair in compared if pair.significant}
@@ -134,11 +150,11 @@ def judge(
         pairs,
         baseline,
         tuple(
-            pair if pair.two == baseline else pair.turned()
+            pair if pair.two == baseline else pair.swapped()
             for pair in compared
             if baseline in (pair.one, pair.two)
         ),
-        SMALL * baseline_reg[0] if baseline_reg is not None and baseline_reg[1] > 0 else None,
+        MARGIN_SHARE * baseline_reg[0] if baseline_reg is not None and baseline_reg[1] > 0 else None,
         comparisons.count,
         comparisons.seeds,
         comparisons.questions,
@@ -146,7 +162,7 @@ def judge(
     )
 
 
-def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], Common]:
+def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], EqualResponses]:
     """Return how many responses every two arms have in common, by the evaluations of arms and seeds."""
     import polars as pl
 
@@ -165,15 +181,15 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
     }
 
 
-def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> Common:
-    """Count the responses that two arms' samples have in common: equal ones of one question, seed and sample.
+def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> EqualResponses:
+    """Count the responses that two arms' samples have in common: equal responses to the same question, seed and sample.
 
     The samples are rows of `samples.parquet`; those of several seeds carry a column `seed`. `on` is the column that is
     compared.
     """
     keys = [key for key in KEYS if key in one.columns and key in two.columns]
     both = one.select(*keys, on).join(two.select(*keys, on), on=keys, suffix="_other")
-    return Common(int((both[on] == both[f"{on}_other"]).sum()), both.height)
+    return EqualResponses(int((both[on] == both[f"{on}_other"]).sum()), both.height)
 
 
 VERDICT = "verdict.json"
@@ -185,9 +201,9 @@ def to_json(verdict: StudyVerdict) -> dict[str, Any]:
     return asdict(verdict)
 
 
-def from_json(data: Any, called: Mapping[str, str] | None = None) -> StudyVerdict:
-    """Return the verdict of JSON data, with the arms that `called` names under those names. Raises ValueError."""
-    names = called or {}
+def from_json(data: Any, new_names: Mapping[str, str] | None = None) -> StudyVerdict:
+    """Return the verdict of JSON data, with the arms renamed by `new_names`. Raises ValueError."""
+    names = new_names or {}
 
     def arm(name: str) -> str:
         return names.get(name, name)
@@ -199,7 +215,7 @@ def from_json(data: Any, called: Mapping[str, str] | None = None) -> StudyVerdic
                     **row,
                     "one": arm(row["one"]),
                     "two": arm(row["two"]),
-                    "common": None if row["common"] is None else Common(**row["common"]),
+                    "common": None if row["common"] is None else EqualResponses(**row["common"]),
                 }
             )
             for row in rows
@@ -210,7 +226,7 @@ def from_json(data: Any, called: Mapping[str, str] | None = None) -> StudyVerdic
             **{
                 **{key: value for key, value in data.items() if key != "sentences"},
                 **{key: pairs(data[key]) for key in ("tied", "pairs", "against_baseline")},
-                **{key: tuple(arm(each) for each in data[key]) for key in ("arms", "leaders")},
+                **{key: tuple(arm(name) for name in data[key]) for key in ("arms", "leaders")},
                 "baseline": None if data["baseline"] is None else arm(data["baseline"]),
             }
         )
@@ -230,16 +246,28 @@ SAMPLE_KEYS = ("benchmark", "question", "sample")
 
 
 def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
-    """Return the tokens that each budget stands for in the integral up to `to`, or up to the last budget."""
+    """Return the weight of each budget in the integral up to `to`, or up to the last budget.
+
+    Returns:
+        Tokens by budget.
+    """
     points = integration_grid(to or budgets[-1], budgets)
     weights = column_weights(budgets, points)
     return {b: float(w) for b, w in zip(budgets, weights, strict=True) if b <= points[-1] or w > 0}
 
 
 def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
-    """Return the tokens that each response loses to each of `CAUSES`, from rows of `forced.parquet` and `samples.parquet`.
+    """Return the tokens that each response loses to each of `CAUSES`.
 
     Together they are the integral of 1 less whether its answer is right.
+
+    Args:
+        forced: Rows of `forced.parquet`.
+        samples: Rows of `samples.parquet`.
+        weights: Tokens by budget, of `weigh`.
+
+    Returns:
+        A row for each response, with a column for each cause, in tokens.
     """
     import polars as pl
 
@@ -260,12 +288,12 @@ def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[i
         .with_columns(pl.col("solved").any().over("benchmark", "question"))
         .join(cut, on=SAMPLE_KEYS, how="left")
     )
-    known = pl.when("solved")
+    solved = pl.when("solved")
     return rows.select(
         *SAMPLE_KEYS,
-        known.then(pl.col("whole") - pl.col("after") - pl.col("ended")).otherwise(0.0).alias("before"),
-        known.then("after").otherwise(0.0).alias("after"),
+        solved.then(pl.col("whole") - pl.col("after") - pl.col("ended")).otherwise(0.0).alias("before"),
+        solved.then("after").otherwise(0.0).alias("after"),
         pl.when(pl.col("solved") & ~pl.col("cut_off")).then("ended").otherwise(0.0).alias("given_up"),
         pl.when(pl.col("solved") & pl.col("cut_off")).then("ended").otherwise(0.0).alias("cut"),
-        known.then(0.0).otherwise("whole").alias("unsolved"),
+        solved.then(0.0).otherwise("whole").alias("unsolved"),
     ).sort(SAMPLE_KEYS)

@@ -15,7 +15,7 @@ from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.reward import ResponseGroup, Reward, Tried
 from reodsl.ir.training import Advantage
-from reodsl.numbers.responses import Found, ResultFiles
+from reodsl.numbers.responses import ImportCounts, ResultFiles
 from reodsl.plan.verdict import Keys
 from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
@@ -122,7 +122,7 @@ class Registry:
     """Function that returns the models and data of a rehearsal, given the spec, its folder and a folder to write to."""
     count_questions: Callable[[Sequence[Task], Path], Mapping[str, int]] | None = None
     """Function that returns the number of questions of `data` tasks, by id, as far as files on this machine tell."""
-    import_results: Callable[[ResultFiles], tuple[Found, ...]] | None = None
+    import_results: Callable[[ResultFiles], tuple[ImportCounts, ...]] | None = None
     """Function that writes result files of other tools as a table."""
 
 

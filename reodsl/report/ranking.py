@@ -116,7 +116,7 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
     """Return the difference of every pair as a folded table: REG of the row's arm minus that of the column's."""
     if verdict is None or len(verdict.arms) < 2:
         return None
-    pairs = {(pair.two, pair.one): pair.turned() for pair in verdict.pairs}
+    pairs = {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}
     same = {frozenset((pair.one, pair.two)) for pair in verdict.same}
     *columns, _ = verdict.arms
     head = tag("tr", tag("td", ""), [tag("th", arm, scope="col") for arm in columns], class_="only")

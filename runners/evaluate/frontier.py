@@ -16,7 +16,7 @@ from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curve_files import read_frontier, write_frontier
 from reodsl.numbers.curves import Curve, Curves, envelope
 from reodsl.numbers.greedy import Changes, describe_schedule, greedy, question_min
-from reodsl.numbers.intervals import STARRED, ArmScores, Interval, Scores, compare_arms, score_arms
+from reodsl.numbers.intervals import STAR_FIELDS, ArmScores, Interval, Scores, compare_arms, score_arms
 from reodsl.numbers.reg import MEAN
 from reodsl.numbers.verdict import VERDICT, common_of, judge, to_json
 from reodsl.store.manifest import arm_labels
@@ -171,7 +171,7 @@ def score(job: Job) -> None:
     )
     table = [record(row) for row in rows]
     kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
-    kinds |= {f"{name}_star": pl.Boolean() for name in STARRED}
+    kinds |= {f"{name}_star": pl.Boolean() for name in STAR_FIELDS}
     schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
     of_base = next(

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.numbers.responses import COLUMNS, KEYS, Found, ResultFiles, find_faults
+from reodsl.numbers.responses import COLUMNS, KEYS, ImportCounts, ResultFiles, find_faults
 from reodsl.store.files import stat_plain
 from reodsl.tokenizer import open_tokenizer
 from runners.grade import SEPARATOR, Claim, Verifier, final_answer, make_verifier
@@ -50,7 +50,7 @@ _WORDS = ("text", "response", "answer")
 """Columns whose texts are anything that somebody wrote, `None` too."""
 
 
-def import_results(order: ResultFiles) -> tuple[Found, ...]:
+def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
     """Write the responses in files as a table, completely or not at all, and return counts for each model.
 
     Raises:
@@ -380,7 +380,7 @@ def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
+def _check(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
     """Return counts for each model. Raises E0436 for an incomplete or repeated response."""
     keys = frame.select(*KEYS, "tokens", "correct").collect(engine="streaming")
     lacks = {
@@ -426,4 +426,4 @@ def _check(frame: pl.LazyFrame) -> tuple[Found, ...]:
         .sort("model")
         .collect(engine="streaming")
     )
-    return tuple(Found(**row) for row in rows.iter_rows(named=True))
+    return tuple(ImportCounts(**row) for row in rows.iter_rows(named=True))

@@ -121,7 +121,11 @@ class TrainBatch:
 
     @property
     def lengths(self) -> Tensor:
-        """The tokens of each row, prompt included, [rows]."""
+        """The tokens of each row, prompt included.
+
+        Returns:
+            [rows].
+        """
         return self.offsets.diff()
 
     def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
@@ -190,7 +194,11 @@ class TrainBatch:
         )
 
     def last_advantages(self) -> Tensor:
-        """Return how many trained tokens each row has up to its last token with an advantage, [rows]."""
+        """Return how many trained tokens each row has up to its last token with an advantage.
+
+        Returns:
+            [rows].
+        """
         ends = _offsets(self.num_trained)
         counts = self.num_trained.clone()
         at_end = torch.cat((self.advantages, torch.ones(1)))[ends[1:] - 1] != 0

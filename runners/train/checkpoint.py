@@ -150,7 +150,11 @@ def _restore(
 
 
 def iter_local_shards(stored: TensorFiles, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter."""
+    """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter.
+
+    Returns:
+        Pairs of a name and a tensor, [rows of this rank, ...].
+    """
     for name in stored.names:
         yield name, read_local_rows(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
 

@@ -46,12 +46,20 @@ class Crew:
         return {name: value.detach().clone() for name, value in weights.items()} if copied else weights
 
     def assemble(self, device: str | None = None) -> dict[str, Tensor]:
-        """Return all weights on rank 0."""
+        """Return all weights on rank 0; nothing on other ranks.
+
+        Returns:
+            Full tensors by their names in files.
+        """
         weights = self.learner.weights(None if device is None else torch.device(device))
         return dict(name_as_in_files(self.learner.model, weights.items()))
 
     def gather(self) -> Iterator[tuple[str, Tensor]] | None:
-        """Return all weights on rank 0, each gathered when it is asked for."""
+        """Return an iterator over all weights on rank 0, each gathered when it is asked for; None on other ranks.
+
+        Returns:
+            Pairs of a name in files and a full tensor.
+        """
         if self.ranks.is_rank_zero:
             return self._pieces()
         deque(self._pieces(), 0)

@@ -288,6 +288,9 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
     """Return a step's metrics before its update: means over responses, and the share of questions without a signal.
 
     `entropy` is the mean of minus the log-probability of sampled tokens, in nats: its expectation at temperature 1.
+
+    Returns:
+        Numbers by the names of columns.
     """
     graded, inputs = scored.graded, scored.graded.inputs
     responses = [rollout.response for rollout in graded.rollouts]
@@ -318,7 +321,11 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
 
 
 def reward_metrics(graded: GradedStep, reward: Reward) -> dict[str, float]:
-    """Return the reward's metrics, each the mean over the responses that have a number for it; absent if none has."""
+    """Return the reward's metrics, each the mean over the responses that have a number for it; absent if none has.
+
+    Returns:
+        Numbers by the names of columns.
+    """
     values = vectorise_metrics(reward, graded.inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
     return {
         f"{METRIC_COLUMN_PREFIX}{name}": float(column[np.isfinite(column)].mean())
@@ -422,7 +429,11 @@ def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
 
 
 def combine_rounds(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
-    """Combine a step's rounds: sum the names in `sums`, and average the rest over the rounds that have them."""
+    """Combine a step's rounds: sum the names in `sums`, and average the rest over the rounds that have them.
+
+    Returns:
+        Numbers by the names of columns.
+    """
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         with_it = [row for row in rows if name in row]

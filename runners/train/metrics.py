@@ -106,7 +106,11 @@ class ThroughputCounter:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Return the FLOP/s of dense bf16 products in the device's data sheet; None if `PEAK_FLOPS` lacks the device."""
+    """Return the FLOP/s of dense bf16 products in the device's data sheet; None if `PEAK_FLOPS` lacks the device.
+
+    Returns:
+        FLOP/s of a single device.
+    """
     if device.type == "cpu":
         return None
     name = torch.get_device_module(device).get_device_name(device)

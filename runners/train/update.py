@@ -354,7 +354,12 @@ class Teacher:
     head: Tensor | None = None
 
     def microbatches(self, batch: TrainBatch, assignment: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
-        """Return the teacher's micro-batches of an assigned batch; nothing if the batch has its most likely tokens."""
+        """Return the teacher's micro-batches of an assigned batch; nothing if the batch has its most likely tokens.
+
+        Args:
+            batch: The batch.
+            assignment: What `assign_rows` returned for it.
+        """
         return () if self.learner is None else self.learner.microbatches(batch.teacher_rows(), 1, assignment)
 
     def distributions(

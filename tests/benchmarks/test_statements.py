@@ -46,7 +46,7 @@ def test_a_winner_of_two_equal_arms_has_a_star() -> None:
     for number in range(scenario.studies):
         comparisons = compared(named(intervals.study(scenario, number)[0]))
         (difference,) = comparisons.reg.values()
-        apart += difference.apart
+        apart += difference.excludes_zero
         head = sentences(judge(comparisons, baseline=BASE, baseline_reg=(20.0, 15.0)))[0]
         assert ("No arm has" in head) is not difference.significant, head
     assert apart > 3

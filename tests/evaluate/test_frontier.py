@@ -231,12 +231,12 @@ def test_a_score_is_over_all_seeds_and_has_a_row_for_each(
 def test_of_many_arms_the_best_and_the_baseline_are_judged(
     job: MakeJob, arms: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intervals, "MOST_PAIRED", 2)
+    monkeypatch.setattr(intervals, "MAX_PAIRED", 2)
     rule = Score(frontier="", to=32, relative_to="slow")
     made = job("score", {"score": canonical(rule)}, arms | {"frontier": made_frontier(job, arms)}, "score")
     runners.score(made)
     assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "quick", "slow")
-    monkeypatch.setattr(intervals, "MOST_PAIRED", 1)
+    monkeypatch.setattr(intervals, "MAX_PAIRED", 1)
     runners.score(made)
     assert from_json(json.loads((made.out / "verdict.json").read_text())).arms == ("own", "slow")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reodsl.numbers.crossed import PRIOR, Spread, spread_of, typical_variance
+from reodsl.numbers.crossed import PRIOR_DF, Spread, spread_of, typical_variance
 from reodsl.numbers.reg import t_quantile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -164,7 +164,7 @@ def test_arms_of_committed_studies_differ_in_their_seeds_as_the_prior_says():
         excess.append((np.var(logs, ddof=1) - trigamma((seeds - 1) / 2), len(logs) - 1))
     each = [degrees(left) for left, _ in excess]
     pooled = degrees(sum(left * count for left, count in excess) / sum(count for _, count in excess))
-    assert PRIOR <= pooled < 2
+    assert PRIOR_DF <= pooled < 2
     page = " ".join((ROOT / "docs" / "PROOFS.md").read_text().split())
     assert (
         f"have {pooled:.1f} degrees of freedom together, and {min(each):.1f} to {max(each):.1f} each" in page

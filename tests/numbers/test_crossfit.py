@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from reodsl.numbers import crossed as fitting
-from reodsl.numbers.crossed import GROUPS, HALVINGS, SEED_PARTS, crossfit, group_questions, shuffle_positions
+from reodsl.numbers.crossed import (
+    MAX_GROUPS,
+    MAX_SEED_PARTS,
+    NUM_HALVINGS,
+    crossfit,
+    group_questions,
+    shuffle_positions,
+)
 
 WEIGHTS = np.array([0.5, 1.0, 2.0])
 
@@ -18,9 +25,9 @@ def made(arms=3, seeds=2, groups=5, seed=0):
 def slow(sums, sizes, kept):
     """The area over the groups `kept`, by loops over halvings, cells and budgets."""
     arms, seeds, groups, budgets = sums.shape
-    parts = min(seeds, SEED_PARTS)
+    parts = min(seeds, MAX_SEED_PARTS)
     total = 0.0
-    for number in range(HALVINGS):
+    for number in range(NUM_HALVINGS):
         half = {int(g): k % 2 for k, g in enumerate(shuffle_positions(f"halves\0b\0{number}", groups))}
         part = {int(s): k % parts for k, s in enumerate(shuffle_positions(f"parts\0b\0{number}", seeds))}
         for s in range(seeds):
@@ -32,7 +39,7 @@ def slow(sums, sizes, kept):
                         for a in range(arms)
                     ]
                     total += WEIGHTS[k] * sums[int(np.argmax(score)), s, g, k]
-    return total / (HALVINGS * seeds * sum(sizes[g] for g in kept))
+    return total / (NUM_HALVINGS * seeds * sum(sizes[g] for g in kept))
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
@@ -82,7 +89,7 @@ def test_equal_arms_have_no_bias_where_the_best_of_them_is_too_high():
 
 def test_groups_are_the_same_everywhere_and_of_even_sizes():
     found = group_questions("AIME 2024", 100)
-    assert np.bincount(found).tolist() == [5] * 4 + [4] * (GROUPS - 4)
+    assert np.bincount(found).tolist() == [5] * 4 + [4] * (MAX_GROUPS - 4)
     assert group_questions("b", 3).max() == 2
     # The order of Philox words under the first 16 bytes of SHA-256 of the key is part of every score.
     assert shuffle_positions("groups\0Math", 6).tolist() == ORDER
@@ -94,5 +101,5 @@ ORDER = [5, 1, 2, 4, 3, 0]
 def test_the_halvings_change_with_their_number(monkeypatch):
     sums, sizes = made(groups=6)
     one = crossfit("b", sums, sizes, WEIGHTS).area
-    monkeypatch.setattr(fitting, "HALVINGS", 1)
+    monkeypatch.setattr(fitting, "NUM_HALVINGS", 1)
     assert crossfit("b", sums, sizes, WEIGHTS).area != one

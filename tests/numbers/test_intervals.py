@@ -14,11 +14,11 @@ from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import spread_of
 from reodsl.numbers.curves import Curve, envelope
 from reodsl.numbers.intervals import (
-    WHAT,
+    MEASURES,
+    ArmCells,
     Comparisons,
+    EdgeGroups,
     Interval,
-    Measured,
-    Parts,
     add_stars,
     compare_arms,
     correct,
@@ -136,7 +136,7 @@ def test_the_draws_are_paired():
     for b in (*SIZES, "mean"):
         copy = rows["copy", b, None]
         assert (copy.difference.low, copy.difference.value, copy.difference.high) == (0, 0, 0)
-        assert not copy.difference.apart
+        assert not copy.difference.excludes_zero
         assert copy.change_pct is None  # the baseline is its own frontier: REG 0
         assert (copy.reg.low, copy.reg.high) == (0, 0)
     assert rows["half", "mean", None].difference.low < rows["half", "mean", None].difference.high
@@ -145,7 +145,7 @@ def test_the_draws_are_paired():
 def test_a_percentage_needs_a_denominator_that_is_apart_from_0():
     rows = rows_of(ONE, ["reo"])
     base = rows["base", "mean", None].reg
-    assert base.apart
+    assert base.excludes_zero
     wanted = 100 * rows["short", "mean", None].difference.value / base.value
     assert rows["short", "mean", None].change_pct == pytest.approx(wanted)
     of_seeds = rows_of(THREE, ["reo"])
@@ -153,9 +153,9 @@ def test_a_percentage_needs_a_denominator_that_is_apart_from_0():
     wanted = 100 * of_seeds["short", "mean", SEEDS[0]].difference.value / gap
     assert of_seeds["short", "mean", SEEDS[0]].change_pct == pytest.approx(wanted)
     near = rows_of(ONE, ["base", "short"])
-    assert not near["base", "mean", None].reg.apart
+    assert not near["base", "mean", None].reg.excludes_zero
     assert near["reo", "mean", None].change_pct is None
-    assert near["reo", "mean", None].difference.apart
+    assert near["reo", "mean", None].difference.excludes_zero
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -208,7 +208,7 @@ def test_one_question_has_values_and_no_intervals():
         row = rows["reo", b, None]
         assert row.reg.low is None
         assert row.difference.low is None
-        assert not row.difference.apart
+        assert not row.difference.excludes_zero
         assert row.accuracy.value > 0
     assert rows["reo", "hard", None].reg.low is not None
 
@@ -231,7 +231,7 @@ def test_a_gap_to_a_fitted_frontier_has_a_degree_of_freedom_less_than_groups():
     groups, sizes = np.repeat(np.arange(4), [2, 3, 1, 2]), np.array([2.0, 3.0, 1.0, 2.0])
     area, cells, without = rng.random((1, 8)), rng.random((1, 4)), rng.random(4)
     found = fitted_spread(
-        Measured({"b": area}, {}, {}, False), {"b": Parts(cells, cells, without, sizes, groups)}
+        ArmCells({"b": area}, {}, {}, False), {"b": EdgeGroups(cells, cells, without, sizes, groups)}
     )
     assert found.question_df == pytest.approx(3)
     gaps = [without[g] - area[0, groups != g].mean() for g in range(4)]
@@ -244,9 +244,9 @@ def test_a_gap_to_a_fitted_frontier_has_a_degree_of_freedom_less_than_groups():
 def test_a_row_takes_the_typical_variance_of_its_study():
     rng = np.random.default_rng(5)
     arm, base = (
-        Measured(*({"b": rng.random((2, 9)) + shift} for _ in range(3)), True) for shift in (0.01, 0.0)
+        ArmCells(*({"b": rng.random((2, 9)) + shift} for _ in range(3)), True) for shift in (0.01, 0.0)
     )
-    typical = {(what, True): 1.0 for what in WHAT}
+    typical = {(what, True): 1.0 for what in MEASURES}
     row = score_row("arm", "b", ["b"], arm, base, 0.95, typical)
     bare = score_row("arm", "b", ["b"], arm, base, 0.95)
     wanted = difference(arm, base, "accuracy", ["b"], 0.95, typical)
@@ -345,7 +345,7 @@ def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
     for two, change in compare_arms(THREE, BUDGETS, **options).reg.items():
         for off, apart in ((-1e-6, True), (1e-6, False)):
             again = compare_arms(THREE, BUDGETS, confidence=1 - change.p + off, **options).reg[two]
-            assert again.apart is apart
+            assert again.excludes_zero is apart
 
 
 def test_the_committed_tables_are_the_pages():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.language.chosen_reward import read_frontier_by_name as named_frontier
-from reodsl.numbers.curves import PARTS, Curve, average
+from reodsl.numbers.curves import SPAN_PARTS, Curve, average
 from reodsl.numbers.reg import paper_grid, reg, reg_table
 
 DATA = json.loads((Path(__file__).parent / "printed_frontiers.json").read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ def test_the_bound_on_gaps_between_points_is_what_published_curves_allow(all_pub
 
     off = [round(worst(end, end // parts), 1) for end in (16384, 32768) for parts in (16, 8, 4, 1)]
     assert off == [64.5, 238.9, 760.5, 4977.5, 238.5, 754.5, 2095.5, 11512.2]
-    assert PARTS == 16
+    assert SPAN_PARTS == 16
     assert (off[0] / 16384, off[4] / 32768) == pytest.approx((0.0039, 0.0073), abs=1e-4)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from reodsl.numbers.arm_scores import ArmScores
 from reodsl.numbers.crossed import Spread, spread_of, typical_variance
-from reodsl.numbers.intervals import Comparisons, Interval, Measured, compare_arms, difference, score_arms
+from reodsl.numbers.intervals import ArmCells, Comparisons, Interval, compare_arms, difference, score_arms
 from reodsl.numbers.reg import holm, t_probability, t_quantile
-from reodsl.numbers.verdict import Common, StudyVerdict, common_responses, from_json, judge, to_json
+from reodsl.numbers.verdict import EqualResponses, StudyVerdict, common_responses, from_json, judge, to_json
 
 BUDGETS = (0, 16, 32)
 NAMES = ("base", "vanilla", "one", "twin")
@@ -99,7 +99,7 @@ def test_a_p_value_is_that_of_the_wider_interval_that_ends_at_zero():
 def test_seeds_that_agree_by_chance_are_doubted_where_others_differ():
     cells = np.random.default_rng(2).normal(0.5, 1, size=(3, 40))
     cells -= cells.mean(axis=1, keepdims=True) - 0.5
-    one, two = (Measured({"x": each}, {}, {}, True) for each in (cells, np.zeros((3, 40))))
+    one, two = (ArmCells({"x": each}, {}, {}, True) for each in (cells, np.zeros((3, 40))))
     alone, among_others = (
         difference(one, two, "area", ["x"], 0.95, {("area", True): t}) for t in (None, 1.0)
     )
@@ -236,7 +236,7 @@ def test_one_question_a_benchmark_tells_no_spread():
 
 
 def test_a_verdict_is_json():
-    verdict = judged(common={frozenset(("one", "twin")): Common(3, 4)})
+    verdict = judged(common={frozenset(("one", "twin")): EqualResponses(3, 4)})
     read = json.loads(json.dumps(dataclasses.asdict(verdict)))
     assert read["leaders"] == list(verdict.leaders)
     assert [pair["common"] for pair in read["tied"]] == [{"same": 3, "compared": 4}]
@@ -246,9 +246,9 @@ def test_common_responses_are_paired_by_question_seed_and_sample():
     keys = {"benchmark": ["a", "a", "a", "b"], "question": ["q", "q", "r", "q"], "sample": [0, 1, 0, 0]}
     one = pl.DataFrame(keys | {"response": ["x", "y", "z", "w"], "seed": [1, 1, 1, 2]})
     two = pl.DataFrame(keys | {"response": ["x", "no", "z", "w"], "seed": [1, 1, 1, 1]})
-    assert common_responses(one, two) == Common(2, 3)
-    assert common_responses(one.drop("seed"), two.drop("seed")) == Common(3, 4)
-    assert common_responses(one, two.sample(fraction=1, shuffle=True, seed=3)) == Common(2, 3)
+    assert common_responses(one, two) == EqualResponses(2, 3)
+    assert common_responses(one.drop("seed"), two.drop("seed")) == EqualResponses(3, 4)
+    assert common_responses(one, two.sample(fraction=1, shuffle=True, seed=3)) == EqualResponses(2, 3)
 
 
 def read(verdict: StudyVerdict, *names: Any) -> StudyVerdict:
@@ -257,9 +257,9 @@ def read(verdict: StudyVerdict, *names: Any) -> StudyVerdict:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_what_is_read_is_what_was_written(seeds: int) -> None:
-    verdict = judged(seeds, common={frozenset(("one", "twin")): Common(5, 9)})
+    verdict = judged(seeds, common={frozenset(("one", "twin")): EqualResponses(5, 9)})
     assert read(verdict) == verdict
-    assert any(pair.common == Common(5, 9) for pair in read(verdict).pairs)
+    assert any(pair.common == EqualResponses(5, 9) for pair in read(verdict).pairs)
 
 
 def test_arms_have_the_names_of_now_everywhere() -> None:
@@ -302,7 +302,7 @@ def test_who_leads_is_below_nobody_even_where_the_best_is_noisy():
 
 
 def test_pairs_that_are_not_made_are_corrected_for(monkeypatch):
-    monkeypatch.setattr("reodsl.numbers.intervals.MOST_PAIRED", 2)
+    monkeypatch.setattr("reodsl.numbers.intervals.MAX_PAIRED", 2)
     few = compared()
     assert few.count == 9
     assert few.arms == ("one", "twin", "vanilla") or few.arms == ("twin", "one", "vanilla")

@@ -100,7 +100,7 @@ def test_the_matrix_has_every_two_arms_once(material: Material) -> None:
     }
     assert set(cells) == {(pair.two, pair.one) for pair in verdict.pairs}
     for pair in verdict.pairs:
-        cell, turned = cells[pair.two, pair.one], pair.turned()
+        cell, turned = cells[pair.two, pair.one], pair.swapped()
         assert f"<b>{format_signed(turned.value)}{'*' if pair.significant else ''}</b>" in cell
         assert interval(turned.low, turned.high) in cell
         assert pair.common is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.numbers.verdict import Common, PairDifference, StudyVerdict
+from reodsl.numbers.verdict import EqualResponses, PairDifference, StudyVerdict
 from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import (
     format_margin,
@@ -190,7 +190,7 @@ def test_equal_responses_of_arms_that_lead_are_counted() -> None:
     first = verdict({"reo": -1.0, "norm": -0.9, "vanilla": 18.0})
 
     def shared(same: int) -> tuple[str, ...]:
-        return sentences(replace(first, tied=(replace(first.tied[0], common=Common(same, 576)),)))
+        return sentences(replace(first, tied=(replace(first.tied[0], common=EqualResponses(same, 576)),)))
 
     assert "545 of 576 responses of reo and norm are the same text." in shared(545)
     assert not any("same text" in line for line in shared(200))
@@ -199,7 +199,8 @@ def test_equal_responses_of_arms_that_lead_are_counted() -> None:
 def test_equal_responses_of_several_leaders_are_a_range() -> None:
     three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0})
     counted = tuple(
-        replace(pair, common=Common(same, 200)) for pair, same in zip(three.tied, (180, 130, 20), strict=True)
+        replace(pair, common=EqualResponses(same, 200))
+        for pair, same in zip(three.tied, (180, 130, 20), strict=True)
     )
     said = sentences(replace(three, tied=counted))
     assert "In 2 of the 3 pairs of leading arms 65% to 90% of the responses are the same text." in said

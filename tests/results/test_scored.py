@@ -237,7 +237,7 @@ def test_rows_without_an_order_are_read_once(
     lots = []
 
     def seen(*given: Any) -> Any:
-        lots.append(given[3] if len(given) > 3 else arm_scores_module.LOT)
+        lots.append(given[3] if len(given) > 3 else arm_scores_module.LOT_ROWS)
         return arm_scores_module.scores_of(*given)
 
     monkeypatch.setattr(responses, "scores_of", seen)
