@@ -254,7 +254,7 @@ def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict
 
 
 ANSWERED_SHARE = "answered"
-"""A number of a step that is told where few of the responses that ended have an answer: their share."""
+"""The share of ended responses with an answer, a number of steps with few answers."""
 
 
 def is_of_library(ready: Ready, task_id: str) -> bool:

@@ -214,7 +214,7 @@ def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
 
 
 def _some(names: Sequence[str], most: int = _NAMES) -> str:
-    """Return a few names, and the number of further ones."""
+    """Return a few names, and how many more exist."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"

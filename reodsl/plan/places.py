@@ -108,12 +108,16 @@ _FRAME = {"stage", "method", "spec", "study", "suite", "frontier", "split", "sco
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One setting that differs: its dotted path in the material, both values (None: absent), and where it is set."""
+    """A setting that differs between two materials."""
 
     path: str
+    """Dotted path in the material."""
     old: Any
+    """Old value; None if absent."""
     new: Any
+    """New value; None if absent."""
     origin: Origin | None = None
+    """Line that sets it."""
 
     @property
     def name(self) -> str:

@@ -302,18 +302,22 @@ def _head(plan: Plan, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the plan, for tasks that differ in their seed alone, and the lines below it.
-
-    `devices` is what they run on, where that is not the same for all.
-    """
+    """A line of the plan, for tasks that differ in their seed alone."""
 
     name: str
+    """Name of the tasks, without seeds."""
     verdict: str
+    """Verdict on the tasks."""
     reason: str
+    """Reason of the verdict."""
     price: str
+    """Price of the tasks together."""
     devices: str
+    """Devices of the tasks; empty if all tasks of the plan run on equal ones."""
     below: tuple[str, ...]
+    """Lines below the row."""
     tasks: int
+    """Number of tasks."""
 
 
 def _rows(

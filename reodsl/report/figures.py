@@ -188,7 +188,7 @@ FIRST_METRICS = {
     "sft": ("loss",),
     **dict.fromkeys(("simpo", "dpo"), ("loss", "accuracy")),
 }
-"""The metrics shown at once; the others stand in a folded box."""
+"""The metrics shown at once; the others are in a folded box."""
 
 
 def training_groups(gallery: Gallery, material: Material) -> list[Markup]:

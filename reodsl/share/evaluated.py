@@ -25,15 +25,22 @@ from reodsl.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvaluation:
-    """A finished evaluation: its files, and when it was done, by which versions of what."""
+    """A finished evaluation."""
 
     arm: Arm
+    """The arm."""
     seed: int | None
+    """Seed; None if no seed changes the arm."""
     key: str
+    """Key of its result."""
     folder: Path
+    """Folder of its files."""
     ended: datetime
+    """Time of its end."""
     seconds: float
+    """Seconds that it took."""
     versions: dict[str, str]
+    """Versions of the packages that computed it."""
 
     @property
     def name(self) -> str:

@@ -31,18 +31,22 @@ _EXPERIMENT = re.compile(r'^experiment (\w+) = \w+ \{\n  """(.*?)"""', re.MULTIL
 
 
 class StartModel(NamedTuple):
-    """A model to start from, the methods of its library by name, and how its study evaluates and scores.
-
-    `vanilla` says that its frontier needs an arm of vanilla RL.
-    """
+    """A model to start from, with the methods of its library and the evaluation of its study."""
 
     doc: str
+    """Description for `reodsl new --list`."""
     methods: Mapping[str, str]
+    """Descriptions of its methods, by name."""
     imports: str
+    """Import statements of the spec."""
     base: str
+    """Name of the base model."""
     settings: str
+    """Settings of the study, such as its suite."""
     score: str
+    """Frontier and score of the study."""
     vanilla: bool
+    """True if its frontier needs an arm of vanilla RL."""
 
 
 _OWN = "A reward of one's own: an answer's worth, less a share of its length."
@@ -148,7 +152,14 @@ JOBS = ("slurm", "kuberay")
 
 
 def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
-    """Return the job in `file` that runs the spec at `path` by `target`, one of `JOBS`, with the cluster's numbers."""
+    """Return the job in `file` that runs the spec at `path`, with the cluster's numbers.
+
+    Args:
+        target: kind of the cluster, an entry of `JOBS`.
+        spec: the compiled spec.
+        path: path of the spec.
+        file: path of the job.
+    """
     cluster = spec.study.cluster
     if cluster is None:
         raise problem(

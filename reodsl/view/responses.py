@@ -148,7 +148,7 @@ Order = Literal["", "longest", "shortest", "different"]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter of responses; None stands for any."""
+    """A filter of responses; a condition that is None is not applied."""
 
     benchmark: str | None = None
     """Name of the benchmark."""
