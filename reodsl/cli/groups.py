@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveI
 from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import READINGS, STEP, Aggregate, Given, TokenRun, Variable, list_sampled
+from reodsl.ir.expression import READINGS, STEP, Aggregate, Attribute, TokenRun, Variable, list_sampled
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -192,12 +192,12 @@ def check_inputs(reward: Reward, sample: SampledGroup) -> None:
     lacks = {
         f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
         for name in sorted(_list_given(looks))
-        if not all(name in response.given for response in group.rollouts)
+        if not all(name in response.features for response in group.rollouts)
     }
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.reference:
         lacks["`ref`, the reference model's responses"] = '`"reference": […]` in a group file'
-    elif list_sampled(looks) and not all(response.given for response in group.reference):
+    elif list_sampled(looks) and not all(response.features for response in group.reference):
         lacks["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
     if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(sample.splits):
         lacks[f"its splits, which {_origin(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
@@ -214,7 +214,7 @@ def check_inputs(reward: Reward, sample: SampledGroup) -> None:
 def _list_given(reward: Reward) -> set[str]:
     """Return the names of the numbers that a reward reads of each response; numbers of tokens by their text."""
     sampled = set(map(id, list_sampled(reward)))
-    fields = {node.field for node in walk(reward) if isinstance(node, Given) and id(node) not in sampled}
+    fields = {node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled}
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 

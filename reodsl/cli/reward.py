@@ -14,7 +14,7 @@ from reodsl.cli.options import PathOption, amend_option, assignments, complete_f
 from reodsl.cli.output import has_error, lay_columns, print_json, show
 from reodsl.diagnostics import plural, problem
 from reodsl.ir.expression import STEP
-from reodsl.ir.reward import Reward, Track, Tried
+from reodsl.ir.reward import Reward, Track, TriedResponse
 from reodsl.ir.reward_text import as_written, expression_text, let_names, track_text, weight_text
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
@@ -103,7 +103,7 @@ def reward_command(
 
 
 def _facts(
-    reward: Reward, rule: Advantage, experiment: str | None, sample: SampledGroup, every: Sequence[Tried]
+    reward: Reward, rule: Advantage, experiment: str | None, sample: SampledGroup, every: Sequence[TriedResponse]
 ) -> dict[str, Any]:
     """Return the group's values as JSON data, in which numbers may be infinite or NaN."""
     names = let_names(reward.lets)
@@ -116,7 +116,7 @@ def _facts(
             {
                 "length": response.length,
                 "correct": response.correct,
-                "given": dict(response.given),
+                "given": dict(response.features),
                 "lets": dict(
                     zip((names.get(let.name, let.name) for let in reward.lets), tried.lets, strict=True)
                 ),
@@ -155,7 +155,7 @@ def _facts(
     }
 
 
-def _lines(facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[Tried]) -> list[str]:
+def _lines(facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[TriedResponse]) -> list[str]:
     """Return the group as a table, a row for each response or split, and formulas that explain its columns."""
     # Pairs, as a let may have the name of a column.
     rows: list[list[tuple[str, str]]] = []
@@ -216,7 +216,7 @@ def _origin(track: Track, after: str) -> str:
     return "one step after its start, of this group alone" if after else "its start"
 
 
-def _splits(every: Sequence[Tried]) -> list[str]:
+def _splits(every: Sequence[TriedResponse]) -> list[str]:
     """Return where an outcome's statistics are taken: one line if all responses agree."""
     places = [", ".join(map(str, tried.places)) for tried in every]
     if len(set(places)) == 1:
@@ -261,7 +261,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _refuse_endless(reward: Reward, every: Sequence[Tried]) -> None:
+def _refuse_endless(reward: Reward, every: Sequence[TriedResponse]) -> None:
     """Raise E0920 for a reward that is not a number, as a training does."""
     for number, tried in enumerate(every):
         for value in tried.rewards:

@@ -44,30 +44,21 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """A task's share of the machines: torch device, threads, the rollout engine, and how many of each work on it.
+    """A task's share of the machines: devices, threads, the rollout engine, and the processes that work on it."""
 
-    `trainers` processes train together, each on one device, and as many neighbours as there are `parts` hold a copy of
-    the model (None: all hold one); `engines` generate, each on `tensor_parallel` devices:
-    those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
-    (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
-    answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
-    run (`reodsl.store.consent`). `determinism` is the cluster's. `notes` is the folder of a rehearsal's notes: its GPUs are
-    reserved, and may be declared alone; processors compute.
-    """
-
-    device: str = "cpu"
-    threads: int = 1
-    engine: str = "embedded"
-    determinism: Determinism = "exact"
-    trainers: int = 1
-    parts: int | None = None
-    engines: int = 1
-    tensor_parallel: int = 1
-    apart: bool = False
-    devices: tuple[str, ...] = ()
-    confined: bool = True
-    python: frozenset[str] = frozenset()
-    notes: Path | None = None
+    device: str = "cpu"  # torch device of its processes
+    threads: int = 1  # threads of each process
+    engine: str = "embedded"  # rollout engine
+    determinism: Determinism = "exact"  # the cluster's setting
+    trainers: int = 1  # processes that train together, each on its device
+    parts: int | None = None  # neighbours that share a copy of the model; None: all
+    engines: int = 1  # processes that generate
+    tensor_parallel: int = 1  # devices of each engine
+    disaggregated: bool = False  # whether engines have devices of their own
+    devices: tuple[str, ...] = ()  # CUDA_VISIBLE_DEVICES of each engine that shares devices
+    confined: bool = True  # whether scorers of code must be confined
+    python: frozenset[str] = frozenset()  # checksums of the user's code that may run
+    notes: Path | None = None  # a rehearsal's folder of notes: GPUs are reserved, not used
 
     @property
     def reserves_gpus(self) -> bool:
@@ -77,23 +68,20 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One task about to run.
+    """A task about to run.
 
-    `inputs` maps each role to the folder of a finished, read-only artifact; a runner reads of it what
-    `reodsl.graph.task.reads` lists for its kind and role, because only that is part of the result's identity.
-    The runner writes its result into `out`, which exists and is empty, and which becomes visible as a whole once
-    the runner returns; plain files and folders only. `work` is a folder that outlives an interrupted attempt and is
-    not there until a runner makes it: what is needed to go on exactly is kept there, written atomically. `folder` is
-    where the spec's relative paths start.
+    A runner reads of an input what `reodsl.graph.task.reads` lists for its kind and role, because only that is part of
+    the result's identity. It writes plain files and folders into `out`, which becomes visible as a whole once the runner
+    returns. What is needed to go on exactly after an interruption is kept in `work`, written atomically.
     """
 
-    task: Task
-    inputs: Mapping[str, Path]
-    out: Path
-    work: Path
-    folder: Path
-    progress: Callable[[Progress], None]
-    resources: Resources = Resources()
+    task: Task  # the task
+    inputs: Mapping[str, Path]  # folder of a finished, read-only artifact, by role
+    out: Path  # the empty folder of its result
+    work: Path  # a folder that outlives an interruption; not there at first
+    folder: Path  # where the spec's relative paths start
+    progress: Callable[[Progress], None]  # called with each report of progress
+    resources: Resources = Resources()  # its share of the machines
 
 
 Runner = Callable[[Job], None]

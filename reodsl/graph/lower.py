@@ -30,13 +30,13 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Arm, Score, Study, Suite
-from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining, Ppo, Selected, Stage, Start
+from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining, PoolPicks, Ppo, Stage, Start
 
 
 def lower(spec: Spec) -> Graph:
-    """Return the tasks of a spec: every arm trained and evaluated once a seed, frontiers, one score and one report.
+    """Return the tasks of a spec: each arm trained and evaluated once per seed, frontiers, a score, measures and a report.
 
-    Raises a `Problem`: E0209 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
+    Raises a `Problem`: E0209 if an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
     of no RL.
     """
     return _Lowering(spec.study).run(spec)
@@ -48,7 +48,7 @@ def depends_on_seed(start: Start) -> bool:
 
 
 class _Lowering:
-    """One pass over a study. Tasks are added after what they read, so their order is one to run them in."""
+    """A pass over a study. Tasks are added after their inputs, so that their order is an order to run them in."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -73,8 +73,8 @@ class _Lowering:
         report |= {f"sample:{task.id}": task.id for task in self.tasks.values() if task.kind == "sample"}
         # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
         unique = self._unique("report")
-        whole = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)
-        return Graph((*self.tasks.values(), whole))
+        report_task = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)
+        return Graph((*self.tasks.values(), report_task))
 
     def add(
         self,
@@ -106,7 +106,7 @@ class _Lowering:
         return unique
 
     def _unique(self, base: str) -> str:
-        """Return the first id of that name that no task has."""
+        """Return the first unused id that begins with `base`."""
         unique, count = base, 1
         while unique in self.tasks:
             count += 1
@@ -145,8 +145,8 @@ class _Lowering:
         self.done[key] = self.add(name, "train", work, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
 
-    def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
-        """Add a selection of a checkpoint's responses, sampled once for each wording, or of questions; return its id."""
+    def selected(self, experiment: Experiment, stage: Stage, selected: PoolPicks, seed: int) -> str:
+        """Add a selection of a checkpoint's responses, sampled once per wording, or of questions; return its id."""
         pool = selected.pool
         pool_seed = seed if depends_on_seed(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
@@ -161,7 +161,7 @@ class _Lowering:
             inputs["data"] = sources["data"]
         work, name = select_work(selected), f"{experiment.name}.select"
         prefixes = next(
-            (each.given_at["prefix"] for each in pool.wordings if "prefix" in each.given_at), None
+            (wording.given_at["prefix"] for wording in pool.wordings if "prefix" in wording.given_at), None
         )
         origins = {**pool.given_at, "selection": stage.given_at.get("selected"), "prefixes": prefixes}
         return self.add(name, "select", work, inputs, experiment.name, pool_seed, origins=origins)
@@ -192,7 +192,7 @@ class _Lowering:
         key = ("evaluate", arm.name, seed)
         if key not in self.done:
             source, suite = arm.checkpoint, arm.suite
-            given = source if isinstance(source, FromResults) else None
+            table = source if isinstance(source, FromResults) else None
             if isinstance(source, FromResults):
                 if source.at is None:
                     inputs = self._ask(suite)
@@ -208,18 +208,18 @@ class _Lowering:
             task_seed = self._seed(start, seed)
             # A model that no seed changes is asked in the words that the reference of each seed decides.
             task_seed = task_seed if task_seed is not None else self._seed_of(references)
-            work = evaluate_work(suite, start.model, task_seed, given)
+            work = evaluate_work(suite, start.model, task_seed, table)
             self.done[key] = self.add(
                 f"{arm.name}.eval", "evaluate", work, inputs, arm.name, task_seed, origins=suite.given_at
             )
         return self.done[key]
 
     def _seed(self, start: Start, seed: int) -> int | None:
-        """Return the seed of a task that samples a checkpoint, if it depends on one."""
+        """Return the seed of a task that samples a checkpoint, or None if the checkpoint depends on no seed."""
         return seed if depends_on_seed(start) else None
 
     def _ask(self, suite: Suite) -> dict[str, str]:
-        return {f"data:{each.name}": self.data(each.data) for each in suite.benchmarks}
+        return {f"data:{benchmark.name}": self.data(benchmark.data) for benchmark in suite.benchmarks}
 
     def _add_references(self, suite: Suite, arm: Arm, seed: int) -> dict[str, str]:
         """Add responses of a suite's reference to each benchmark, the same for all its arms; return their roles."""
@@ -228,15 +228,15 @@ class _Lowering:
             return {}
         inputs, sampled = {}, {"start": self.start(reference, seed)}
         task_seed = self._seed(reference, seed)
-        for each in suite.benchmarks:
-            key = ("reference", id(suite), each.name, task_seed)
+        for benchmark in suite.benchmarks:
+            key = ("reference", id(suite), benchmark.name, task_seed)
             if key not in self.done:
-                work = reference_work(suite, reference, each.data.grading, task_seed or 0)
-                name = f"{suite.name}.reference.{each.data.name}"
-                sources = sampled | {"data": self.data(each.data)}
+                work = reference_work(suite, reference, benchmark.data.grading, task_seed or 0)
+                name = f"{suite.name}.reference.{benchmark.data.name}"
+                sources = sampled | {"data": self.data(benchmark.data)}
                 origins = {"samples": suite.given_at.get("reference_samples")}
                 self.done[key] = self.add(name, "sample", work, sources, arm.name, task_seed, origins=origins)
-            inputs[f"reference:{each.name}"] = self.done[key]
+            inputs[f"reference:{benchmark.name}"] = self.done[key]
         return inputs
 
     def frontier(self, name: str, seed: int) -> str:
@@ -252,7 +252,7 @@ class _Lowering:
         return self.done[key]
 
     def score(self, score: Score) -> str:
-        """Add one score over all seeds: intervals are over them too. Any seed's frontier determines its arms."""
+        """Add a score over all seeds, whose intervals are over seeds too; any seed's frontier determines its arms."""
         first = self.study.seeds[0]
         inputs = {"frontier": self.frontier(score.frontier, first), **self._compared(score.relative_to)}
         return self.add(
@@ -277,7 +277,7 @@ class _Lowering:
         )
 
     def _compared(self, baseline: str | None) -> dict[str, str]:
-        """Return every arm's evaluation in each seed, and the first one of the baseline: what it is, not its name."""
+        """Return every arm's evaluation in each seed, and the baseline's first, whose identity is no name."""
         inputs: dict[str, str] = {}
         for seed in self.study.seeds:
             for arm in self.study.arms:
@@ -287,7 +287,7 @@ class _Lowering:
         return inputs
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
-        """Fill the role `reference` where a reward reads the reference model's frozen samples."""
+        """Fill the role `reference` if a reward reads the reference model's frozen samples."""
         stage = experiment.stages[index]
         method = stage.method
         if not isinstance(method, Ppo) or not method.reference_samples:
@@ -301,9 +301,9 @@ class _Lowering:
             task_seed or 0,
             (method.reward, *method.wordings),
         )
-        met = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
-        if met is not None:
-            work["met"] = met
+        seen = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
+        if seen is not None:
+            work["met"] = seen
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = _name_stage(experiment, "reference", index)
         inputs["reference"] = self.add(
@@ -312,13 +312,13 @@ class _Lowering:
             work,
             sources,
             experiment.name,
-            task_seed if met is None else seed,
+            task_seed if seen is None else seed,
             experiment.cluster,
             {**method.given_at, "samples": method.given_at.get("reference_samples")},
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
-        """Return the report's inputs of an arm: its evaluation, its own stages, selections, and found budgets."""
+        """Add an arm's roles to the report: its evaluation, its stages, selections, and found budgets."""
         self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
@@ -338,7 +338,7 @@ class _Lowering:
         inputs[role if seed is None else f"{role}@{seed}"] = task_id
 
     def _seed_of(self, inputs: dict[str, str]) -> int | None:
-        """Return the seed of the inputs; None if none of them depends on one, or they have several."""
+        """Return the seed of the inputs; None if no input depends on a seed, or they have several."""
         seeds = {self.tasks[source].seed for source in inputs.values()} - {None}
         return seeds.pop() if len(seeds) == 1 else None
 
@@ -354,30 +354,30 @@ class _Lowering:
 
 
 def split_of(stage: Stage) -> object | None:
-    """Return the split at which the stage's reward looks at responses, if it has one."""
+    """Return the split at which the stage's reward looks at responses, or None."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.splits if reward is not None else None
 
 
-def _name_stage(experiment: Experiment, what: str, index: int) -> str:
-    """Return the name of a stage's task: with the stage's own where there are several."""
+def _name_stage(experiment: Experiment, kind: str, index: int) -> str:
+    """Return the name of a stage's task, with the stage's name if there are several stages."""
     stage = f".{experiment.stages[index].name or index}" if len(experiment.stages) > 1 else ""
-    return f"{experiment.name}.{what}{stage}"
+    return f"{experiment.name}.{kind}{stage}"
 
 
 def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
-    """Return which questions a stage's steps meet, for `runners.data.draws.questions_seen`; None if that may be all.
+    """Return the draws of a stage's questions, for `runners.data.draws.questions_seen`; None if they may be all questions.
 
     A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets.
     Rollouts that lag begin draws that no step learns from, and a monitor set has questions of its own.
     """
     draws = stage.steps * (1 + method.resample)
     counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]
-    apart = method.lag or method.monitor is not None
-    if apart or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
+    unpredictable = method.lag or method.monitor is not None
+    if unpredictable or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
         return None
-    known = [count for count in counts if count is not None]
-    if len(known) == len(counts) and draws * method.batch.prompts * seeds >= sum(known):
+    certain = [count for count in counts if count is not None]
+    if len(certain) == len(counts) and draws * method.batch.prompts * seeds >= sum(certain):
         return None
     return {
         "seed": seed,

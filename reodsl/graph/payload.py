@@ -12,7 +12,7 @@ from reodsl.ir import IR
 from reodsl.ir.base import anonymous
 from reodsl.ir.data import After, Chance, Comparison, Data, File, Grading, HubData, Python, Tests
 from reodsl.ir.expression import list_sampled
-from reodsl.ir.model import Architecture, Folder, Model, Served
+from reodsl.ir.model import Architecture, Folder, Model, ServedModel
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import CONFIDENCE, Arm, Study, Suite
 from reodsl.ir.training import (
@@ -20,9 +20,9 @@ from reodsl.ir.training import (
     FromResults,
     FromTraining,
     Pool,
+    PoolPicks,
     Ppo,
     Sampling,
-    Selected,
     Stage,
     Start,
 )
@@ -43,12 +43,12 @@ def data_work(data: Data) -> Work:
     """Return `{"data"}`: the questions, and of grading what says how the references of files are read."""
     verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
     grading = Grading()
-    if any(isinstance(each, (File, HubData)) for each in data.sources):
+    if any(isinstance(source, (File, HubData)) for source in data.sources):
         # Limits are of programs. A function and `exact` take any text, and no parser has to read it.
         kind: Comparison = "exact" if isinstance(verifier, Python) or verifier == "exact" else "math"
         if isinstance(verifier, Tests):
             kind = Tests()
-        marks = tuple(each for each in data.answer if isinstance(each, After))
+        marks = tuple(source for source in data.answer if isinstance(source, After))
         grading = Grading(verifier=kind, answer=marks or grading.answer)
     return {"data": data.model_copy(update=dict(grading))}
 
@@ -58,8 +58,8 @@ def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
     method = stage.method
     if isinstance(method, Ppo):
         reward, dense = method.reward, method.reward.dense
-        if dense is not None and (found := _FOUND_LATER.get(dense.split.kind)):
-            dense = dense.model_copy(update={"split": dense.split.model_copy(update=found)})
+        if dense is not None and (names := _FOUND_LATER.get(dense.split.kind)):
+            dense = dense.model_copy(update={"split": dense.split.model_copy(update=names)})
             reward = reward.model_copy(update={"dense": dense})
         method = method.model_copy(update={"teacher": None, "reward": reward})
     update = {"method": method, "data": _questions(stage.data), "selected": None}
@@ -75,7 +75,7 @@ def sample_work(
 ) -> Work:
     """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set.
 
-    Where one of the `readers` reads more of them than lengths and verdicts, `thinking` says that this is counted.
+    If any of the `readers` reads more of them than lengths and verdicts, `thinking` says that thinking is counted.
     """
     return {
         "model": _reader(model),
@@ -88,51 +88,51 @@ def sample_work(
 
 
 def pool_work(pool: Pool, index: int, grading: Grading, seed: int) -> Work:
-    """Return the work of sampling a pool in its wording `index`, or with the bare prompt if it has none."""
+    """Return the work of sampling a pool in its wording `index`, or with the bare prompt if it has no wordings."""
     model = pool.start.model
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
         model = model.model_copy(update={"prompt": prompt})
-    return sample_work(model, pool.rollout, pool.samples, grading, _apart(seed, index))
+    return sample_work(model, pool.rollout, pool.samples, grading, derive_seed(seed, index))
 
 
 def reference_work(suite: Suite, reference: Start, grading: Grading, seed: int) -> Work:
-    """Return the work of sampling a suite's reference, by which it words the questions of a benchmark."""
+    """Return the work of sampling a suite's reference model, whose responses decide the wordings of questions."""
     samples = suite.reference_samples
-    seed = _apart(seed, suite.seed)
+    seed = derive_seed(seed, suite.seed)
     return sample_work(reference.model, suite.rollout, samples, grading, seed, suite.wordings)
 
 
-def _apart(seed: int, index: int) -> int:
-    """Return the seed of one of a run's samplings: the run's for the first, and one of no other run for the others."""
+def derive_seed(seed: int, index: int) -> int:
+    """Return the seed of a run's sampling `index`: the run's own for 0, and an unrelated seed for others."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
 
 
-def select_work(selected: Selected) -> Work:
+def select_work(selected: PoolPicks) -> Work:
     """Return `{"selection", "samples", "prefixes"}`: responses per role `pool:<index>`, and their prefixes."""
     pool = selected.pool
     prefixes = [wording.prefix for wording in pool.wordings] or [""]
     return {"selection": selected.selection, "samples": pool.samples, "prefixes": prefixes}
 
 
-def evaluate_work(suite: Suite, model: Model, seed: int | None, given: FromResults | None = None) -> Work:
+def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResults | None = None) -> Work:
     """Return `{"suite", "model", "seed", "replicate"}`; the suite without `reg_to`, which scoring reads.
 
     Its questions and responses of its reference are inputs.
 
-    `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of one seed meet the same
-    questions with the same random streams; other seeds meet them with other streams, so that their mean averages
-    over draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no
-    replicate. `base` is the table of responses that are `given`, out of which answers are forced.
+    `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of the same seed have the same
+    questions with the same random streams; other seeds have other streams, so that their mean averages over draws as well
+    as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no replicate. `base` is the
+    imported `table` of responses, out of which answers are forced.
     """
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
-    asked = tuple(each.model_copy(update={"data": _questions(each.data)}) for each in suite.benchmarks)
-    update = {"reference": None, "reg_to": 0, "wording": None, "benchmarks": asked}
+    benchmarks = tuple(b.model_copy(update={"data": _questions(b.data)}) for b in suite.benchmarks)
+    update = {"reference": None, "reg_to": 0, "wording": None, "benchmarks": benchmarks}
     replicate = {} if seed is None else {"replicate": seed}
-    base = {} if given is None else {"base": given.model_copy(update={"at": None})}
+    base = {} if table is None else {"base": table.model_copy(update={"at": None})}
     return {
         "suite": suite.model_copy(update=update),
         "model": _reader(model),
@@ -143,13 +143,13 @@ def evaluate_work(suite: Suite, model: Model, seed: int | None, given: FromResul
 
 
 def results_work(suite: Suite, results: FromResults) -> Work:
-    """Return `{"base", "suite"}`: the table, and the benchmarks and budgets of the suite that an arm of it needs."""
-    asked = {
+    """Return `{"base", "suite"}`: the table, and the suite's benchmarks and budgets that an arm of the table needs."""
+    settings = {
         "benchmarks": [item.name for item in suite.benchmarks],
         "grid": list(suite.grid),
         "forced": suite.forcing is not None,
     }
-    return {"base": results.model_copy(update={"at": None}), "suite": asked}
+    return {"base": results.model_copy(update={"at": None}), "suite": settings}
 
 
 def budgets_work(split: OracleBudgets | QuestionBudgets) -> Work:
@@ -169,12 +169,12 @@ def measure_work(study: Study) -> Work:
 
 
 def sampled_by(engine: str, kind: Kind, work: Work) -> Work:
-    """Return work with `"engine"` if its task samples responses by another engine than the embedded one.
+    """Return work with `"engine"` if its task samples responses by another engine than the embedded engine.
 
-    Results without the word are the embedded engine's: older ones have no other.
+    Results without the word are the embedded engine's: older results have no other.
     """
     samples = kind in ("sample", "evaluate") or (kind == "train" and isinstance(work["stage"].method, Ppo))
-    if not samples or engine == "embedded" or isinstance(work["model"].source, Served):
+    if not samples or engine == "embedded" or isinstance(work["model"].source, ServedModel):
         return work
     return work | {"engine": engine}
 
@@ -199,7 +199,7 @@ def _questions(data: Data) -> Data:
 
 def _reader(model: Model) -> Model:
     """Return the model as a task depends on it that reads its weights from a checkpoint, or its tokenizer and asks it."""
-    served = isinstance(model.source, Served)
+    served = isinstance(model.source, ServedModel)
     source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if served else _NO_SOURCE
     return model.model_copy(update={"source": source, "dimensions": None})
 
@@ -223,7 +223,7 @@ def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
 
 
 def _require_comparable(arm: str, theirs: Data, ours: Data) -> None:
-    """Check that ids match: one from a column may be another question in other data, a hash of the question not."""
+    """Check that ids match: an id from a column may be another question in other data, unlike a hash of the question."""
     named = any(
         isinstance(source, (File, HubData)) and source.columns.id is not None
         for data in (theirs, ours)

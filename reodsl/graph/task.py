@@ -86,7 +86,7 @@ def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
 
 
 def _counts(path: str, parts: tuple[str, ...]) -> bool:
-    chosen = not parts or any(path == part or (part[-1] == "/" and path.startswith(part)) for part in parts)
+    chosen = not parts or any(path == file or (file[-1] == "/" and path.startswith(file)) for file in parts)
     return chosen and path not in _TIMES
 
 
@@ -106,9 +106,9 @@ def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) 
 
 
 def _without(tree: Any, path: tuple[str, ...]) -> Any:
-    """Return JSON data without what is at a path, in each item of a list on the way."""
+    """Return JSON data without the value at a path, in each item of lists on the way."""
     if isinstance(tree, list):
-        return [_without(each, path) for each in tree]
+        return [_without(item, path) for item in tree]
     head, *rest = path
     if head not in tree:
         return tree
@@ -169,22 +169,15 @@ VERSIONS: dict[Kind, int] = {
 
 @dataclass(frozen=True)
 class Task:
-    """One node. `id` is for people and unique in its graph (`reo_exp.train.s1`); identity is the rest.
+    """A node of the graph, identified by its kind, payload and inputs; `given_at` are the lines that gave plain `work`."""
 
-    `work` is what the runner needs of the spec: its values, and plain ones, by name. `given_at` are the lines that gave the
-    plain ones. `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...)
-    to the id of the task that fills it. `arm` is the arm or experiment the task was first made for; `seed` is the
-    run's seed where the result depends on it. `cluster` is what it runs on, of which its identity knows nothing: None is
-    this machine.
-    """
-
-    id: str
-    kind: Kind
-    work: Mapping[str, Any]
-    inputs: dict[str, str]
-    arm: str | None = None
-    seed: int | None = None
-    cluster: Cluster | None = None
+    id: str  # unique name in its graph, as `reo_exp.train.s1`
+    kind: Kind  # the kind of work
+    work: Mapping[str, Any]  # values of the spec that the runner needs, by name
+    inputs: dict[str, str]  # id of the task that fills each role
+    arm: str | None = None  # the arm or experiment that it was first made for
+    seed: int | None = None  # the run's seed, if the result depends on it
+    cluster: Cluster | None = None  # where it runs; None is this machine
     given_at: Mapping[str, Origin | None] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -212,11 +205,14 @@ class Graph:
         return task_id in self._index
 
     def turns(self, seconds: Mapping[str, float]) -> dict[str, int]:
-        """Return for every task id its place among tasks that could start, from 0; `seconds` are those that tasks take.
+        """Return the rank of every task among tasks that could start, from 0, by task id.
 
-        Tasks without inputs come first: they take moments, and missing questions, or those that are both trained
+        Tasks without inputs come first: they take moments, and missing questions, or questions that are both trained
         and evaluated on, are reported before anything long begins. Then comes the task with the longest way from
-        its start to the end, with one second if `seconds` lacks it; of equals the first in the graph.
+        its start to the end; of equal tasks the first in the graph.
+
+        Args:
+            seconds: how long tasks take, by id; a missing task takes a second.
         """
         readers, heights = self.readers(), dict[str, float]()
         for task in reversed(self.tasks):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from reodsl.ir.setting import inline, later_settings, placed, setting
+from reodsl.ir.setting import flatten, later_settings, part_of, setting
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Origin:
     line: int
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(setting, placed, inline, Field))
+@dataclass_transform(kw_only_default=True, field_specifiers=(setting, part_of, flatten, Field))
 class IR(BaseModel):
     """A frozen value of the intermediate representation.
 
@@ -42,13 +42,13 @@ class IR(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Add the settings that are `later` to those that the class names itself."""
+        """Add the class's `later` settings to the fields that it names `later` itself."""
         super().__pydantic_init_subclass__(**kwargs)
         cls.later = cls.later | later_settings(cls)
 
     @property
     def given_at(self) -> Mapping[str, Origin]:
-        """Return the lines that gave its fields, and its own under the empty name. They are no part of the value."""
+        """Return the lines that gave its fields, by name, and its own line under the empty name; no part of the value."""
         origins: Mapping[str, Origin] = self.__dict__.get("_given_at", {})
         return origins
 
@@ -59,7 +59,7 @@ class IR(BaseModel):
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return a dump without the `later` fields that are at their default; a caller may exclude others."""
+        """Return a dump without `later` fields at their default; a caller may exclude further fields."""
         dumped: dict[str, Any] = dump(self)
         return {name: dumped[name] for name in self.dumped_fields if name in dumped}
 
@@ -68,7 +68,7 @@ V = TypeVar("V", bound=IR)
 
 
 def locate(value: V, origins: Mapping[str, Origin]) -> V:
-    """Return a value that knows the lines which gave its fields. Its copies know them too; a dump has none."""
+    """Return a value that knows the lines that gave its fields; its copies know them too, and dumps do not."""
     # Under another name pydantic would yield it as a field.
     value.__dict__["_given_at"] = origins
     return value
@@ -89,7 +89,7 @@ class Node:
 def _names_of(kind: Any) -> tuple[str, ...] | None:
     if issubclass(kind, IR):
         return _fields(kind)
-    return tuple(each.name for each in fields(kind)) if issubclass(kind, Node) else None
+    return tuple(f.name for f in fields(kind)) if issubclass(kind, Node) else None
 
 
 names_of: Callable[[Any], tuple[str, ...] | None] = cache(_names_of)
@@ -100,34 +100,34 @@ Asked of a class once: whether a value is one of pydantic's is slow to find out 
 
 
 def parts_of(value: IR | Node) -> Iterator[IR | Node]:
-    """Yield the values directly inside one, in the order of its fields; items of tuples count as directly inside."""
+    """Yield the direct children of a value, in the order of its fields; items of tuples count as children."""
     for name in names_of(type(value)) or ():
-        part = getattr(value, name)
-        for item in part if type(part) is tuple else (part,):
+        content = getattr(value, name)
+        for item in content if type(content) is tuple else (content,):
             if names_of(type(item)) is not None:
                 yield item
 
 
 def walk(value: IR | Node) -> Iterator[IR | Node]:
-    """Yield a value and all values inside it, each before those inside it."""
+    """Yield a value and all its descendants, parents before children."""
     yield value
-    for part in parts_of(value):
-        yield from walk(part)
+    for child in parts_of(value):
+        yield from walk(child)
 
 
 def values_of(value: IR | Node, kind: type[T]) -> list[T]:
-    """Return the values of a class in one, itself included, equal ones once. The time is linear in the objects."""
-    met: set[int] = set()
+    """Return the distinct values of a class in a value, itself included, in time linear in the objects."""
+    seen: set[int] = set()
     values: dict[T, None] = {}
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if id(each) in met:
+        current = waiting.pop()
+        if id(current) in seen:
             continue
-        met.add(id(each))
-        if isinstance(each, kind):
-            values[each] = None
-        waiting += reversed(tuple(parts_of(each)))
+        seen.add(id(current))
+        if isinstance(current, kind):
+            values[current] = None
+        waiting += reversed(tuple(parts_of(current)))
     return list(values)
 
 
@@ -137,14 +137,14 @@ def dumped(value: IR) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> Any:
-    """Return plain JSON data without presentation fields; tuples become lists, keys are strings."""
+    """Return plain JSON data without presentation fields; tuples become lists, and keys strings."""
     kind = type(value)
     if kind in PLAIN:
         return value
     if names_of(kind) is not None:
         # Most parts are plain, and asking for the form of each would be most of the calls of a plan.
         return {
-            name: part if type(part := getattr(value, name)) in PLAIN else canonical(part)
+            name: item if type(item := getattr(value, name)) in PLAIN else canonical(item)
             for name in identifying(value)
         }
     if isinstance(value, dict):
@@ -161,15 +161,15 @@ def anonymous(value: Any) -> Any:
     if type(value) in PLAIN:
         return value
     if isinstance(value, IR):
-        shown = value.presentation
+        presented = value.presentation
         return {
             name: ""
-            if name in shown
-            else part
-            if type(part := getattr(value, name)) in PLAIN
-            else anonymous(part)
+            if name in presented
+            else content
+            if type(content := getattr(value, name)) in PLAIN
+            else anonymous(content)
             for name in value.dumped_fields
-            if not (name in shown and name in value.later)
+            if not (name in presented and name in value.later)
         }
     if isinstance(value, (list, tuple)):
         return [item if type(item) in PLAIN else anonymous(item) for item in value]
@@ -186,7 +186,7 @@ def identifying(value: IR | Node) -> Sequence[str]:
 
 
 def _without_defaults(value: IR, names: tuple[str, ...]) -> Sequence[str]:
-    """Return the names without those of `later` fields at their default."""
+    """Return the names of fields, except `later` fields at their default."""
     if not value.later:
         return names
     omitted = [name for name, default in _later(type(value)) if getattr(value, name) == default]
@@ -217,10 +217,10 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
+    """Return a value's canonical JSON text: keys sorted, no spaces, floats in their shortest exact spelling."""
     return _ENCODER.encode(value)
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical JSON, in hexadecimal."""
+    """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

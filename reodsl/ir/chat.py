@@ -10,9 +10,9 @@ from reodsl.ir.data import normal_question
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """A family of models' format of a user's turn: patterns of the marks before the message and of those that end it.
+    """A model family's format of a user's turn: patterns of the marks before the message and of the marks that end it.
 
-    Marks that are `plain` words may occur in any text: such a format is found where a text begins and ends with them.
+    Marks that are `plain` words may occur in any text: such a format is found only if a text begins and ends with them.
     """
 
     name: str
@@ -61,24 +61,24 @@ class Turn:
 
 
 def find_turn(text: str) -> Turn | None:
-    """Return the first user's turn of a text in a known chat format; None without marks of any.
+    """Return the first user's turn of a text in a known chat format, or None without any format's marks.
 
-    Formats differ in the marks that begin a turn; some share those that end one.
+    Formats differ in the marks that begin a turn; some share the marks that end a turn.
     """
-    for each in FORMATS:
-        opened = each.before.search(text)
-        ended = each.after.search(text, opened.end()) if opened is not None else None
-        if opened is not None and (ended is not None or not each.plain):
-            end = ended.start() if ended is not None else len(text)
-            return Turn(each.name, text[: opened.end()], text[opened.end() : end], text[end:])
-    for each in FORMATS:
-        ended = None if each.plain else each.after.search(text)
-        if ended is not None:
-            return Turn(each.name, "", text[: ended.start()], text[ended.start() :])
+    for chat in FORMATS:
+        open_mark = chat.before.search(text)
+        end_mark = chat.after.search(text, open_mark.end()) if open_mark is not None else None
+        if open_mark is not None and (end_mark is not None or not chat.plain):
+            end = end_mark.start() if end_mark is not None else len(text)
+            return Turn(chat.name, text[: open_mark.end()], text[open_mark.end() : end], text[end:])
+    for chat in FORMATS:
+        end_mark = None if chat.plain else chat.after.search(text)
+        if end_mark is not None:
+            return Turn(chat.name, "", text[: end_mark.start()], text[end_mark.start() :])
     return None
 
 
 def question_key(question: str) -> str:
-    """Return the text by which two questions are the same: `normal_question` without the marks of any known chat format."""
+    """Return the text that identifies a question: `normal_question` without the marks of any known chat format."""
     turn = find_turn(question)
     return normal_question(question if turn is None else turn.message)

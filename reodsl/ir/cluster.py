@@ -56,7 +56,9 @@ class Cluster(IR):
     nodes: int = setting(COUNT, "machines", "nodes = 16")
     gpus_per_node: int = setting(COUNT, "GPUs in each", "gpus_per_node = 8")
     gpu: str = setting(Text(), "its name", 'gpu = "H800"')
-    memory_gib: float = setting(Num("GiB", low=0, above=True), "of one GPU", "memory = 80 GiB", at="memory")
+    memory_gib: float = setting(
+        Num("GiB", low=0, above=True), "of one GPU", "memory = 80 GiB", spelled="memory"
+    )
     placement: Literal["colocated", "apart"] = setting(
         WORDS,
         "whether engine and trainer share GPUs (`colocated`) or have GPUs of their own (`apart`)",

@@ -32,7 +32,7 @@ from reodsl.ir.task import FoldTask, FoldTraces
 
 
 def normal_question(question: str) -> str:
-    """Return the text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
+    """Return the text that equal questions share: Unicode NFKC, case folded, runs of space made single spaces."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
@@ -96,7 +96,7 @@ class Tests(IR):
 
 
 @kind("generated", form="call", positional=("task",))
-class Generated(IR):
+class TaskData(IR):
     """Questions drawn from a task, or made by a function of yours: `count` distinct ones.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
@@ -142,7 +142,7 @@ HUB = Kind("hub", HubSource.__doc__ or "", settings_of(HubData), "call", positio
 class PackageData(IR):
     """Questions that a Python package makes: `count` of `task` of `package`, drawn by `seed`.
 
-    `split` keeps training and evaluation apart as `Generated` does; `all` does not. With `traces`, chains of sums and
+    `split` keeps training and evaluation apart as in `generated(…)`; `all` does not. With `traces`, chains of sums and
     differences come with worked solutions.
     """
 
@@ -166,7 +166,7 @@ class PackageData(IR):
     )
 
 
-DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]
+DataSource = Annotated[TaskData | File | HubData | PackageData, Field(discriminator="kind")]
 
 
 @kind("marks", form="call")
@@ -184,7 +184,7 @@ class Marks(IR):
     )
 
 
-class Boxed(IR):
+class LastBox(IR):
     r"""An answer is the content of the last `\boxed{…}` whose braces are balanced."""
 
     kind: Literal["boxed"] = "boxed"
@@ -218,17 +218,17 @@ class Code(IR):
     kind: Literal["code"] = "code"
 
 
-class Whole(IR):
+class FullText(IR):
     """An answer is all of the response."""
 
     kind: Literal["whole"] = "whole"
 
 
-AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")]
+AnswerReader = Annotated[LastBox | LastNumber | After | Regex | Code | FullText, Field(discriminator="kind")]
 
 
 def reader_words(reader: AnswerReader) -> str:
-    """Return a way to read answers, as a spec has it."""
+    """Return a reader of answers in the words of a spec."""
     match reader:
         case After(marker=marker):
             return f"after({json.dumps(marker, ensure_ascii=False)})"
@@ -237,9 +237,9 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Named = Literal["math", "exact", "package"]
+NamedVerifier = Literal["math", "exact", "package"]
 """The verifiers that the language has a word for."""
-Verifying = Named | Python | Tests
+VerifierSetting = NamedVerifier | Python | Tests
 
 
 class Chance(IR):
@@ -249,15 +249,15 @@ class Chance(IR):
     """
 
     kind: Literal["chance"] = "chance"
-    of: Verifying
+    of: VerifierSetting
 
 
-Comparison = Verifying | Chance
+Comparison = VerifierSetting | Chance
 """The ways to compare answers: a verifier of ours by its name, tests of programs, or own code; in a rehearsal by chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
-    """Describe a verifier by its name, or by its function's."""
+    """Return a verifier's name, or the name of its function."""
     if isinstance(verifier, Chance):
         return f"{verifier_words(verifier.of)}, then by chance"
     if isinstance(verifier, Tests):
@@ -270,13 +270,13 @@ class Grading(IR):
 
     later = frozenset({"thinking"})
     verifier: Comparison = "math"
-    answer: tuple[AnswerReader, ...] = (Boxed.model_construct(),)
+    answer: tuple[AnswerReader, ...] = (LastBox.model_construct(),)
     tolerance: float = 1e-4
     thinking: Literal["read", "skip"] = "read"
 
     @property
     def words(self) -> str:
-        """Return where answers are read, as a spec has it."""
+        """Return the readers of answers in the words of a spec."""
         where = ", then ".join(reader_words(reader) for reader in self.answer)
         return where if self.thinking == "read" else f"{where}, after thinking"
 
@@ -295,16 +295,13 @@ class Data(IR):
         Many(A(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
         "a source, or a list of sources that are read in order",
         'source = file("questions.jsonl")',
-        at="source",
+        spelled="source",
     )
     verifier: Comparison = setting(
         Either(
             (
-                OneOf(get_args(Named)),
-                A(
-                    ("python", "tests"),
-                    '`python("FILE.py:FUNCTION")` or `tests()`',
-                ),
+                OneOf(get_args(NamedVerifier)),
+                A(("python", "tests"), '`python("FILE.py:FUNCTION")` or `tests()`'),
             )
         ),
         "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs",
@@ -316,8 +313,8 @@ class Data(IR):
         "where the answer of a response is read; in a list, the first reader that finds an answer; "
         "for `tests()` it is `code`",
         'answer = [boxed, after("####")]',
-        default=(Boxed.model_construct(),),
-        written="boxed",
+        default=(LastBox.model_construct(),),
+        in_spec="boxed",
     )
     tolerance: float = setting(
         Num(low=0, high=1, below=True, example="0.0001"),

@@ -36,7 +36,11 @@ class Domain:
     otherwise: str
 
     def contains(self, low: float) -> bool:
-        """Return whether a function has a value at `low` and above."""
+        """Return whether a function has a value at every number from `low` on.
+
+        Args:
+            low: the least value of the argument, in any unit.
+        """
         return low > 0 or (low == 0 and not self.open)
 
 
@@ -78,20 +82,12 @@ FUNCTIONS: dict[Function, Signature] = {
     "log": Signature(
         _rising(math.log),
         plain=True,
-        domain=Domain(
-            True,
-            "the logarithm of 0 or less is not a number",
-            "abs({}) + 1e-6",
-        ),
+        domain=Domain(True, "the logarithm of 0 or less is not a number", "abs({}) + 1e-6"),
     ),
     "sqrt": Signature(
         _rising(math.sqrt),
         plain=True,
-        domain=Domain(
-            False,
-            "the root of a negative number is not a number",
-            "abs({})",
-        ),
+        domain=Domain(False, "the root of a negative number is not a number", "abs({})"),
     ),
     "cos": Signature(_cos, plain=True),
     "abs": Signature(_abs),
@@ -115,16 +111,16 @@ class Reading:
     A `graded` one is not known before the answer was read.
     """
 
-    means: str
-    high: float = math.inf
-    low: float = 0.0
-    call: str = ""
-    condition: bool = False
-    tokens: bool = False
-    votes: bool = False
-    sampled: bool = False
-    graded: bool = False
-    known: frozenset[str] = frozenset({"a reward"})
+    means: str  # its meaning, for readers
+    high: float = math.inf  # its greatest value
+    low: float = 0.0  # its least value
+    call: str = ""  # its call for readers; empty is `NAME(y)`
+    condition: bool = False  # whether it is 1 or 0
+    tokens: bool = False  # whether it is in tokens
+    votes: bool = False  # whether it takes a whole number beside the response
+    sampled: bool = False  # whether it is kept of the reference model's responses too
+    graded: bool = False  # whether it is unknown before the answer is read
+    known: frozenset[str] = frozenset({"a reward"})  # kinds of body that know it
 
 
 READINGS: dict[str, Reading] = {
@@ -159,7 +155,7 @@ READINGS: dict[str, Reading] = {
         known=frozenset({"a measure"}),
     ),
 }
-"""The words by which a body reads a number of a response, as a `Given`. No column of the data is read by one of them.
+"""The words by which a body reads a number of a response, as an `Attribute`. No column of the data is read by one of them.
 
 `runners.train.rollouts` has the number of each that a reward knows, and `runners.evaluate.measures` those of a measure.
 """
@@ -196,7 +192,7 @@ class Constant(Node):
     unit: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        """Keep one spelling: `1` and `1.0` are one number."""
+        """Keep the value as a float, so that `1` and `1.0` are equal."""
         object.__setattr__(self, "value", float(self.value))
 
 
@@ -234,7 +230,7 @@ class ForcedAnswer(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bare(Node):
+class CutAnswer(Node):
     """1 where the first `cut` tokens, with nothing forced, hold the right answer, else 0."""
 
     op: Literal["bare"] = "bare"
@@ -243,7 +239,7 @@ class Bare(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given(Node):
+class Attribute(Node):
     """A number that belongs to the response's question or to the way it was sampled, such as an instructed budget."""
 
     op: Literal["given"] = "given"
@@ -252,7 +248,7 @@ class Given(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own(Node):
+class PythonTerm(Node):
     """A number that a function of the user's gives a response: `FILE.py:FUNCTION`, or a package's `MODULE:FUNCTION`."""
 
     op: Literal["python"] = "python"
@@ -266,7 +262,7 @@ class Own(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitedOwn(Own):
+class LimitedPythonTerm(PythonTerm):
     """The same with limits of its own: responses at a time, seconds of processor time for these, and GiB of memory.
 
     Another class, because results were stored whose rewards have none.
@@ -301,7 +297,7 @@ class WeightAt(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Previous(Node):
+class PriorSplit(Node):
     """The place in tokens of the split before the one at hand; 0 for the first."""
 
     op: Literal["previous"] = "previous"
@@ -355,17 +351,17 @@ class Aggregate(Node):
     `std` is the population's; `count` counts.
     """
 
-    op: Literal["aggregate"] = "aggregate"
-    fn: Statistic
-    var: str
-    over: Literal["group", "ref", "history", "splits"]
-    value: Expression
-    where: Expression | None = None
-    empty: Expression | None = None
+    op: Literal["aggregate"] = "aggregate"  # the tag of the class
+    fn: Statistic  # the statistic
+    var: str  # name of a response or a split in `value`
+    over: Literal["group", "ref", "history", "splits"]  # what it runs over
+    value: Expression  # its value for each
+    where: Expression | None = None  # condition on each
+    empty: Expression | None = None  # its value over nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History(Node):
+class StepStatistic(Node):
     """A statistic of `value` over responses beyond a question's, the same for all; `empty` where none meets `where`.
 
     In a track or a measure it is over other responses: `steps` are those of the last `window` steps before the one at hand,
@@ -374,15 +370,15 @@ class History(Node):
     `quantile` is the least value that the share `at` of all do not exceed.
     """
 
-    op: Literal["history"] = "history"
-    fn: Statistic | Literal["quantile"]
-    var: str
-    over: Literal["steps", "monitor", "arm", "base", "batch"]
-    window: int = 1
-    value: Expression
-    at: Expression | None = None
-    where: Expression | None = None
-    empty: Expression | None = None
+    op: Literal["history"] = "history"  # the tag of the class
+    fn: Statistic | Literal["quantile"]  # the statistic
+    var: str  # name of a response in `value`
+    over: Literal["steps", "monitor", "arm", "base", "batch"]  # what it runs over
+    window: int = 1  # steps, for `steps`
+    value: Expression  # its value for each
+    at: Expression | None = None  # share of a quantile, 0 to 1
+    where: Expression | None = None  # condition on each
+    empty: Expression | None = None  # its value over nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,38 +389,38 @@ class TokenRun(Node):
     these, or without a cut, and at a response's end, in the place of its own answer. `empty` is for no token.
     """
 
-    op: Literal["tokens"] = "tokens"
-    fn: Statistic
-    of: str
-    truth: bool = False
-    cut: Expression | None = None
-    value: Expression
-    where: Expression | None = None
-    empty: Expression | None = None
+    op: Literal["tokens"] = "tokens"  # the tag of the class
+    fn: Statistic  # the statistic
+    of: str  # name of the response
+    truth: bool = False  # whether the tokens are the reference answer's
+    cut: Expression | None = None  # tokens of the response that count
+    value: Expression  # its value for each token
+    where: Expression | None = None  # condition on each token
+    empty: Expression | None = None  # its value over nothing
 
     @property
-    def read(self) -> frozenset[str]:
-        """Return the names of what it reads of each token."""
-        parts = (part for part in (self.value, self.where) if part is not None)
+    def names(self) -> frozenset[str]:
+        """Return the names of the numbers that it reads of each token."""
+        expressions = (expression for expression in (self.value, self.where) if expression is not None)
         return frozenset(
-            each.name
-            for part in parts
-            for each in walk(part)
-            if isinstance(each, Variable) and "(" in each.name
+            node.name
+            for expression in expressions
+            for node in walk(expression)
+            if isinstance(node, Variable) and "(" in node.name
         )
 
     @property
-    def asked(self) -> frozenset[str]:
-        """Return who takes a pass for it, `policy` or `teacher`: an engine knows how likely it made a response's tokens."""
+    def scorers(self) -> frozenset[str]:
+        """Return the models that must score tokens for it, `policy` or `teacher`; engines report some log-probabilities."""
         return frozenset(
             "teacher" if name.endswith(UNDER) else "policy"
-            for name in self.read
+            for name in self.names
             if self.truth or name.endswith(UNDER) or name.startswith("entropy")
         )
 
     @property
     def of_any(self) -> TokenRun:
-        """Return the same of the response `y`: what it is for one does not depend on the name of the response."""
+        """Return the same statistic of the response `y`, since its value does not depend on the response's name."""
 
         def rename(node: Node) -> Node | None:
             return replace(node, of="y") if getattr(node, "of", None) == self.of else None  # type: ignore[call-arg]
@@ -448,60 +444,69 @@ Expression: TypeAlias = Annotated[
     | Length
     | Correct
     | ForcedAnswer
-    | Bare
-    | Given
-    | Own
-    | LimitedOwn
+    | CutAnswer
+    | Attribute
+    | PythonTerm
+    | LimitedPythonTerm
     | Weight
     | WeightAt
-    | Previous
+    | PriorSplit
     | Negation
     | Infix
     | FunctionCall
     | If
     | Aggregate
-    | History
+    | StepStatistic
     | TokenRun
     | AnswerRun,
     Field(discriminator="op"),
 ]
 
 
-def rewrite(value: Any, put: Callable[[Node], Node | None]) -> Any:
-    """Return an expression in which each node that `put` has another for is that one, the outermost first."""
+def rewrite(value: Any, replace_node: Callable[[Node], Node | None]) -> Any:
+    """Return an expression with nodes replaced, the outermost first.
+
+    Args:
+        value: the expression, or a tuple of expressions.
+        replace_node: returns the replacement of a node, or None to keep the node.
+    """
     if isinstance(value, tuple):
-        return tuple(rewrite(item, put) for item in value)
+        return tuple(rewrite(item, replace_node) for item in value)
     if not isinstance(value, Node):
         return value
-    other = put(value)
+    other = replace_node(value)
     if other is not None:
         return other
-    return replace(value, **{each.name: rewrite(getattr(value, each.name), put) for each in fields(value)})
+    return replace(value, **{f.name: rewrite(getattr(value, f.name), replace_node) for f in fields(value)})
 
 
 @cache
 def _holding(kind: type[Node]) -> tuple[str, ...]:
-    """Return the fields of a class that hold expressions, or may hold them."""
-    return tuple(each.name for each in fields(kind) if "Expression" in str(each.type))
+    """Return the fields of a class that may hold expressions."""
+    return tuple(f.name for f in fields(kind) if "Expression" in str(f.type))
 
 
 def walk(value: Node) -> Iterator[Node]:
-    """Yield an expression and all expressions inside it, each before those inside it."""
+    """Yield an expression and all its descendants, parents before children."""
     waiting: list[Any] = [value]
     while waiting:
         value = waiting.pop()
         yield value
         # The last that is put there is the first to be taken.
         for name in reversed(_holding(type(value))):  # type: ignore[arg-type]
-            part = getattr(value, name)
-            if type(part) is tuple:
-                waiting.extend(reversed(part))
-            elif part is not None:
-                waiting.append(part)
+            content = getattr(value, name)
+            if type(content) is tuple:
+                waiting.extend(reversed(content))
+            elif content is not None:
+                waiting.append(content)
 
 
-def list_sampled(value: IR | Node) -> list[Given]:
-    """Return what statistics over the reference model's responses read of these beside lengths and verdicts."""
-    over = [each for each in walk_all(value) if isinstance(each, Aggregate) and each.over == "ref"]
-    inside = [(each.var, node) for each in over for node in walk(each)]
-    return [node for var, node in inside if isinstance(node, Given) and node.of == var]
+def list_sampled(value: IR | Node) -> list[Attribute]:
+    """Return the attributes that statistics over the reference model's responses read, besides lengths and verdicts."""
+    over = [
+        aggregate
+        for aggregate in walk_all(value)
+        if isinstance(aggregate, Aggregate) and aggregate.over == "ref"
+    ]
+    inside = [(aggregate.var, node) for aggregate in over for node in walk(aggregate)]
+    return [node for var, node in inside if isinstance(node, Attribute) and node.of == var]

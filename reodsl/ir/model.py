@@ -79,7 +79,7 @@ class Hub(HubSource):
 
 
 @kind("served", form="call", positional=("model",))
-class Served(IR):
+class ServedModel(IR):
     """A model behind an address, asked over OpenAI's interface of completions. It can be evaluated, and not trained.
 
     No result depends on what `incidental` names: where it is, and how it is asked.
@@ -127,7 +127,7 @@ class Served(IR):
     )
 
 
-ModelSource = Annotated[Architecture | Folder | Hub | Served, Field(discriminator="kind")]
+ModelSource = Annotated[Architecture | Folder | Hub | ServedModel, Field(discriminator="kind")]
 
 
 @kind("dimensions", form="block")
@@ -193,10 +193,10 @@ class Model(IR):
     )
     think: ClassVar[Any] = setting(Block("think"), "the marks around the model's thinking", required=False)
     think_open: str | None = setting(
-        Text(), "where it begins", 'open = "<think>"', default=None, at="think.open"
+        Text(), "where it begins", 'open = "<think>"', default=None, spelled="think.open"
     )
     think_close: str | None = setting(
-        Text(), "where it ends", 'close = "</think>"', default=None, at="think.close"
+        Text(), "where it ends", 'close = "</think>"', default=None, spelled="think.close"
     )
     dimensions: Dimensions | None = setting(
         Block("dimensions"), "the sizes of the model; pricing needs them", default=None

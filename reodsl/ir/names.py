@@ -47,10 +47,7 @@ REVISION = Form(
     "v1.0",
 )
 PART = Form(
-    "a part of a data set",
-    _PART,
-    "letters, digits and `_`, with `.`, `-` and `+` after the first",
-    "test",
+    "a part of a data set", _PART, "letters, digits and `_`, with `.`, `-` and `+` after the first", "test"
 )
 PACKAGE = Form(
     "an installed package",
@@ -117,7 +114,7 @@ _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Return why a regular expression cannot be used, or None. The engine is Rust's, as polars has it: it never goes back.
+    """Return why Rust's engine, which polars has and which never backtracks, cannot use a regular expression, or None.
 
     Without polars Python's engine says what it can; a run has polars, and checks once more.
     """

@@ -17,9 +17,9 @@ from reodsl.ir.expression import (
     Constant,
     Expression,
     ForcedAnswer,
-    History,
-    Own,
-    Previous,
+    PriorSplit,
+    PythonTerm,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -27,7 +27,7 @@ from reodsl.ir.expression import (
 )
 
 
-class _Shared(IR):
+class FixedSplits(IR):
     """Splits at places that many responses share.
 
     Where they are `reached`, a response has those below its end, and its end.
@@ -37,7 +37,7 @@ class _Shared(IR):
     reached: bool = False
 
 
-class Budgets(_Shared):
+class Budgets(FixedSplits):
     """Token budgets below `l_max`, increasing; the splits are these and `l_max` itself."""
 
     kind: Literal["budgets"] = "budgets"
@@ -45,7 +45,7 @@ class Budgets(_Shared):
     l_max: int
 
 
-class OracleBudgets(_Shared):
+class OracleBudgets(FixedSplits):
     """Greedy budgets on a frontier of the study (its name), found when that frontier is."""
 
     kind: Literal["oracle"] = "oracle"
@@ -55,7 +55,7 @@ class OracleBudgets(_Shared):
     step: int = 1
 
 
-class QuestionBudgets(_Shared):
+class QuestionBudgets(FixedSplits):
     """One budget a question, from the training rollouts of other arms (their names), then `l_max`.
 
     `unsolved`: the budget of a question that none of them solves; one that none of them met has `l_max` alone, unless
@@ -145,7 +145,7 @@ class Measure(IR):
     @property
     def compares(self) -> bool:
         """Return whether it reads the baseline's responses."""
-        return any(isinstance(node, History) and node.over == "base" for node in walk(self))
+        return any(isinstance(node, StepStatistic) and node.over == "base" for node in walk(self))
 
 
 Earner = Literal["response", "prefix", "thinking", "solution"]
@@ -168,7 +168,7 @@ class Part(IR):
 
 @dataclass(frozen=True, slots=True)
 class RewardCuts:
-    """The places at which a reward needs forced answers: a number of tokens, its splits, places that responses decide."""
+    """The cuts at which a reward needs forced answers: fixed tokens, its splits, and cuts that responses decide."""
 
     fixed: frozenset[int] = frozenset()
     splits: bool = False
@@ -180,14 +180,19 @@ class RewardCuts:
         return bool(self.fixed) or self.splits or self.computed
 
 
-def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
-    """Return where a response of this length is cut. At its end and after it, it is graded as it is."""
-    return tuple(place for place in places if place < length)
+def cuts_below(cuts: Iterable[int], length: float) -> tuple[int, ...]:
+    """Return the cuts of a response that are below its length; from its end on it is graded as it is.
+
+    Args:
+        cuts: cuts in tokens.
+        length: the response's length in tokens.
+    """
+    return tuple(cut for cut in cuts if cut < length)
 
 
-def reached_places(places: Iterable[int], length: int) -> tuple[int, ...]:
-    """Return the places that a response of this length reaches, and its end."""
-    return (*cuts_below(places, length), length)
+def reached_places(ends: Iterable[int], length: int) -> tuple[int, ...]:
+    """Return the ends of splits that a response of `length` tokens reaches, and its own end."""
+    return (*cuts_below(ends, length), length)
 
 
 class Reward(IR):
@@ -199,73 +204,75 @@ class Reward(IR):
 
     presentation = frozenset({"name"})
     later = frozenset({"tracks", "metrics", "split"})
-    name: str
-    lets: tuple[NamedValue, ...] = ()
-    outcome: Expression | None = None
-    dense: DenseReward | None = None
-    parts: tuple[Part, ...] = ()
-    tracks: tuple[Track, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    split: Split | None = None
+    name: str  # its name
+    lets: tuple[NamedValue, ...] = ()  # named intermediates
+    outcome: Expression | None = None  # a number for each response
+    dense: DenseReward | None = None  # a number at each split
+    parts: tuple[Part, ...] = ()  # terms with normalisations of their own
+    tracks: tuple[Track, ...] = ()  # numbers that move with training
+    metrics: tuple[Metric, ...] = ()  # numbers that are logged
+    split: Split | None = None  # splits of statistics, without `dense`
 
     @property
     def splits(self) -> Split | None:
-        """Return the splits of its `dense` value, or those that its statistics run over."""
+        """Return the splits of its `dense` value, or the splits that its statistics run over."""
         return self.dense.split if self.dense is not None else self.split
 
     @property
     def values(self) -> tuple[Expression, ...]:
-        """Return every expression that gives a number of its own: those of parts, then their weights that are no numbers."""
+        """Return the expressions that give numbers: the values of its form, then weights of parts that are expressions."""
         optional = (self.outcome, self.dense.value if self.dense is not None else None)
-        parts = (part.value for part in self.parts)
-        weights = (part.weight for part in self.parts if not isinstance(part.weight, float))
-        return (*(value for value in optional if value is not None), *parts, *weights)
+        terms = (term.value for term in self.parts)
+        weights = (term.weight for term in self.parts if not isinstance(term.weight, float))
+        return (*(value for value in optional if value is not None), *terms, *weights)
 
     @property
-    def terms(self) -> tuple[Own, ...]:
-        """Return a term for each of the user's functions that it calls. All terms of a function have the same limits."""
-        return tuple({node.function: node for node in walk(self) if isinstance(node, Own)}.values())
+    def terms(self) -> tuple[PythonTerm, ...]:
+        """Return a term for each of the user's functions that it calls; all terms of a function have equal limits."""
+        return tuple({node.function: node for node in walk(self) if isinstance(node, PythonTerm)}.values())
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Return the user's functions that it calls, each once."""
+        """Return the distinct functions of the user that it calls."""
         return tuple(term.function for term in self.terms)
 
     @property
     def tokens(self) -> tuple[TokenRun, ...]:
-        """Return its statistics over tokens, of a response `y`, each once."""
+        """Return its distinct statistics over tokens of a response `y`."""
         return tuple(dict.fromkeys(node.of_any for node in walk(self) if isinstance(node, TokenRun)))
 
     @property
     def window(self) -> int:
         """Return how many steps back its tracks look."""
-        return max((each.window for each in self._histories if each.over == "steps"), default=0)
+        return max(
+            (statistic.window for statistic in self._histories if statistic.over == "steps"), default=0
+        )
 
     @property
     def monitors(self) -> bool:
-        """Return whether one of its tracks is of the monitor set."""
-        return any(each.over == "monitor" for each in self._histories)
+        """Return whether a track reads the monitor set."""
+        return any(statistic.over == "monitor" for statistic in self._histories)
 
     @property
     def remembers(self) -> bool:
-        """Return whether it reads a question's own earlier responses."""
-        return any(isinstance(each, Aggregate) and each.over == "history" for each in walk(self))
+        """Return whether it reads a question's earlier responses."""
+        return any(isinstance(node, Aggregate) and node.over == "history" for node in walk(self))
 
     @property
-    def _histories(self) -> list[History]:
-        return [each for track in self.tracks for each in walk(track) if isinstance(each, History)]
+    def _histories(self) -> list[StepStatistic]:
+        return [node for track in self.tracks for node in walk(track) if isinstance(node, StepStatistic)]
 
     @property
     def weight_rule(self) -> WeightRule | None:
-        """Return the rule that weighs its splits; None for no rule, for several, and for weights of each response's own."""
-        if isinstance(self.splits, _Shared) and self.splits.reached:
+        """Return the rule that weighs its splits; None for no rule, several rules, or weights that differ by response."""
+        if isinstance(self.splits, FixedSplits) and self.splits.reached:
             return None
         rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
         return rules.pop() if len(rules) == 1 else None
 
     @property
     def forced(self) -> RewardCuts:
-        """Return the places at which it needs forced answers: a step generates them once more, a price includes them.
+        """Return the cuts at which it needs forced answers, which a step generates and a price includes.
 
         Cuts are whole tokens, rounded down. `runners.rewards.vectorise` finds the places that depend on responses.
         """
@@ -274,42 +281,42 @@ class Reward(IR):
             *self.values,
             *(metric.value for metric in self.metrics),
         )
-        places = [
-            each.cut
+        cuts = [
+            node.cut
             for value in expressions
-            for each in expression.walk(value)
-            if isinstance(each, ForcedAnswer)
+            for node in expression.walk(value)
+            if isinstance(node, ForcedAnswer)
         ]
         lets = {let.name for let in self.lets} | {f"{TRACK}{track.name}" for track in self.tracks}
         at_splits = [
             self.splits is not None
-            and (isinstance(place, Previous) or (isinstance(place, Variable) and place.name not in lets))
-            for place in places
+            and (isinstance(cut, PriorSplit) or (isinstance(cut, Variable) and cut.name not in lets))
+            for cut in cuts
         ]
-        fixed = frozenset(max(0, floor(place.value)) for place in places if isinstance(place, Constant))
+        fixed = frozenset(max(0, floor(cut.value)) for cut in cuts if isinstance(cut, Constant))
         computed = any(
-            not isinstance(place, Constant) and not split
-            for place, split in zip(places, at_splits, strict=True)
+            not isinstance(cut, Constant) and not split for cut, split in zip(cuts, at_splits, strict=True)
         )
         return RewardCuts(fixed, any(at_splits), computed)
 
 
 @dataclass(frozen=True, slots=True)
 class RewardedResponse:
-    """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens.
+    """A response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens.
 
-    `tokens[node][L]` is a statistic over tokens (`Tokens.of_any`), cut at L tokens: at its end where it is not cut.
+    `features` are numbers by name. `tokens[node][L]` is a statistic over tokens (`Tokens.of_any`) cut at L tokens, or at the
+    response's end.
     """
 
     length: int
     correct: bool
     forced: Mapping[int, bool] = field(default_factory=dict)
     bare: Mapping[int, bool] = field(default_factory=dict)
-    given: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
     tokens: Mapping[TokenRun, Mapping[int, float]] = field(default_factory=dict)
 
     def forced_at(self, cut: int) -> bool:
-        """Return the verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
+        """Return the verdict on the answer forced after `cut` tokens; a response that is not longer is graded as it is."""
         return self.correct if cut >= self.length else self.forced[cut]
 
     def bare_at(self, cut: int) -> bool:
@@ -319,11 +326,11 @@ class RewardedResponse:
 
 @dataclass(frozen=True, slots=True)
 class ResponseGroup:
-    """A question's responses in one step, the reference model's frozen samples of it, and the values of tracks by name.
+    """A question's responses in a step, the reference model's samples of the question, and the tracks' values by name.
 
-    `history` are its own responses in the steps before, the last one last.
-    Where a reward is tried, `tracks` are those that are given, and `step`, the steps that are done. `batch` are the groups
-    of all questions of the step, this one among them; left out, there is no other.
+    `history` are the question's responses in earlier steps, the latest last. If a reward is tried by hand, `tracks` are
+    given, with `step`, the number of finished steps. `batch` are the groups of all questions of the step, this group
+    among them; an empty `batch` means that there is no other group.
     """
 
     question: str
@@ -335,22 +342,17 @@ class ResponseGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One response. `rewards` are one at each split, one a part, or one in all.
+class TriedResponse:
+    """A response's numbers in a trial of a reward."""
 
-    `advantages` and `tokens` are those of the sections that the splits end; with parts the advantages are those of a
-    prefix, of the thinking and of the rest, whose tokens are not known here. `weights` are those of parts. `tracks` are the
-    values of tracks, the same for all.
-    """
-
-    lets: tuple[float, ...]
-    rewards: tuple[float, ...]
-    places: tuple[int, ...]
-    advantages: tuple[float, ...]
-    tokens: tuple[int, ...]
-    metrics: tuple[float, ...] = ()
-    tracks: tuple[float, ...] = ()
-    weights: tuple[float, ...] = ()
+    lets: tuple[float, ...]  # values of lets
+    rewards: tuple[float, ...]  # at each split, or of each part, or a single number
+    places: tuple[int, ...]  # ends of splits, in tokens
+    advantages: tuple[float, ...]  # of each section, or of prefix, thinking and rest with parts
+    tokens: tuple[int, ...]  # tokens of each section
+    metrics: tuple[float, ...] = ()  # values of metrics
+    tracks: tuple[float, ...] = ()  # values of tracks, equal for all responses
+    weights: tuple[float, ...] = ()  # weights of parts
 
 
 class Choice(IR):
@@ -409,5 +411,5 @@ class Selection(IR):
 
     def most(self, responses: int) -> int:
         """Return the most picks of a question with so many responses."""
-        every = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
-        return sum(responses if each else 1 for each in every)
+        takes_all_of = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
+        return sum(responses if takes_all else 1 for takes_all in takes_all_of)

@@ -13,20 +13,20 @@ from reodsl.ir.expression import (
     TRACK,
     Aggregate,
     AnswerRun,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Expression,
     ForcedAnswer,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
     Negation,
-    Own,
-    Previous,
+    PriorSplit,
+    PythonTerm,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -53,12 +53,12 @@ _VARIABLE = re.compile(r"[zM]\d*")
 
 
 def let_names(lets: Iterable[NamedValue]) -> dict[str, str]:
-    """Return the names that a spec gives its lets, by those of the representation."""
+    """Return the names of lets in the spec, by their names in the representation."""
     return {let.name: let.written for let in lets if let.written and not _VARIABLE.fullmatch(let.written)}
 
 
 def as_written(text: str, names: Mapping[str, str]) -> str:
-    """Return a text in which lets have these names (`let_names`)."""
+    """Return a text with the lets' names in the spec (`let_names`)."""
     return _LET.sub(lambda name: names.get(name[0], name[0]), text)
 
 
@@ -67,28 +67,28 @@ def reward_lines(reward: Reward) -> list[str]:
 
     These are its tracks, lets and metrics, then its value, its dense line without the split, or its parts.
     """
-    lines = [f"track {each.name} = {track_text(each)}" for each in reward.tracks]
-    lines += [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
-    lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
+    lines = [f"track {item.name} = {track_text(item)}" for item in reward.tracks]
+    lines += [f"let {item.name} = {expression_text(item.value)}" for item in reward.lets]
+    lines += [f"metric {item.name} = {expression_text(item.value)}" for item in reward.metrics]
     if reward.outcome is not None:
         lines.append(expression_text(reward.outcome))
     if reward.dense is not None:
         lines.append(expression_text(reward.dense.value))
-    terms = []
-    for part in reward.parts:
-        weight = "" if part.weight == 1 else f"{weight_text(part.weight)} * "
-        where = "" if part.on == "response" else f", on: {part.on}"
-        terms.append(f"{weight}z({expression_text(part.value)}{where})")
-    return [*lines, " + ".join(terms)] if terms else lines
+    sums = []
+    for term in reward.parts:
+        weight = "" if term.weight == 1 else f"{weight_text(term.weight)} * "
+        where = "" if term.on == "response" else f", on: {term.on}"
+        sums.append(f"{weight}z({expression_text(term.value)}{where})")
+    return [*lines, " + ".join(sums)] if sums else lines
 
 
 def weight_text(weight: float | Expression) -> str:
-    """Return the weight of a part as it stands before `* z(…)`."""
+    """Return the weight of a part as a spec writes it before `* z(…)`."""
     return number_text(weight) if isinstance(weight, float) else expression_text(weight, PRODUCT)
 
 
 def track_text(track: Track) -> str:
-    """Return the number that a track is, as a spec writes it."""
+    """Return a track's value as a spec writes it."""
     text = expression_text(track.value)
     return (
         text if track.start is None else f"{text.removesuffix(')')}, start: {expression_text(track.start)})"
@@ -96,22 +96,23 @@ def track_text(track: Track) -> str:
 
 
 def number_text(value: float, tokens: bool = False) -> str:
-    """Return a number as a spec writes it: `0.2`, `1e-6`, `16K tokens`."""
+    """Return a number, in tokens if `tokens`, as a spec writes it: `0.2`, `1e-6`, `16K tokens`."""
     if not tokens:
-        whole = value.is_integer() and abs(value) < 1e15
-        return str(int(value)) if whole else repr(value).replace("e-0", "e-")
+        integer = value.is_integer() and abs(value) < 1e15
+        return str(int(value)) if integer else repr(value).replace("e-0", "e-")
     if value.is_integer() and value and value % 1024 == 0 and abs(value) < 1024**2:
         return f"{int(value) // 1024}K tokens"
     return f"{number_text(value)} tokens"
 
 
 def expression_text(value: Expression, least: int = _IF) -> str:
-    """Return an expression of the language, in parentheses if it binds less tightly than `least`."""
+    """Return an expression in the language, in parentheses if it binds less tightly than `least`."""
     text, level = _written(value)
     return text if level >= least else f"({text})"
 
 
 def _written(value: Expression) -> tuple[str, int]:
+    """Return an expression in the language, and how tightly it binds."""
     match value:
         case Constant():
             return _number(value)
@@ -123,22 +124,22 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"correct({value.of})", _ATOM
         case ForcedAnswer():
             return f"correct(answer({value.of}[:{expression_text(value.cut)}]))", _ATOM
-        case Bare():
+        case CutAnswer():
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
-        case Given():
+        case Attribute():
             name, _, count = value.field.partition("@")
             if name not in READINGS:
                 return f"x.{name}", _ATOM
             return f"{name}({value.of}{f', {count}' if count else ''})", _ATOM
-        case Own():
+        case PythonTerm():
             units = {"batch": "", "seconds": " seconds", "memory": " GiB"}
-            limits = [f"{name}: {each:g}{units[name]}" for name, each in value.limits.items()]
+            limits = [f"{name}: {limit:g}{units[name]}" for name, limit in value.limits.items()]
             return f"python({', '.join((json.dumps(value.function), value.of, *limits))})", _ATOM
         case Weight():
             return f"{value.rule}(L)", _ATOM
         case WeightAt():
             return f"{value.rule}({value.of})", _ATOM
-        case Previous():
+        case PriorSplit():
             return "before(L)", _ATOM
         case Negation(fn="not"):
             return f"not {expression_text(value.value, _NOT)}", _NOT
@@ -152,22 +153,22 @@ def _written(value: Expression) -> tuple[str, int]:
         case FunctionCall():
             return f"{value.fn}({', '.join(map(expression_text, value.args))})", _ATOM
         case If():
-            then = expression_text(value.then, _OR)
+            yes = expression_text(value.then, _OR)
             test = expression_text(value.test, _OR)
-            return f"{then} if {test} else {expression_text(value.other)}", _IF
+            return f"{yes} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
             return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
         case TokenRun():
             cut = "" if value.cut is None else f"[:{expression_text(value.cut)}]"
             source = "truth" if value.truth else "answer" if isinstance(value, AnswerRun) else ""
             return _aggregate(value, f"{source}({value.of}{cut})" if source else f"{value.of}{cut}"), _ATOM
-        case History():
+        case StepStatistic():
             steps = f"steps({value.window} step{'s' * (value.window != 1)})"
             return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM
 
 
 def _number(constant: Constant) -> tuple[str, int]:
-    """Return a constant in tokens to a power; the language reads a product of constants as one."""
+    """Return a constant with its power of tokens; the language reads a product of constants as a constant."""
     value, unit = constant.value, constant.unit
     if unit in (0, 1):
         return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM
@@ -175,14 +176,15 @@ def _number(constant: Constant) -> tuple[str, int]:
     return number_text(value) + more * abs(unit), PRODUCT
 
 
-def _aggregate(value: Aggregate | History | TokenRun, over: str) -> str:
-    counted = value.fn == "count" and isinstance(value.value, Constant) and value.value.value == 1
+def _aggregate(value: Aggregate | StepStatistic | TokenRun, over: str) -> str:
+    """Return a statistic as a spec writes it, over what `over` names."""
+    counts_all = value.fn == "count" and isinstance(value.value, Constant) and value.value.value == 1
     var = "t" if isinstance(value, TokenRun) else value.var
-    inner = var if counted else expression_text(value.value, _OR)
+    inner = var if counts_all else expression_text(value.value, _OR)
     text = f"{inner} for {var} in {over}"
     if value.where is not None:
         text += f" if {expression_text(value.where, _OR)}"
-    if isinstance(value, History) and value.at is not None:
+    if isinstance(value, StepStatistic) and value.at is not None:
         text += f", at: {expression_text(value.at)}"
     if value.empty is not None:
         text += f", empty: {expression_text(value.empty)}"

@@ -4,9 +4,9 @@ A setting is a field of a class of the representation: `lr: float = setting(LR, 
 without a default is required. The compiler checks specs against these fields; the reference, completion and the JSON Schema
 are made from them as well.
 
-- `at` is where a spec writes a field that has another name there: `at="clip.low"` is `low` in the block `clip`.
-- A `ClassVar` is a setting that the representation has in another form; `placed` marks the fields of that form.
-- `inline` marks a field whose own settings a spec writes beside those of the class.
+- `spelled` is where a spec writes a field that has another name there: `spelled="clip.low"` is `low` in the block `clip`.
+- A `ClassVar` is a setting that the representation has in another form; `part_of` marks the fields of that form.
+- `flatten` marks a field whose own settings a spec writes beside those of the class.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from reodsl.ir.names import Form
 
 @dataclass(frozen=True, slots=True)
 class Num:
-    """A number in `unit`; `whole` ones are integers; inside `low..high`, an end left out where `open`."""
+    """A number in `unit`, within its range."""
 
-    unit: str = ""
-    whole: bool = False
-    low: float | None = None
-    high: float | None = None
-    above: bool = False
-    below: bool = False
-    example: str = ""
+    unit: str = ""  # its unit; empty for none
+    whole: bool = False  # whether it is an integer
+    low: float | None = None  # the least value, or None
+    high: float | None = None  # the greatest value, or None
+    above: bool = False  # whether `low` itself is excluded
+    below: bool = False  # whether `high` itself is excluded
+    example: str = ""  # how to write it
 
     def holds(self, number: float) -> bool:
-        """Return whether a number is in the range."""
+        """Return whether a number, in the unit, is in the range."""
         low = self.low is None or (number > self.low if self.above else number >= self.low)
         high = self.high is None or (number < self.high if self.below else number <= self.high)
         return low and high
 
     def takes(self, number: float) -> bool:
-        """Return whether a number, in the unit, is one of these."""
+        """Return whether a number, in the unit, is in the range and an integer if it must be."""
         return self.holds(number) and (not self.whole or float(number).is_integer())
 
     def range_words(self) -> str:
@@ -61,7 +61,7 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text; `nonempty` refuses one of blanks alone, unless it may be `blank`; `form` all but names safe in a path."""
+    """A text. `nonempty` refuses blanks alone unless `blank`; `form` is the pattern of texts that become parts of paths."""
 
     nonempty: bool = True
     blank: bool = False
@@ -75,14 +75,14 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some words."""
+    """A word of a fixed set."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A list of `least` or more, and of `most` at most; a lone value counts as a list of one where `lone`."""
+    """A list of at least `least` and at most `most` items; if `lone`, a single value counts as a list."""
 
     item: Type
     least: int = 1
@@ -99,7 +99,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class A:
-    """A thing of one of these kinds. `of` says it in words when the list of kinds would not read well."""
+    """A record of any of these kinds; `of` names them if the list of kinds would not read well."""
 
     kinds: tuple[str, ...]
     of: str = ""
@@ -109,7 +109,7 @@ class A:
 class Block:
     """A nested block of settings, `name { … }`, of a kind.
 
-    A value in its place, `name = …`, is that of its setting `alone`.
+    A value in its place, `name = …`, is the value of its setting `alone`.
     """
 
     kind: str
@@ -135,21 +135,16 @@ WORDS = OneOf(())
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `example` shows how to write it; `methods` are the training methods that have it (empty: any).
+    """A setting: its type, its sense, and how a spec writes it."""
 
-    A `later` one was added once results had been stored. At its default it is omitted from the canonical form, so that it
-    changes no result's identity. `default` is a value of the language, None without one. A required one may be left out
-    beside those of `unless`.
-    """
-
-    type: Type
-    doc: str
-    required: bool = False
-    default: Any = None
-    example: str = ""
-    methods: tuple[str, ...] = ()
-    later: bool = False
-    unless: tuple[str, ...] = ()
+    type: Type  # its type
+    doc: str  # its sense
+    required: bool = False  # whether a spec must give it, but for `unless`
+    default: Any = None  # its default in the language, or None
+    example: str = ""  # how to write it
+    methods: tuple[str, ...] = ()  # training methods that have it; empty for all
+    later: bool = False  # added after results were stored; no part of identity at its default
+    unless: tuple[str, ...] = ()  # settings beside which it may be left out
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Return the JSON Schema of the field, with the setting's sense, unit and range."""
@@ -157,10 +152,10 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class SpecPath:
     """The path at which a spec writes a field.
 
-    It starts at the class's own block or declaration, or after a `/` at the one around it.
+    It starts at the class's own block or declaration, or after a `/` at the block around that.
     """
 
     path: str
@@ -168,31 +163,26 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
-    """A class whose settings a spec writes beside those of the class that holds it."""
+class FlatFields:
+    """A class whose settings a spec writes beside the settings of the class that holds it."""
 
     cls: type
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A record type: its settings.
+    """A record type with its settings."""
 
-    `form`: `declared` (`suite s { … }`), `block` inside another, or `call` (`hub("…")`, whose leading arguments
-    are `positional`). `parents` are the kinds it can be amended from; `children` the declarations it may hold.
-    `partial` ones may leave required settings open, to be given where they are used. `cls` is the class that is one.
-    """
-
-    name: str
-    doc: str
-    fields: Mapping[str, Setting]
-    form: str = "declared"
-    positional: tuple[str, ...] = ()
-    parents: tuple[str, ...] = ()
-    children: tuple[str, ...] = ()
-    partial: bool = False
-    example: str = field(default="")
-    cls: Any = None
+    name: str  # its name
+    doc: str  # its sense
+    fields: Mapping[str, Setting]  # its settings
+    form: str = "declared"  # `declared` (`suite s { … }`), `block`, or `call` (`hub("…")`)
+    positional: tuple[str, ...] = ()  # leading arguments of a call
+    parents: tuple[str, ...] = ()  # kinds that it can be amended from
+    children: tuple[str, ...] = ()  # declarations that it may hold
+    partial: bool = False  # whether required settings may be given where it is used
+    example: str = field(default="")  # how to write it
+    cls: Any = None  # the class of the representation, if it has one
 
 
 def setting(
@@ -202,37 +192,38 @@ def setting(
     *,
     default: Any = ...,
     required: bool | None = None,
-    written: Any = None,
+    in_spec: Any = None,
     methods: tuple[str, ...] = (),
     later: bool = False,
-    at: str = "",
+    spelled: str = "",
     unless: tuple[str, ...] = (),
 ) -> Any:
     """Declare a field that is a setting.
 
-    A setting is `required` if the field has no `default`. Where a spec may omit what the representation needs, or has no
-    word for its default, `required=False` says so, and `written` is the language's own default if there is one.
+    A setting is `required` if the field has no `default`. If a spec may omit a field without a default, or has no word for
+    the default, `required=False` says so, and `written` is the language's own default, if any. `spelled` is the
+    path at which a spec writes the field.
     """
     if required is None and default is not ...:
-        required, written = False, default if written is None and not _is_model(default) else written
+        required, in_spec = (False, default if in_spec is None and not _is_model(default) else in_spec)
     info: FieldInfo = Field(default, **_pattern(type_))
-    info.metadata.append(Setting(type_, doc, required is not False, written, example, methods, later, unless))
-    if at:
-        info.metadata.append(At(at))
+    info.metadata.append(Setting(type_, doc, required is not False, in_spec, example, methods, later, unless))
+    if spelled:
+        info.metadata.append(SpecPath(spelled))
     return info
 
 
-def placed(at: str, *, default: Any = ..., later: bool = False) -> Any:
-    """Declare a field that is part of the setting which a spec writes at `at`."""
+def part_of(path: str, *, default: Any = ..., later: bool = False) -> Any:
+    """Declare a field that is part of the setting that a spec writes at `path`."""
     info: FieldInfo = Field(default)
-    info.metadata.append(At(at, later))
+    info.metadata.append(SpecPath(path, later))
     return info
 
 
-def inline(cls: type) -> Any:
-    """Declare a field whose own settings a spec writes beside those of the class."""
+def flatten(cls: type) -> Any:
+    """Declare a field whose settings a spec writes beside those of the class."""
     info: FieldInfo = Field()
-    info.metadata.append(Inline(cls))
+    info.metadata.append(FlatFields(cls))
     return info
 
 
@@ -241,7 +232,7 @@ def _is_model(value: Any) -> bool:
 
 
 def _pattern(type_: Type) -> dict[str, Any]:
-    """Return what no value from a file may break, for texts that become parts of paths."""
+    """Return the pattern and length that no value from a file may break, for texts that become parts of paths."""
     if not isinstance(type_, Text) or type_.form is None or type_.form.free:
         return {}
     return {"pattern": f"^(?:{type_.form.pattern})$", "max_length": type_.form.longest}
@@ -259,16 +250,16 @@ def kind(
     children: tuple[str, ...] = (),
     example: str = "",
 ) -> Callable[[type[T]], type[T]]:
-    """Make a class of the representation a kind of the language. Its sense is the first paragraph of the docstring."""
+    """Make a class of the representation a kind of the language, with the first paragraph of its docstring as its sense."""
 
     def mark(cls: type[T]) -> type[T]:
         doc = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         fields = settings_of(cls)
         if form == "call":
             # An inlined class has examples of blocks.
-            for each, inner in fields.items():
-                written = inner.example.replace(f"{each} = ", f"{each}: ", 1)
-                fields[each] = replace(inner, example=written)
+            for field_name, inner in fields.items():
+                rewritten = inner.example.replace(f"{field_name} = ", f"{field_name}: ", 1)
+                fields[field_name] = replace(inner, example=rewritten)
         declared = Kind(name, doc, fields, form, positional, parents, children, example=example, cls=cls)
         cls.__kind__ = declared  # type: ignore[attr-defined]
         return cls
@@ -286,7 +277,7 @@ def kinds_in(module: ModuleType) -> Iterator[Kind]:
 
 
 def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings that a spec writes for a class, with those it inherits; `methods` are those that have them."""
+    """Return the settings that a spec writes for a class, inherited settings included; `methods` have them."""
     declared: dict[str, Setting] = {}
     for owner in reversed(cls.__mro__):
         declared.update(declared_in(owner, methods))
@@ -294,70 +285,70 @@ def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
 
 
 def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings that a class declares itself, without those in blocks of their own."""
+    """Return the settings that a class declares itself, without settings in nested blocks."""
     declared: dict[str, Setting] = {}
     for name, info in _infos(cls):
-        place = place_of(name, info)
-        inner = next((each.cls for each in info.metadata if isinstance(each, Inline)), None)
+        path = place_of(name, info)
+        inner = next((mark.cls for mark in info.metadata if isinstance(mark, FlatFields)), None)
         if inner is not None:
             declared.update(settings_of(inner, methods))
-        elif "." not in place and not place.startswith("/"):
-            declared.update(_named(place, info, methods))
+        elif "." not in path and not path.startswith("/"):
+            declared.update(_named(path, info, methods))
     return declared
 
 
 def settings_below(cls: type, block: str) -> dict[str, Setting]:
-    """Return the settings of a class that a spec writes in a block, such as `clip.`; of the stage, `/`."""
+    """Return the settings of a class that a spec writes in a block, such as `clip.`; `/` is the stage's block."""
     below: dict[str, Setting] = {}
     for owner in reversed(cls.__mro__):
         for name, info in _infos(owner):
-            place = place_of(name, info)
-            if place.startswith(block):
-                below.update(_named(place.removeprefix(block), info, ()))
+            path = place_of(name, info)
+            if path.startswith(block):
+                below.update(_named(path.removeprefix(block), info, ()))
     return below
 
 
 @cache
 def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
-    """Return the fields of a class that specs write, each with its path, or with the class of settings that it inlines.
+    """Return the fields of a class that specs write, with their paths, or with the class of a flattened field.
 
-    A field that is `placed` is none of these, as it is a part of a setting.
+    A field that is `part_of` a setting is left out.
     """
-    written: list[tuple[str, str | type]] = []
+    pairs: list[tuple[str, str | type]] = []
     for name, info in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
-        inner = next((each.cls for each in info.metadata if isinstance(each, Inline)), None)
+        inner = next((mark.cls for mark in info.metadata if isinstance(mark, FlatFields)), None)
         if inner is not None:
-            written.append((name, inner))
-        elif any(isinstance(each, Setting) for each in info.metadata) or not any(
-            isinstance(each, At) for each in info.metadata
+            pairs.append((name, inner))
+        elif any(isinstance(mark, Setting) for mark in info.metadata) or not any(
+            isinstance(mark, SpecPath) for mark in info.metadata
         ):
-            written.append((name, place_of(name, info)))
-    return tuple(written)
+            pairs.append((name, place_of(name, info)))
+    return tuple(pairs)
 
 
 @cache
 def field_places(cls: type) -> tuple[tuple[str, str], ...]:
-    """Return every field of a class with the path at which a spec writes it or what it is a part of."""
+    """Return every field of a class with its path in a spec, or with the path of the setting that it is part of."""
     return tuple((name, place_of(name, info)) for name, info in cls.__pydantic_fields__.items())  # type: ignore[attr-defined]
 
 
 def place_of(name: str, info: FieldInfo) -> str:
     """Return the path at which a spec writes a field."""
-    return next((each.path for each in info.metadata if isinstance(each, At)), name)
+    return next((mark.path for mark in info.metadata if isinstance(mark, SpecPath)), name)
 
 
 def later_settings(cls: type) -> frozenset[str]:
-    """Return the names of the fields of a class that were added once results had been stored."""
+    """Return the names of a class's fields that were added after results had been stored."""
     return frozenset(
         name
         for owner in cls.__mro__
         for name, info in _infos(owner)
-        if any(isinstance(each, (Setting, At)) and each.later for each in info.metadata)
+        if any(isinstance(mark, (Setting, SpecPath)) and mark.later for mark in info.metadata)
     )
 
 
 def _infos(cls: type) -> Iterator[tuple[str, FieldInfo]]:
-    """Yield the fields and the other settings of a class, not those it inherits, in their order."""
+    """Yield a class's own fields and other settings, without inherited ones, in their order."""
     fields = getattr(cls, "__pydantic_fields__", {})
     for name in vars(cls).get("__annotations__", {}):
         info = fields.get(name) or vars(cls).get(name)
@@ -366,11 +357,11 @@ def _infos(cls: type) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str, Setting]:
-    """Return a field's setting by its name, if it has one."""
-    for each in info.metadata:
-        if isinstance(each, Setting):
-            type_ = _with_words(each.type, info.annotation)
-            return {name: replace(each, type=type_, methods=each.methods or methods)}
+    """Return a field's setting by its name; empty for a field that is no setting."""
+    for mark in info.metadata:
+        if isinstance(mark, Setting):
+            type_ = _with_words(mark.type, info.annotation)
+            return {name: replace(mark, type=type_, methods=mark.methods or methods)}
     return {}
 
 
@@ -435,8 +426,5 @@ MODEL_SOURCES = ("hub", "folder", "architecture", "served")
 DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 READER = Either(
-    (
-        OneOf(("boxed", "last_number", "code", "whole")),
-        A(("after", "regex"), '`after("…")` or `regex("…")`'),
-    ),
+    (OneOf(("boxed", "last_number", "code", "whole")), A(("after", "regex"), '`after("…")` or `regex("…")`'))
 )

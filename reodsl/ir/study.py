@@ -30,7 +30,7 @@ from reodsl.ir.setting import (
     Num,
     OneOf,
     Text,
-    inline,
+    flatten,
     kind,
     setting,
     settings_below,
@@ -75,7 +75,7 @@ class Suite(IR):
     benchmarks: tuple[Benchmark, ...] = setting(
         Many(A(("benchmark",))), "what on", "benchmarks = [aime24, amc23]"
     )
-    rollout: Sampling = inline(Sampling)
+    rollout: Sampling = flatten(Sampling)
     samples: int = setting(COUNT, "responses a question", "samples = 32")
     grid: tuple[int, ...] = setting(
         Many(TOKENS0, 2),
@@ -157,7 +157,7 @@ class PublishedCurve(IR):
 
     benchmark: str
     budgets: tuple[int, ...] = setting(
-        Many(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]", at="/budgets"
+        Many(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]", spelled="/budgets"
     )
     accuracy: tuple[float, ...] = setting(
         Many(SHARE, 2), "at each budget, as a fraction", "accuracy = [0.1, 0.4, 0.5]"
@@ -179,10 +179,12 @@ class Frontier(IR):
         "of: [base, vanilla]",
         default=(),
         required=True,
-        at="envelope.of",
+        spelled="envelope.of",
     )
-    on: ClassVar[Any] = setting(A(("suite",)), "the suite they must share", required=False, at="envelope.on")
-    to: int = setting(TOKENS, "the last budget", "to: 32K tokens", at="envelope.to")
+    on: ClassVar[Any] = setting(
+        A(("suite",)), "the suite they must share", required=False, spelled="envelope.on"
+    )
+    to: int = setting(TOKENS, "the last budget", "to: 32K tokens", spelled="envelope.to")
     published: tuple[PublishedCurve, ...] = ()
 
 
@@ -209,7 +211,9 @@ class Score(IR):
     """
 
     later = frozenset({"misfits"})
-    frontier: str = setting(A(("frontier",)), "what accuracy falls short of", "against: edge", at="against")
+    frontier: str = setting(
+        A(("frontier",)), "what accuracy falls short of", "against: edge", spelled="against"
+    )
     to: int = setting(TOKENS, "where the integral ends", "to: 16K tokens")
     approximate: ClassVar[Any] = setting(
         Flag(),
@@ -230,9 +234,9 @@ class Score(IR):
     @model_validator(mode="before")
     @classmethod
     def _of_older_runs(cls, value: Any) -> Any:
-        """Leave out `resamples`, which compiled specs had while intervals were those of a bootstrap."""
+        """Drop `resamples`, which older compiled specs have, from the time of bootstrap intervals."""
         if isinstance(value, dict):
-            return {key: each for key, each in value.items() if key != "resamples"}
+            return {key: item for key, item in value.items() if key != "resamples"}
         return value
 
 
@@ -289,7 +293,7 @@ class Table(IR):
 
     name: str
     rows: tuple[str, ...] = setting(
-        Either((OneOf(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, written="arms"
+        Either((OneOf(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, in_spec="arms"
     )
     columns: tuple[Literal["accuracy", "length", "reg"] | Measure, ...] = setting(
         Many(Either((OneOf(("accuracy", "length", "reg")), MEASURE))),
@@ -306,9 +310,9 @@ class Table(IR):
     )
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """Return its columns by their names."""
-        return tuple(each.name if isinstance(each, Measure) else each for each in self.columns)
+    def column_names(self) -> tuple[str, ...]:
+        """Return the names of its columns."""
+        return tuple(column.name if isinstance(column, Measure) else column for column in self.columns)
 
 
 class BudgetRule(IR):
@@ -343,8 +347,8 @@ class Chart(IR):
     rules: tuple[BudgetRule, ...] = ()
 
     @property
-    def shown(self) -> str:
-        """Return what is up, by its name."""
+    def y_key(self) -> str:
+        """Return the name of its vertical axis."""
         return self.y.name if isinstance(self.y, Measure) else self.y
 
 
@@ -365,8 +369,8 @@ class Study(IR):
         Many(NATURAL),
         "the seeds: every arm is trained once for each seed",
         required=False,
-        written=(1,),
-        at="replicate",
+        in_spec=(1,),
+        spelled="replicate",
     )
     eval: ClassVar[Any] = setting(A(("suite",)), "the suite of every arm that names no suite", required=False)
     score: Score | None = setting(
@@ -393,30 +397,30 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return each model that arms, their pools, teachers and references go back to, once."""
-        starts = [arm.checkpoint for arm in self.arms]
-        asked = [start.at if isinstance(start, FromResults) else start for start in starts]
-        asked += [arm.suite.reference for arm in self.arms]
-        waiting = [start for start in asked if start is not None]
-        met: dict[int, Experiment] = {}
+        """Return the distinct models that arms, their pools, teachers and references descend from."""
+        checkpoints = [arm.checkpoint for arm in self.arms]
+        starts = [start.at if isinstance(start, FromResults) else start for start in checkpoints]
+        starts += [arm.suite.reference for arm in self.arms]
+        waiting = [start for start in starts if start is not None]
+        seen: dict[int, Experiment] = {}
         for start in waiting:
-            for each in start.experiments:
-                if id(each) not in met:
-                    met[id(each)] = each
-                    waiting += [other for stage in each.stages for other in stage.others]
+            for experiment in start.experiments:
+                if id(experiment) not in seen:
+                    seen[id(experiment)] = experiment
+                    waiting += [other for stage in experiment.stages for other in stage.others]
         return tuple(dict.fromkeys(start.model for start in waiting))
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """Return the measures that tables and charts show, each once."""
-        shown = (
-            *(each for table in self.tables for each in table.columns),
+        """Return the distinct measures that tables and charts show."""
+        columns = (
+            *(column for table in self.tables for column in table.columns),
             *(chart.y for chart in self.charts),
         )
-        return tuple(dict.fromkeys(each for each in shown if isinstance(each, Measure)))
+        return tuple(dict.fromkeys(column for column in columns if isinstance(column, Measure)))
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of that name."""
+        """Return the arm named `name`."""
         return next(arm for arm in self.arms if arm.name == name)
 
 
@@ -440,10 +444,10 @@ class Spec(IR):
     """
 
     presentation = frozenset({"path", "folder", "changes", "origins", "sources", "params"})
-    study: Study
-    path: str = ""
-    folder: str = ""
-    params: dict[str, str] = {}
-    changes: tuple[Change, ...] = ()
-    origins: dict[str, Origin] = {}
-    sources: dict[str, str] = {}
+    study: Study  # the only part of its identity
+    path: str = ""  # path of the file
+    folder: str = ""  # where relative data paths start
+    params: dict[str, str] = {}  # values of parameters, by name
+    changes: tuple[Change, ...] = ()  # changes by the command line
+    origins: dict[str, Origin] = {}  # lines that declare arms and frontiers, by name
+    sources: dict[str, str] = {}  # texts of all files, by path

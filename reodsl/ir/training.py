@@ -12,7 +12,7 @@ from pydantic import Field
 from reodsl.ir.base import IR, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
-from reodsl.ir.expression import Given
+from reodsl.ir.expression import Attribute
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -50,9 +50,9 @@ from reodsl.ir.setting import (
     Setting,
     Text,
     declared_in,
-    inline,
+    flatten,
     kind,
-    placed,
+    part_of,
     setting,
     settings_below,
     settings_of,
@@ -128,8 +128,8 @@ class Optimizer(IR):
     warmup: ClassVar[Any] = setting(
         Either((STEPS0, SHARE)), "steps of linear warm-up, or a share of all steps, rounded down", default=0
     )
-    warmup_steps: int = placed("warmup", default=0)
-    warmup_share: float = placed("warmup", default=0.0, later=True)
+    warmup_steps: int = part_of("warmup", default=0)
+    warmup_share: float = part_of("warmup", default=0.0, later=True)
     decay: Literal["constant", "linear"] = setting(WORDS, "after the warm-up", default="constant")
     decay_from: float = setting(SHARE, "when linear decay begins, as a share of the steps", default=0.0)
     grad_norm: float = setting(Num(low=0), "the largest norm of the gradient; 0 does not clip", default=1.0)
@@ -145,17 +145,25 @@ class Optimizer(IR):
     )
 
     def rate_factor(self, step: int, steps: int) -> float:
-        """Return what the learning rate is multiplied with at `step` (from 0) of `steps`."""
+        """Return the factor of the learning rate.
+
+        Args:
+            step: the step, from 0.
+            steps: the number of steps.
+        """
         warmup = self.warmup_steps or warmup_steps(self.warmup_share, steps)
         decay_from = self.decay_from if self.decay == "linear" else None
         return learning_rate_factor(step, steps, warmup, decay_from)
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float | None) -> float:
-    """Return what the learning rate is multiplied with at `step` (from 0) of `steps`.
+    """Return the factor of the learning rate, 0 to 1.
 
-    The warm-up is a number of steps, rises linearly and is whole at its last step. The linear decay begins at the share
-    `decay_from` of the steps and would reach 0 one step after the end; None is a constant rate.
+    Args:
+        step: the step, from 0.
+        steps: the number of steps.
+        warmup: steps over which the factor rises linearly to 1.
+        decay_from: the share of the steps from which it falls linearly, to 0 a step after the end; None is a constant rate.
     """
     factor = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
     if decay_from is not None:
@@ -166,9 +174,14 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float
 
 
 def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> float:
-    """Return the sum of `learning_rate_factor` over all steps, in closed form: a spec may have a billion of them.
+    """Return the sum of `learning_rate_factor` over all steps, in closed form, since a spec may have a billion steps.
 
     The factor is a + b x step in the warm-up and c + d x step in the decay, and their product where both overlap.
+
+    Args:
+        steps: the number of steps.
+        warmup: steps of the warm-up.
+        decay_from: the share of the steps from which it falls; None is a constant rate.
     """
     rise, start = Fraction(warmup), None if decay_from is None else Fraction(decay_from) * steps
     risen = min(steps, max(0, math.floor(rise)))
@@ -176,8 +189,8 @@ def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> flo
     total = Fraction(0)
     for low, high in pairwise(sorted((0, risen, falls, steps))):
         a, b = (1 / rise, 1 / rise) if low < risen else (Fraction(1), Fraction(0))
-        left = steps - start if start is not None and low >= falls else None
-        c, d = (Fraction(1), Fraction(0)) if not left else (steps / left, -1 / left)
+        remaining = steps - start if start is not None and low >= falls else None
+        c, d = (Fraction(1), Fraction(0)) if not remaining else (steps / remaining, -1 / remaining)
         count, first = high - low, high * (high - 1) // 2 - low * (low - 1) // 2
         second = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) // 6
         total += a * c * count + (a * d + b * c) * first + b * d * second
@@ -185,7 +198,12 @@ def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> flo
 
 
 def warmup_steps(share: float, steps: int) -> int:
-    """Return the steps of a warm-up that is a share of all steps, rounded down: 29% of 100 are 29."""
+    """Return the steps of a warm-up, rounded down: 29% of 100 are 29.
+
+    Args:
+        share: the share of all steps, 0 to 1.
+        steps: the number of steps.
+    """
     # Rounded first: 29% of 100 steps is a little under 29 in binary.
     return int(round(share * steps, 6))
 
@@ -266,7 +284,7 @@ class Advantage(IR):
         " gives it to y[L_i:L_(i+1)], `own` gives a section its own reward alone",
         default="causal",
         methods=PPO,
-        at="/credit",
+        spelled="/credit",
     )
 
 
@@ -388,7 +406,7 @@ class Loss(IR):
 
     @property
     def compares_all(self) -> bool:
-        """Return whether divergences are over the whole vocabulary, and not estimated from the sampled tokens."""
+        """Return whether divergences are over the whole vocabulary rather than estimated from the sampled tokens."""
         return self.estimator in WHOLE
 
 
@@ -448,13 +466,13 @@ class Ppo(IR):
         "wordings of the prompt; left out, the model's own prompt",
         default=(),
         required=False,
-        at="rollout.wordings",
+        spelled="rollout.wordings",
     )
     wordings_per: Literal["rollout", "question"] = setting(
         WORDS,
         "whether the rollouts of a question alternate between the wordings, or each question has one wording",
         default="rollout",
-        at="rollout.wordings_per",
+        spelled="rollout.wordings_per",
     )
     cut_at: tuple[float, ...] = setting(
         Many(Num(low=0, high=1, above=True, below=True)),
@@ -464,7 +482,7 @@ class Ppo(IR):
         "cut_at = [25%, 50%, 75%]",
         default=(),
         required=False,
-        at="rollout.cut_at",
+        spelled="rollout.cut_at",
         later=True,
     )
     caches: Literal["auto", "fp8"] = setting(
@@ -473,15 +491,15 @@ class Ppo(IR):
         "(e4m3), which halves what a decode step reads of it",
         "caches = fp8",
         default="auto",
-        at="rollout.caches",
+        spelled="rollout.caches",
         later=True,
     )
     max_prompt: int = setting(TOKENS, "longest prompt", "max_prompt = 1K tokens")
     minibatches: int = setting(COUNT, "parts of a step's batch", "minibatches = 4")
     epochs: int = setting(COUNT, "passes over the batch of a step", "epochs = 2")
     clip: ClassVar[Any] = setting(Block("clip"), "bounds of the probability ratio", required=False)
-    clip_low: float = setting(Num(low=0, high=1, above=True), "below 1", "low = 0.2", at="clip.low")
-    clip_high: float = setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", at="clip.high")
+    clip_low: float = setting(Num(low=0, high=1, above=True), "below 1", "low = 0.2", spelled="clip.low")
+    clip_high: float = setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", spelled="clip.high")
     loss_mean: Literal["token", "response", "constant"] = setting(
         WORDS,
         "average the loss over the minibatch's tokens, within each response first, or over responses as"
@@ -539,10 +557,7 @@ class Ppo(IR):
         later=True,
     )
     monitor: Monitor | None = setting(
-        Block("monitor"),
-        "questions that a reward's tracks are measured on",
-        default=None,
-        later=True,
+        Block("monitor"), "questions that a reward's tracks are measured on", default=None, later=True
     )
     resample: int = setting(
         Num(whole=True, low=0, high=1000),
@@ -584,25 +599,24 @@ class Ppo(IR):
 
     @property
     def asks_trainers(self) -> bool:
-        """Return whether the reward takes passes of the trainers."""
-        return any(node.asked for node in self.reward.tokens)
+        """Return whether the reward needs forward passes of the trainers."""
+        return any(node.scorers for node in self.reward.tokens)
 
     @property
     def frozen(self) -> bool:
         """Return whether a teacher, or the reference model, reads the policy's responses."""
-        return self.kl > 0 or any("teacher" in node.asked for node in self.reward.tokens)
+        return self.kl > 0 or any("teacher" in node.scorers for node in self.reward.tokens)
 
     @property
     def moving(self) -> bool:
-        """Return whether that model follows the policy, with weights of its own that the trainers hold."""
+        """Return whether the reference model follows the policy as a moving average, with weights that the trainers hold."""
         return self.frozen and self.teacher_follows is not None
 
     @property
     def crops(self) -> bool:
         """Return whether nothing reads the tokens after a response's last advantage, so that they need not be run.
 
-        They have terms of their own in a divergence, a bonus and a loss of the user's. They are part of what is of a whole
-        response, a ratio or a weight.
+        A divergence, an entropy bonus and a user's loss read these tokens, and so do ratios and weights of a whole response.
         """
         terms = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
         weight_of_all = self.weighs and self.loss.importance != "token"
@@ -610,23 +624,23 @@ class Ppo(IR):
 
     @property
     def counts_thinking(self) -> bool:
-        """Return whether it is known how many of a response's tokens are thinking."""
-        read = {each.field for each in values_of(self.reward, Given)}
+        """Return whether the thinking tokens of a response are counted."""
+        read = {node.field for node in values_of(self.reward, Attribute)}
         return self.rollout.solution is not None or "thinking" in read
 
     @property
     def learns_prefix(self) -> bool:
         """Return whether the tokens that a wording puts before a response are trained with it."""
-        return self.loss.mode_tokens != "rewarded" or any(part.on == "prefix" for part in self.reward.parts)
+        return self.loss.mode_tokens != "rewarded" or any(term.on == "prefix" for term in self.reward.parts)
 
     @property
     def trains_given(self) -> bool:
-        """Return whether tokens are trained that no engine drew: those of a prefix, or those that end thinking."""
+        """Return whether tokens are trained that no engine sampled: a prefix, or the text that ends thinking."""
         return self.learns_prefix or self.loss.ending_tokens == "policy"
 
     @property
     def whole_rollouts(self) -> int:
-        """Return how many rollouts of a question are whole: each is cut at every share of `cut_at` for the others."""
+        """Return how many rollouts of a question are sampled to their end; each is also cut at every share of `cut_at`."""
         return self.batch.rollouts // (1 + len(self.cut_at))
 
     @property
@@ -639,7 +653,7 @@ class Sequences(IR):
     """Training on sequences that exist: `batch` of them a step."""
 
     max_tokens: int = setting(TOKENS, "longest sequence", "max_tokens = 32K tokens")
-    batch: int = placed("batch.prompts")
+    batch: int = part_of("batch.prompts")
 
 
 class Sft(Sequences):
@@ -715,7 +729,7 @@ class Stage(IR):
     name: str
     method: Method = setting(OneOf(("ppo", "sft", "simpo", "dpo")), "how a stage trains", "method = ppo")
     data: Data = setting(QUESTIONS, "what to train on", "data = areal_boba_7b")
-    selected: Selected | None = placed("data", default=None)
+    selected: PoolPicks | None = part_of("data", default=None)
     batch: ClassVar[Any] = setting(Block("batch"), "what a step takes", required=False)
     optim: Optimizer = setting(Block("optim"), "the optimizer", required=False)
     lora: Lora | None = setting(
@@ -758,7 +772,7 @@ class Stage(IR):
         "until = plateau(train.accuracy, window: 20 steps, within: 0.2%)",
         required=False,
     )
-    plateau: Plateau | None = placed("until", default=None)
+    plateau: Plateau | None = part_of("until", default=None)
     expected_length: int | None = setting(
         TOKENS,
         "mean tokens of a response or trace, for the price alone; an earlier run measures it",
@@ -770,10 +784,10 @@ class Stage(IR):
 
     @property
     def others(self) -> tuple[Start, ...]:
-        """Return the checkpoints that it needs beside its start: a pool's and a teacher's."""
+        """Return the checkpoints that it needs besides its start: a pool's and a teacher's."""
         pool = None if self.selected is None else self.selected.pool.start
         teacher = self.method.teacher if isinstance(self.method, Ppo) else None
-        return tuple(each for each in (pool, teacher) if each is not None)
+        return tuple(start for start in (pool, teacher) if start is not None)
 
 
 @kind("pool", form="call", positional=("of",))
@@ -784,11 +798,11 @@ class Pool(IR):
         A((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
         "whose responses",
         "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens)",
-        at="of",
+        spelled="of",
     )
     data: ClassVar[Any] = setting(A(("data",)), "the questions", "data: areal_boba_7b")
     samples: int = setting(COUNT, "responses a question, for each wording", "samples: 16")
-    rollout: Sampling = inline(Sampling)
+    rollout: Sampling = flatten(Sampling)
     wordings: tuple[Wording, ...] = setting(
         Many(A(("wording",))),
         "wordings of the prompt; left out, the model's own prompt",
@@ -797,7 +811,7 @@ class Pool(IR):
     )
 
 
-class Selected(IR):
+class PoolPicks(IR):
     """A selection and the pool that it picks from."""
 
     selection: Selection
@@ -812,7 +826,7 @@ class FromModel(IR):
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return no experiment, as none leads here."""
+        """Return no experiment, since no training leads to a model as it comes."""
         return ()
 
 
@@ -825,7 +839,7 @@ class FromTraining(IR):
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return the experiments that lead here, the last one first. A chain may be longer than the stack."""
+        """Return the experiments that lead to the checkpoint, the last first, for chains of any length."""
         chain = [self.experiment]
         while isinstance(start := chain[-1].start, FromTraining):
             chain.append(start.experiment)
@@ -862,7 +876,7 @@ class FromResults(IR):
         "the path of the file, relative to the spec's folder",
         'results("theirs.parquet", model: "mine")',
     )
-    of: str = setting(Text(), "the model's name in it", 'model: "mine"', at="model")
+    of: str = setting(Text(), "the model's name in it", 'model: "mine"', spelled="model")
     base: ClassVar[Any] = setting(
         A(("model",)),
         "the published model that it was trained from: frontiers of the base model score it",
@@ -894,7 +908,7 @@ class Experiment(IR):
     presentation = frozenset({"name", "doc"})
     name: str
     doc: str = ""
-    start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", at="base")
+    start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", spelled="base")
     stages: tuple[Stage, ...]
     eval: ClassVar[Any] = setting(
         A(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False

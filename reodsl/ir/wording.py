@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from reodsl.ir.base import IR, locate
 from reodsl.ir.expression import Expression
 from reodsl.ir.model import Prompt
-from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, placed, setting
+from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, part_of, setting
 
 ANSWER = re.compile("(?<![A-Za-z]){answer}")
 """The place of the reference answer in a wording: behind a letter, as in LaTeX's `\\boxed{answer}`, it is text."""
@@ -54,31 +54,33 @@ class Wording(IR):
         default=1.0,
         later=True,
     )
-    budgets: tuple[int, ...] = placed("budget", default=())
-    low: int | None = placed("budget", default=None)
-    high: int | None = placed("budget", default=None)
+    budgets: tuple[int, ...] = part_of("budget", default=())
+    low: int | None = part_of("budget", default=None)
+    high: int | None = part_of("budget", default=None)
 
     @property
     def draws(self) -> bool:
-        """Return whether each question is given a budget."""
+        """Return whether a budget is drawn for each question."""
         return bool(self.budgets) or self.low is not None
 
     @property
     def selective(self) -> bool:
-        """Return whether it is for some questions alone."""
+        """Return whether the wording applies only to a part of the questions."""
         return self.when is not None or self.share < 1
 
     def over(self, prompt: Prompt) -> Prompt:
-        """Return the prompt that asks this way; what the wording does not set stays as it was."""
+        """Return a prompt with this wording; texts that the wording does not set stay."""
         changes = {
             "template": prompt.template.replace("{question}", self.question),
             "system": prompt.system if self.system is None else self.system,
             "prefix": prompt.prefix + self.prefix,
         }
-        origins = {"template" if name == "question" else name: each for name, each in self.given_at.items()}
+        origins = {
+            "template" if name == "question" else name: origin for name, origin in self.given_at.items()
+        }
         return locate(prompt.model_copy(update=changes), {**prompt.given_at, **origins})
 
 
 def name_wordings(wordings: Sequence[Wording]) -> tuple[str, ...]:
-    """Return the names of wordings in a list, or their places there."""
-    return tuple(each.name or f"number {place}" for place, each in enumerate(wordings, 1))
+    """Return the names of wordings, or their numbers in the list."""
+    return tuple(wording.name or f"number {i}" for i, wording in enumerate(wordings, 1))

@@ -16,7 +16,7 @@ from reodsl.diagnostics.model import Span
 from reodsl.ir import IR, Origin, canonical
 from reodsl.ir.base import locate
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Boxed, Code, Data, File, Generated, HubData, LastNumber, PackageData, Whole
+from reodsl.ir.data import Code, Data, File, FullText, HubData, LastBox, LastNumber, PackageData, TaskData
 from reodsl.ir.expression import Constant
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import Hub, Model
@@ -47,9 +47,9 @@ from reodsl.ir.training import (
     Optimizer,
     Plateau,
     Pool,
+    PoolPicks,
     Ppo,
     Sampling,
-    Selected,
     Sft,
     Simpo,
     Source,
@@ -145,7 +145,7 @@ def wording(record: Record) -> Wording:
 
 
 DATA_SOURCES: dict[str, type[IR]] = {
-    "generated": Generated,
+    "generated": TaskData,
     "file": File,
     "hub": HubData,
     "package": PackageData,
@@ -161,7 +161,7 @@ def data(record: Record) -> Data:
 
 def _default_reader(verifier: Record | None) -> IR:
     """Return the default reader of answers: programs are code."""
-    return Code() if verifier is not None and verifier.kind == "tests" else Boxed()
+    return Code() if verifier is not None and verifier.kind == "tests" else LastBox()
 
 
 def _readers(record: Record) -> tuple[IR, ...]:
@@ -169,7 +169,7 @@ def _readers(record: Record) -> tuple[IR, ...]:
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
-    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code, "whole": Whole}
+    words = {"boxed": LastBox, "last_number": LastNumber, "code": Code, "whole": FullText}
     return tuple(
         _built(item) if isinstance(item.data, Record) else words[plain(item)]() for item in value.data.values
     )
@@ -314,7 +314,7 @@ def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
     return type_reward(ctx, earned) if isinstance(earned, values.Definition) else None
 
 
-def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
+def build_selected(low: Lowering, rule: Record, pool: Record) -> PoolPicks:
     """Build a selection from a pool."""
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None or not isinstance(rule, values.Definition):
@@ -322,7 +322,7 @@ def build_selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     lines = _body_lines(rule)
     for pick in typed.picks:
         locate(pick, lines)
-    return Selected(
+    return PoolPicks(
         selection=locate(typed.model_copy(update={"name": rule.name}), lines),
         pool=build(Pool, pool, start=start(low, pool.part("of"))),
     )

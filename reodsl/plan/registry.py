@@ -13,7 +13,7 @@ from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
-from reodsl.ir.reward import ResponseGroup, Reward, Tried
+from reodsl.ir.reward import ResponseGroup, Reward, TriedResponse
 from reodsl.ir.training import Advantage
 from reodsl.numbers.responses import ImportCounts, ResultFiles
 from reodsl.plan.verdict import Keys
@@ -115,7 +115,8 @@ class Registry:
     """Function that returns the parts of every node of the Ray cluster at an address, or of this machine, given the
     folder of a store."""
     try_reward: (
-        Callable[[Reward, Advantage, ResponseGroup, Sequence[Sequence[int]]], tuple[Tried, ...]] | None
+        Callable[[Reward, Advantage, ResponseGroup, Sequence[Sequence[int]]], tuple[TriedResponse, ...]]
+        | None
     ) = None
     """Function that returns what each response of a group earns, given the splits of each in tokens."""
     stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None

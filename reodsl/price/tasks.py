@@ -333,8 +333,8 @@ def _read_about_tokens(
     response.
     """
     flops = attention = 0.0
-    mine = [term for term in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in term.read)]
-    entropies = any("entropy" in name for term in mine for name in term.read)
+    mine = [term for term in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in term.names)]
+    entropies = any("entropy" in name for term in mine for name in term.names)
     lengths, prompt = load.lengths, load.prompt
     reads = set[tuple[float, float]]()
     if any(not term.truth and (teacher or entropies) for term in mine):

@@ -13,7 +13,7 @@ from typing import Any
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData, Tests
+from reodsl.ir.data import Chance, Data, DataSource, PackageData, TaskData, Tests
 from reodsl.ir.expression import Constant
 from reodsl.ir.model import Forcing, Model, ModelSource
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Steps
@@ -278,7 +278,7 @@ class _Shrinker:
         sources = [
             # A source draws no more questions than are kept.
             source.model_copy(update={"count": min(source.count, count)})
-            if isinstance(source, Generated | PackageData)
+            if isinstance(source, TaskData | PackageData)
             else source
             for source in other or data.sources
         ]

@@ -243,12 +243,12 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
     figures = []
     arms: set[str] = set()
     for chart in material.study.charts:
-        if chart.x == "length" and chart.shown in table.columns and set(chart.lines) & set(table["arm"]):
+        if chart.x == "length" and chart.y_key in table.columns and set(chart.lines) & set(table["arm"]):
             figures.append(
-                gallery.figure(chart.name, scatter(material, table, MEAN, chart.shown, chart.lines))
+                gallery.figure(chart.name, scatter(material, table, MEAN, chart.y_key, chart.lines))
             )
-        elif chart.x == "step" and set(training_rows(material, chart.shown, "ppo")["arm"]) & set(chart.lines):
-            figures.append(gallery.figure(chart.name, training(material, chart.shown, "ppo", chart.lines)))
+        elif chart.x == "step" and set(training_rows(material, chart.y_key, "ppo")["arm"]) & set(chart.lines):
+            figures.append(gallery.figure(chart.name, training(material, chart.y_key, "ppo", chart.lines)))
             arms |= set(chart.lines)
     if not figures:
         return None

@@ -292,9 +292,9 @@ def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child
         if not any(subset.questions):
             return parts
         table = subset.table
-    parts.append(main_table.main_table(material, table, layout.rows, layout.shown))
+    parts.append(main_table.main_table(material, table, layout.rows, layout.column_names))
     name = figures.safe_name(f"table-{layout.name}", ())
-    parts.append(main_table.buttons(name, material, table, layout.rows, layout.shown))
+    parts.append(main_table.buttons(name, material, table, layout.rows, layout.column_names))
     return [*parts, study_tables.published_comparison(layout, study_tables.compare_numbers(layout, table))]
 
 

@@ -212,7 +212,7 @@ def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
         for budgets in rule.schedules:
             error = _error(material, None, budgets, rule.l_max)
             rows += [] if error is None else [(rule.name, len(budgets), abs(error))]
-    schema = {"arm": pl.String, "count": pl.Int64, declared.shown: pl.Float64}
+    schema = {"arm": pl.String, "count": pl.Int64, declared.y_key: pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -231,7 +231,7 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
         "count": "number of budgets",
         "error": "error of the area under the frontier",
     }
-    x, y = declared.x, declared.shown
+    x, y = declared.x, declared.y_key
     percent = y != "budget"
     scale = {"type": "linear", "nice": True} if percent else {"type": "log", "nice": False}
     datasets = Rows()

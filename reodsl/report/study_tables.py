@@ -150,7 +150,7 @@ def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
     printed = layout.published
     if printed is None:
         return pl.DataFrame(schema=SCHEMA)
-    measures = set(layout.shown) | ({"change_pct"} if "reg" in layout.shown else set())
+    measures = set(layout.column_names) | ({"change_pct"} if "reg" in layout.column_names else set())
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in layout.rows}
     titles = {row.name: row.title for row in printed.rows}
     evaluated = [name for name in layout.rows if any(arm == name for arm, _ in cells)]

@@ -23,7 +23,7 @@ from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.data import HubData
-from reodsl.ir.model import Hub, Model, Served
+from reodsl.ir.model import Hub, Model, ServedModel
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.external import (
     MODEL_FILES,
@@ -93,7 +93,7 @@ def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
     repositories += [
         HubRepo("models", source.tokenizer.repo, source.tokenizer.revision, texts=True)
         for source in sources
-        if isinstance(source, Served) and isinstance(source.tokenizer, Hub)
+        if isinstance(source, ServedModel) and isinstance(source.tokenizer, Hub)
     ]
     repositories += [
         HubRepo("datasets", source.repo, source.revision) for source in values_of(spec.study, HubData)

@@ -18,7 +18,7 @@ from typing import Any
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
-from reodsl.ir.model import Served
+from reodsl.ir.model import ServedModel
 from reodsl.ir.names import DATA_FILES, PART, REPO, REVISION
 from reodsl.store.consent import content_of, is_code
 from reodsl.store.files import (
@@ -48,7 +48,7 @@ UNFINISHED = "reodsl-unfinished"
 """Beside a repository's files in the hub's cache: the commit of which not all of them are there yet."""
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
-_INCIDENTAL = {"served": Served.incidental}
+_INCIDENTAL = {"served": ServedModel.incidental}
 _NO_ADDRESS = "https://served"
 _RUN_CODE = ("data", "train", "sample", "evaluate")
 

@@ -17,11 +17,11 @@ from reodsl.ir.data import (
     Data,
     DataSource,
     File,
-    Generated,
     HubData,
     Marks,
     PackageData,
     Python,
+    TaskData,
     Tests,
     normal_question,
 )
@@ -45,7 +45,7 @@ from runners.own.function import open_function
 _DRAWS_PER_QUESTION = 40
 
 
-def read_own(source: Generated, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
+def read_own(source: TaskData, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
     """Read `count` distinct questions of a side of the split from the user's function.
 
     The columns are id, question, answer, and meta and trace if some questions have them. Draw n is made from (seed, n)
@@ -160,7 +160,7 @@ def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCE
         table = without_marks(read_source(source, folder, resources), data.strip)
         if isinstance(source, (File, HubData)):
             table = solutions_read(table, data)
-        require_filled(table, _where(source), scored=isinstance(source, (Generated, PackageData)))
+        require_filled(table, _where(source), scored=isinstance(source, (TaskData, PackageData)))
         if isinstance(source, (File, HubData)):
             require_read(table, data, _where(source), source.columns, _files(source, folder))
         if isinstance(data.verifier.of if isinstance(data.verifier, Chance) else data.verifier, Tests):
@@ -173,7 +173,7 @@ def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Join the tables of the sources in order, as `load_data` says."""
     where = ", ".join(map(_where, data.sources))
     solved = [
-        isinstance(source, (Generated, PackageData)) and source.traces is not None for source in data.sources
+        isinstance(source, (TaskData, PackageData)) and source.traces is not None for source in data.sources
     ]
     if all(solved):
         return pl.concat(read)
@@ -203,7 +203,7 @@ def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
 
 def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_RESOURCES) -> pl.DataFrame:
     """Read the questions table of a source, unchecked."""
-    if isinstance(source, Generated):
+    if isinstance(source, TaskData):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
         if source.traces is not None:
@@ -292,7 +292,7 @@ def _where(source: DataSource) -> str:
         return source.path
     if isinstance(source, HubData):
         return source.repo
-    return "generated data" if isinstance(source, Generated) else source.task
+    return "generated data" if isinstance(source, TaskData) else source.task
 
 
 def data(job: Job) -> None:

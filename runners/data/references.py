@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.data import After, AnswerReader, Boxed, Chance, Columns, Comparison, Data, reader_words
+from reodsl.ir.data import After, AnswerReader, Chance, Columns, Comparison, Data, LastBox, reader_words
 from runners.data.files import read_head
 from runners.data.table import MOST_SHOWN, field_paths, from_records, list_first, questions_table
 from runners.grade import SEPARATOR, read_answer
@@ -32,7 +32,7 @@ SENTENCE, LONG_SENTENCE = 5, 12
 _LIKELY = re.compile("answer|truth|gold|solution|final|target|result|expected|reference", re.IGNORECASE)
 """Names that columns with answers have; of several columns that can be read these are named first."""
 _WORDS = re.compile(r"[\u3040-\u9fff]|(?<![\\\w])(?:[0-9]+|[^\W\d_]{2,})")
-_MARKS = (After(marker="####"), Boxed())
+_MARKS = (After(marker="####"), LastBox())
 """The marks that worked solutions of published sets put before or around their answers."""
 
 

@@ -250,7 +250,7 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
                     help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",
                 )
             for text, tokens, finish, correct in answers.select(COLUMNS[4:]).iter_rows():
-                rollouts.append(RewardedResponse(int(tokens), bool(correct), given={"mode": float(mode)}))
+                rollouts.append(RewardedResponse(int(tokens), bool(correct), features={"mode": float(mode)}))
                 texts.append((prefix, str(text), finish == "stop"))
         group = ResponseGroup(str(key[0]), tuple(rollouts))
         yield QuestionSamples(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from reodsl.ir.model import Served
+from reodsl.ir.model import ServedModel
 from runners.engine.protocol import check_cancelled
 from runners.sandbox.untrusted import Undecodable, decoded, shown
 
@@ -100,7 +100,7 @@ class Remote:
     `key` is sent and never shown: a server that is sent one may say it in any spelling, so none of its words are shown.
     """
 
-    def __init__(self, source: Served, key: str) -> None:
+    def __init__(self, source: ServedModel, key: str) -> None:
         self._source, self._key = source, key
         self._base = source.address.rstrip("/").removesuffix(_PATH)
         # What is packed may take any memory to unpack.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.model import Served
+from reodsl.ir.model import ServedModel
 from reodsl.store.manifest import INEXACT, record
 from runners.data.draws import derive, forced_seed
 from runners.engine.protocol import (
@@ -82,7 +82,7 @@ class ServedEngine:
 
     def __init__(
         self,
-        source: Served,
+        source: ServedModel,
         encode: Encode,
         decode: Decode,
         limits: Limits,

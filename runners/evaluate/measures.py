@@ -19,7 +19,15 @@ import polars as pl
 
 from reodsl.graph.job import Job
 from reodsl.ir.base import Node, walk
-from reodsl.ir.expression import Aggregate, Expression, ForcedAnswer, Given, History, Variable, rewrite
+from reodsl.ir.expression import (
+    Aggregate,
+    Attribute,
+    Expression,
+    ForcedAnswer,
+    StepStatistic,
+    Variable,
+    rewrite,
+)
 from reodsl.ir.reward import Measure
 from reodsl.numbers.crossed import Spread, spread_of
 from reodsl.numbers.intervals import Interval, bound_interval, interval, subtract_intervals
@@ -67,11 +75,11 @@ def measure(job: Job) -> None:
     work = job.task.work
     measures: tuple[Measure, ...] = work["measures"]
     statistics = list(
-        dict.fromkeys(node for rule in measures for node in walk(rule) if isinstance(node, History))
+        dict.fromkeys(node for rule in measures for node in walk(rule) if isinstance(node, StepStatistic))
     )
     folders = evaluations_of(job)
     seeds = sorted({seed for _, seed in folders if seed is not None}) or [0]
-    by_arm: dict[str, list[dict[History, Sums | None]]] = {}
+    by_arm: dict[str, list[dict[StepStatistic, Sums | None]]] = {}
     for (arm, _), folder in folders.items():
         evaluated = read(folder, any(map(_is_forced, statistics)))
         by_arm.setdefault(arm, []).append({node: sums(node, evaluated) for node in statistics})
@@ -117,7 +125,7 @@ def read(folder: Path, forced: bool) -> EvaluationTables:
     )
 
 
-def sums(node: History, evaluated: EvaluationTables) -> Sums | None:
+def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
     """Return a mean's sums and counts.
 
     Returns:
@@ -160,7 +168,7 @@ def rectangles(table: pl.DataFrame, width: int) -> Iterator[tuple[int, int, int]
 
 
 def inputs_of(
-    table: pl.DataFrame, shape: tuple[int, int], node: History, budgets: Sequence[int]
+    table: pl.DataFrame, shape: tuple[int, int], node: StepStatistic, budgets: Sequence[int]
 ) -> RewardInputs:
     """Return responses as arrays, with the numbers that an expression reads of an evaluation.
 
@@ -177,7 +185,7 @@ def inputs_of(
         for name, column in (("ended", table["finish"] != "length"), ("answered", answered))
     }
     correct = table["correct"].to_numpy().reshape(shape)
-    for field in {part.field for part in walk(node) if isinstance(part, Given)} - features.keys():
+    for field in {part.field for part in walk(node) if isinstance(part, Attribute)} - features.keys():
         answers = table["answer"].to_list()
         votes = int(field.partition("@")[2])
         answer_rows = [answers[i : i + shape[1]] for i in range(0, len(answers), shape[1])]
@@ -252,12 +260,12 @@ def _is_forced(node: Node) -> bool:
 
 def cells_of(
     rule: Measure,
-    arm: Sequence[Mapping[History, Sums | None]],
-    base: Sequence[Mapping[History, Sums | None]] | None,
+    arm: Sequence[Mapping[StepStatistic, Sums | None]],
+    base: Sequence[Mapping[StepStatistic, Sums | None]] | None,
 ) -> dict[str, JackknifedMeasure] | None:
     """Return a measure by benchmark; None if a mean has no value."""
-    sums_of: dict[History, list[Sums]] = {}
-    for node in dict.fromkeys(part for part in walk(rule) if isinstance(part, History)):
+    sums_of: dict[StepStatistic, list[Sums]] = {}
+    for node in dict.fromkeys(part for part in walk(rule) if isinstance(part, StepStatistic)):
         by_seed = [seed_sums[node] for seed_sums in (arm if node.over == "arm" else base or ())]
         available = [seed_sums for seed_sums in by_seed if seed_sums is not None]
         if len(available) < len(by_seed) or not available:
@@ -274,7 +282,7 @@ def cells_of(
     return cells
 
 
-def jackknife(rule: Measure, sums_of: Mapping[History, Floats]) -> JackknifedMeasure:
+def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> JackknifedMeasure:
     """Return a measure's value, and its pseudo-values without each cell of [seeds, questions].
 
     Args:
@@ -295,7 +303,7 @@ def jackknife(rule: Measure, sums_of: Mapping[History, Floats]) -> JackknifedMea
     return JackknifedMeasure(value, pseudo.reshape(shape), questions)
 
 
-def formula(rule: Measure, sums_of: Mapping[History, Floats]) -> Floats:
+def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
     """Return a measure computed from the sums and counts of its means.
 
     Args:
@@ -310,14 +318,9 @@ def formula(rule: Measure, sums_of: Mapping[History, Floats]) -> Floats:
 
     def value(expression: Expression) -> Floats:
         def put(node: Node) -> Node | None:
-            named = (
-                names[node]
-                if isinstance(node, History)
-                else node.name
-                if isinstance(node, Variable)
-                else None
-            )
-            return None if named is None else Given(of="z", field=named)
+            if isinstance(node, StepStatistic):
+                return Attribute(of="z", field=names[node])
+            return Attribute(of="z", field=node.name) if isinstance(node, Variable) else None
 
         ones = np.ones((len(next(iter(sums_of.values()))), 1))
         features = {name: values[:, None] for name, values in numbers.items()}
@@ -373,7 +376,7 @@ def summarise(
 
 def _is_share(rule: Measure) -> bool:
     """Return whether a measure is a single mean of responses with a finite range."""
-    means = {node for node in walk(rule) if isinstance(node, History)}
+    means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
     return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
 
 

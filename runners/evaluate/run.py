@@ -18,7 +18,7 @@ import polars as pl
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import Comparison, Grading
-from reodsl.ir.model import Forcing, Model, Served
+from reodsl.ir.model import Forcing, Model, ServedModel
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
@@ -267,7 +267,7 @@ def open_responder(
     if plan.texts is not None:
         require_own_tokens(job, plan.texts, tokenizer)
     engine: Engine
-    if isinstance(model.source, Served):
+    if isinstance(model.source, ServedModel):
         limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
         decode = partial(tokenizer.decode, skip_special_tokens=False)
         alike = partial(reads_alike, tokenizer)

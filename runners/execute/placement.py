@@ -87,7 +87,9 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
         parts=parts_of(cluster) if kind == "train" else None,
         engines=max(1, gpus // cluster.tensor_parallel) if servers else 1,
         tensor_parallel=cluster.tensor_parallel if servers else 1,
-        apart=servers and kind == "train" and generating + training == cluster.nodes * cluster.gpus_per_node,
+        disaggregated=servers
+        and kind == "train"
+        and generating + training == cluster.nodes * cluster.gpus_per_node,
     )
 
 
@@ -98,7 +100,7 @@ def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
     servers = resources.engine != "embedded"
     if kind != "train":
         return (Bundle("engine" if servers else "worker", threads, wide * gpu_share),) * resources.engines
-    if resources.apart:
+    if resources.disaggregated:
         trainers = (Bundle("trainer", threads, gpu_share),) * resources.trainers
         return (*trainers, *(Bundle("engine", threads, wide * gpu_share),) * resources.engines)
     return (Bundle("worker" if servers else "trainer", wide * threads, wide * gpu_share),) * -(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from reodsl.ir import Spec
 from reodsl.ir.base import digest, values_of
-from reodsl.ir.data import Data, DataSource, File, Generated, HubData
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Served
+from reodsl.ir.data import Data, DataSource, File, HubData, TaskData
+from reodsl.ir.model import Architecture, Folder, Hub, Model, ServedModel
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.rehearse.shrink import StandIn, StandIns, name_data
 from reodsl.store.external import hub_snapshot
@@ -58,7 +58,7 @@ def _double(model: Model, folder: Path, target: Path) -> StandIn:
 def _folder_of(model: Model, folder: Path) -> Path | None:
     """Return where a model's config and tokenizer are on this machine, weights or not."""
     source = model.source
-    match source.tokenizer if isinstance(source, Served) else source:
+    match source.tokenizer if isinstance(source, ServedModel) else source:
         case Folder(path=path):
             stored: Path | None = folder / path
         case Hub(repo=repo, revision=revision):
@@ -80,7 +80,7 @@ def _is_absent(data: Data, folder: Path) -> bool:
     return any(problem.code != "E0706" for problem in source_problems(data, folder))
 
 
-def _sums(data: Data, number: int) -> Generated:
+def _sums(data: Data, number: int) -> TaskData:
     """Return generated questions for absent data, with worked solutions if the data have a column for solutions."""
     task = FoldTask(
         modulus=10,
@@ -92,7 +92,7 @@ def _sums(data: Data, number: int) -> Generated:
         length=(2, 4),
     )
     traced = any(isinstance(source, (File, HubData)) and source.columns.trace for source in data.sources)
-    return Generated(task=task, count=QUESTIONS, seed=number + 1, traces=_solutions() if traced else None)
+    return TaskData(task=task, count=QUESTIONS, seed=number + 1, traces=_solutions() if traced else None)
 
 
 def _solutions() -> FoldTraces:

@@ -14,7 +14,7 @@ from itertools import islice
 
 import polars as pl
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex, Whole
+from reodsl.ir.data import After, AnswerReader, Code, FullText, LastBox, LastNumber, Regex
 from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
 from runners.grade.compare.final import BOX, LONGEST_RESPONSE, final_answer
 
@@ -92,7 +92,7 @@ def read_answer(
         *_, (begin, end) = thinking.outside(text)
         text = text[begin:end]
     for reader in readers:
-        if isinstance(reader, Boxed):
+        if isinstance(reader, LastBox):
             answer = final_answer(text[since:])
         else:
             answer = next((inside for end, inside in reversed(_places(reader, text)) if end > since), "")
@@ -169,14 +169,14 @@ def opens_box(text: str) -> bool:
 def _places(reader: AnswerReader, text: str) -> list[Place]:
     """Return each answer of a text that a reader finds, with its end."""
     match reader:
-        case Boxed():
+        case LastBox():
             return [(end, final_answer(text[:end])) for end in box_ends(text)]
         case LastNumber():
             first = max(0, len(text) - LONGEST_RESPONSE)
             return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]
         case Code():
             return _blocks(text)
-        case Whole():
+        case FullText():
             return [(len(text), text)] if text.strip() else []
         case After(marker=marker):
             return _after(text, marker)

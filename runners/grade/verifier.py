@@ -13,7 +13,7 @@ from typing import get_args
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Chance, Comparison, Named, Python, Tests
+from reodsl.ir.data import Chance, Comparison, NamedVerifier, Python, Tests
 from runners.grade.answer import SEPARATOR, CachedVerifier, Claim, Status, Verdict, Verifier
 from runners.grade.checks import Checks
 from runners.grade.compare import LONGEST, CasQuery, Plan, judge, outcome, questions
@@ -305,5 +305,5 @@ def make_verifier(
         )
     if kind == "package":
         return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False, confined=confined)
-    names = ", ".join(f"`{name}`" for name in get_args(Named))
+    names = ", ".join(f"`{name}`" for name in get_args(NamedVerifier))
     raise problem("E0314", f"there is no verifier `{kind}`", help=f"the verifiers are {names}")

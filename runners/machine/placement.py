@@ -23,12 +23,12 @@ def on_ray() -> bool:
 
 def trainer_bundle(resources: Resources, rank: int) -> int:
     """Return the bundle of the trainer of a rank."""
-    return rank if resources.apart else rank // resources.tensor_parallel
+    return rank if resources.disaggregated else rank // resources.tensor_parallel
 
 
 def engine_bundle(resources: Resources, number: int) -> int:
     """Return the bundle of the engine of this number."""
-    return resources.trainers + number if resources.apart else number
+    return resources.trainers + number if resources.disaggregated else number
 
 
 def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]
 
     `of_rank` has each rank's device numbers on its node. Empty if engines have devices of their own, or no full bundle.
     """
-    if not of_rank or resources.apart or resources.engine == "embedded":
+    if not of_rank or resources.disaggregated or resources.engine == "embedded":
         return ()
     by_engine: list[list[str]] = [[] for _ in range(resources.engines)]
     for rank in sorted(of_rank):

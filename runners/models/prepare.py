@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Served
+from reodsl.ir.model import Architecture, Folder, Hub, Model, ServedModel
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot
 from runners.data.draws import derive_seed
 from runners.models.bounds import check_architecture
@@ -47,9 +47,9 @@ def model(job: Job) -> None:
             copy_model(job.folder / source.path, target)
         case Hub():
             copy_model(snapshot_of(source, job.task.id), target)
-        case Served(tokenizer=Folder(path=path)):
+        case ServedModel(tokenizer=Folder(path=path)):
             copy_tokenizer(job.folder / path, target)
-        case Served(tokenizer=Hub() as tokenizer):
+        case ServedModel(tokenizer=Hub() as tokenizer):
             copy_tokenizer(snapshot_of(tokenizer, job.task.id), target)
     require_marks(declared, load_tokenizer(target))
 

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from reodsl.ir.expression import (
     TRACK,
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Expression,
     ForcedAnswer,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
     Negation,
-    Own,
-    Previous,
+    PriorSplit,
+    PythonTerm,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -117,16 +117,16 @@ def _value(node: Expression, scope: _Scope) -> float:
         case ForcedAnswer():
             cut = _cut(node.cut, scope)
             return math.nan if cut is None else float(scope.responses[node.of].forced_at(cut))
-        case Bare():
+        case CutAnswer():
             cut = _cut(node.cut, scope)
             return math.nan if cut is None else float(scope.responses[node.of].bare_at(cut))
-        case Given():
-            features = scope.responses[node.of].given
+        case Attribute():
+            features = scope.responses[node.of].features
             if node.field not in features:
                 raise given_missing(scope.asker, node.field, sorted(features))
             return float(features[node.field])
-        case Own():
-            features = scope.responses[node.of].given
+        case PythonTerm():
+            features = scope.responses[node.of].features
             if node.function not in features:
                 raise given_missing(scope.asker, node.function, sorted(features))
             return float(features[node.function])
@@ -134,7 +134,7 @@ def _value(node: Expression, scope: _Scope) -> float:
             return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.split]
         case WeightAt():
             return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.at[node.of]]
-        case Previous():
+        case PriorSplit():
             return float(scope.split_tokens[scope.split - 1]) if scope.split else 0.0
         case Negation():
             value = _value(node.value, scope)
@@ -149,9 +149,9 @@ def _value(node: Expression, scope: _Scope) -> float:
             return _aggregate(node, scope)
         case TokenRun():
             return _token_statistic(node, scope)
-        case History(over="batch"):
+        case StepStatistic(over="batch"):
             return _over_batch(node, scope)
-        case History():
+        case StepStatistic():
             raise ValueError("what happened before is measured before a reward is")
 
 
@@ -168,7 +168,7 @@ def _token_statistic(node: TokenRun, scope: _Scope) -> float:
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)
     if key not in response.tokens:
-        raise given_missing(scope.asker, expression_text(key), sorted(response.given))
+        raise given_missing(scope.asker, expression_text(key), sorted(response.features))
     return math.nan if cut is None else response.tokens[key][min(cut, response.length)]
 
 
@@ -188,7 +188,7 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
     return _summarise(node, inners, scope)
 
 
-def _over_batch(node: History, scope: _Scope) -> float:
+def _over_batch(node: StepStatistic, scope: _Scope) -> float:
     """Return a statistic over all responses of the step, each evaluated within its question's group."""
     groups = scope.group.batch or (scope.group,)
     inners = [
@@ -199,13 +199,13 @@ def _over_batch(node: History, scope: _Scope) -> float:
     return _summarise(node, inners, scope)
 
 
-def _summarise(node: Aggregate | History, inners: Sequence[_Scope], scope: _Scope) -> float:
+def _summarise(node: Aggregate | StepStatistic, inners: Sequence[_Scope], scope: _Scope) -> float:
     """Return the statistic of the values in the scopes that meet `where`; over nothing as `_aggregate`."""
     values = []
     for inner in inners:
         if node.where is None or _value(node.where, inner) != 0:
             values.append(1.0 if node.fn == "count" else _value(node.value, inner))
-    if values and isinstance(node, History) and node.at is not None:
+    if values and isinstance(node, StepStatistic) and node.at is not None:
         return quantile(values, _value(node.at, scope))
     if values:
         return float(len(values)) if node.fn == "count" else STATISTICS[node.fn](values)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.base import Node, values_of
-from reodsl.ir.expression import METRIC, STEP, TRACK, Constant, History, Variable, rewrite
+from reodsl.ir.expression import METRIC, STEP, TRACK, Constant, StepStatistic, Variable, rewrite
 from reodsl.ir.reward import ResponseGroup, Reward
 from runners.rewards.inputs import Floats, RewardInputs
 from runners.rewards.interpret import measure
@@ -66,7 +66,7 @@ def track_values(
                 continue
 
         def put(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
-            if not isinstance(node, History):
+            if not isinstance(node, StepStatistic):
                 return None
             return Constant(value=_measured(node, recent, monitor, numbers, asker))
 
@@ -91,7 +91,7 @@ def inputs_of(table: pl.DataFrame) -> RewardInputs:
 
 
 def _measured(
-    node: History,
+    node: StepStatistic,
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
     numbers: Mapping[str, float],

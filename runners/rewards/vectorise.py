@@ -21,21 +21,21 @@ from reodsl.ir.base import IR, Node, parts_of
 from reodsl.ir.expression import (
     TRACK,
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Expression,
     ForcedAnswer,
     Function,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
     Negation,
-    Own,
-    Previous,
+    PriorSplit,
+    PythonTerm,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -340,17 +340,17 @@ class _Evaluator:
                 return self.measured(node.of, scope, "correct")
             case ForcedAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.forced)
-            case Bare():
+            case CutAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.bare)
-            case Given():
+            case Attribute():
                 return self.given(node.of, node.field, scope)
-            case Own():
+            case PythonTerm():
                 return self.given(node.of, node.function, scope)
             case Weight():
                 return self.splits(self.weights(node.rule), 2)
             case WeightAt():
                 return self.splits(self.weights(node.rule), scope.at[node.of])
-            case Previous():
+            case PriorSplit():
                 return self.previous()
             case Negation():
                 value = self.value(node.value, scope)
@@ -367,12 +367,12 @@ class _Evaluator:
                 return self.aggregate(node, scope)
             case TokenRun():
                 return self.of_tokens(node, scope)
-            case History(over="batch"):
+            case StepStatistic(over="batch"):
                 return self.over_batch(node, scope)
-            case History():
+            case StepStatistic():
                 raise ValueError("what happened before is measured before a reward is")
 
-    def over_batch(self, node: History, scope: _StepScope) -> Floats:
+    def over_batch(self, node: StepStatistic, scope: _StepScope) -> Floats:
         """Return a statistic over all responses of the step, the same for each response."""
         inner = replace(scope, responses={node.var: _Response("group", 1)}, depth=0)
         where = np.ones((1,) * self.axes) if node.where is None else self.value(node.where, inner)

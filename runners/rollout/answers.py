@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from reodsl.ir.data import AnswerReader, Boxed, Grading
+from reodsl.ir.data import AnswerReader, Grading, LastBox
 from reodsl.ir.model import THINK_CLOSE, THINK_OPEN, Forcing, Model
 from runners.grade import Thinking, answer_changes, forced_answer, opens_box, read_answer
 from runners.rewards.offsets import Decode, Offsets
 
-BOXED: tuple[AnswerReader, ...] = (Boxed(),)
+BOXED: tuple[AnswerReader, ...] = (LastBox(),)
 MARK_TOKENS = 64
 """Tokens at the end of a prompt in which a mark that closes the thinking is looked for."""
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.base import IR, Node, values_of
-from reodsl.ir.expression import READINGS, Given
+from reodsl.ir.expression import READINGS, Attribute
 from reodsl.ir.model import Model, Prompt
 from reodsl.ir.reward import ResponseGroup, RewardedResponse
 from reodsl.ir.training import Ppo
@@ -135,7 +135,7 @@ class Reference:
         pairs = zip(self.lengths, self.correct, strict=True)
         features = [{"thinking": count} for count in self.thinking] or [{}] * len(self.lengths)
         return tuple(
-            RewardedResponse(int(length), bool(right), given=more)
+            RewardedResponse(int(length), bool(right), features=more)
             for (length, right), more in zip(pairs, features, strict=True)
         )
 
@@ -165,7 +165,7 @@ def choose_wording(
         return None
     reference = references.get(question.id)
     group = ResponseGroup(question.id, (), () if reference is None else reference.responses())
-    responses = {"y": RewardedResponse(0, False, given=question.given)}
+    responses = {"y": RewardedResponse(0, False, features=question.given)}
     for index, wording in enumerate(wordings):
         name = f"wording `{wording.name}`" if wording.name else f"wording {index + 1}"
         holds = wording.when is None or measure(name, wording.when, group, responses, {})
@@ -374,7 +374,7 @@ def read_numbers(meta: str) -> dict[str, float]:
 
 def list_fields(rule: IR | Node) -> list[str]:
     """Return the numbers of a question that a reward or a condition reads, each once."""
-    fields = dict.fromkeys(node.field for node in values_of(rule, Given))
+    fields = dict.fromkeys(node.field for node in values_of(rule, Attribute))
     return [field for field in fields if field.partition("@")[0] not in READINGS]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.expression import STEP, TRACK
-from reodsl.ir.reward import Earner, Part, ResponseGroup, Reward, Tried
+from reodsl.ir.reward import Earner, Part, ResponseGroup, Reward, TriedResponse
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints, pad_places
 from runners.rewards.interpret import interpret, measure
@@ -282,7 +282,7 @@ def _bound_unnormalised(advantages: Floats, rule: Advantage) -> Floats:
 
 def try_reward(
     reward: Reward, rule: Advantage, group: ResponseGroup, places: Sequence[Sequence[int]]
-) -> tuple[Tried, ...]:
+) -> tuple[TriedResponse, ...]:
     """Return what a reward and its advantage give each response of a group.
 
     A track is computed from this group alone, unless the group has its value. The step is 0 unless the group says it. A
@@ -330,7 +330,7 @@ def try_reward(
             # No Python of the user's is run here.
             advantages = np.full(advantages.shape, np.nan)
     return tuple(
-        Tried(
+        TriedResponse(
             lets=_lets(reward, group, index, splits[index])[: len(reward.lets)],
             metrics=_lets(reward, group, index, splits[index])[len(reward.lets) :],
             rewards=tuple(values[index][: len(reward.parts) or None]),
@@ -352,7 +352,7 @@ def _table(group: ResponseGroup) -> pl.DataFrame:
             "rollout": range(len(rollouts)),
             "tokens": [rollout.length for rollout in rollouts],
             "correct": [rollout.correct for rollout in rollouts],
-            **{name: [rollout.given.get(name) for rollout in rollouts] for name in ("mode", "budget")},
+            **{name: [rollout.features.get(name) for rollout in rollouts] for name in ("mode", "budget")},
         }
     )
 

@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from reodsl.ir.base import values_of
-from reodsl.ir.expression import Given
+from reodsl.ir.expression import Attribute
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Loss, Ppo
 from runners.rewards.inputs import Floats, Ints
@@ -370,7 +370,7 @@ PHASE_COLUMNS: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Bool
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
     """Return the columns of `rollouts.parquet`. A reward that reads whether a response has an answer adds a column."""
-    graded = {node.field: pl.Boolean for node in values_of(method.reward, Given) if node.field in ANSWERS}
+    graded = {node.field: pl.Boolean for node in values_of(method.reward, Attribute) if node.field in ANSWERS}
     return ROLLOUT_COLUMNS | (PHASE_COLUMNS if method.counts_thinking else {}) | graded
 
 

@@ -55,7 +55,7 @@ def ask_models(
         for teacher in (False, True):
             names, places = set[str](), set[ResponseCut]()
             for node, cuts in cuts_of.items():
-                mine = {name for name in node.read if name.endswith(UNDER) == teacher}
+                mine = {name for name in node.names if name.endswith(UNDER) == teacher}
                 if mine and node.truth == truth:
                     names |= mine
                     # A response is read whole: what follows a token does not change what a model says of it.
@@ -77,7 +77,7 @@ def ask_models(
                 key, first, end = ((n, cut), 0, None) if node.truth else ((n, length), 0, cut)
                 if isinstance(node, AnswerRun):
                     first, end, _ = find_own_answer(graded[n], grader) or (0, 0, "")
-                read = {name: numbers[node.truth, name][key][first:end] for name in sorted(node.read)}
+                read = {name: numbers[node.truth, name][key][first:end] for name in sorted(node.names)}
                 triples.append((n, cut, measure_tokens(node, read, inputs)))
         values[node] = CutVerdicts.of(triples, width, np.float64).look_up
     return values

@@ -310,7 +310,7 @@ class PpoStage(StageRunner):
             self.job.resources,
             _longest_sequence(self.context, self.method),
             self.job.work / PLACE,
-            None if self.job.resources.apart else self.learner.bytes_still_needed,
+            None if self.job.resources.disaggregated else self.learner.bytes_still_needed,
             self.context.model.precision,
             self.method.caches,
         )
@@ -385,7 +385,7 @@ def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) ->
 def can_overlap(job: Job) -> bool:
     """Return whether responses can be made while the trainer works: on other devices, or on other cores."""
     embedded = job.resources.engine == "embedded"
-    return job.resources.device == "cpu" if embedded else job.resources.apart
+    return job.resources.device == "cpu" if embedded else job.resources.disaggregated
 
 
 def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.base import walk
-from reodsl.ir.expression import Given
+from reodsl.ir.expression import Attribute
 from reodsl.ir.reward import (
     Budgets,
     Exits,
@@ -248,7 +248,7 @@ class RolloutSampler:
         length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
         places, present = self._places(questions, responses)
         features = {name: np.array(row).reshape(shape) for name, row in shared_numbers(prompted).items()}
-        words = {node.field for node in walk(self.reward) if isinstance(node, Given)}
+        words = {node.field for node in walk(self.reward) if isinstance(node, Attribute)}
         for name in READERS.keys() & words:
             read = [READERS[name](r, partial(self.grader.text, r.sequence())) for r in responses]
             features[name] = np.array(read).reshape(shape)

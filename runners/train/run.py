@@ -127,7 +127,7 @@ def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
         enable_activation_checkpointing(model)
     optimizers = build_optimizers(model, stage.optim)
     learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
-    learner = replace(learner, shares_device=not job.resources.apart)
+    learner = replace(learner, shares_device=not job.resources.disaggregated)
     sizes, teacher = learner.sizes, None
     if "teacher" in job.inputs:
         teacher = from_config(load_config(reference_folder(job)).to_dict())

@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.data import Columns, Data, DataSource, File, HubData, PackageData, TaskData
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data, source_problems
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
 TASK = FoldTask.model_validate(MINIATURE["task"])
 TRACES = FoldTraces.model_validate(MINIATURE["traces"])
-QUESTIONS = Generated(task=TASK, count=20, seed=1)
-SOLVED = Generated(task=TASK, count=30, seed=1, traces=TRACES)
+QUESTIONS = TaskData(task=TASK, count=20, seed=1)
+SOLVED = TaskData(task=TASK, count=30, seed=1, traces=TRACES)
 
 
 def data(*sources: DataSource, **settings: str) -> Data:

@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Data, Generated, Python
+from reodsl.ir.data import Data, Python, TaskData
 from reodsl.store.consent import read_code
 from runners.data.draws import split_of
 from runners.data.load import load_data, read_sources
@@ -23,7 +23,7 @@ def make(random):
 
 
 def data(count: int, split: str = "train") -> Data:
-    source = Generated(task=Python(function="tasks.py:make"), count=count, seed=5, split=split)  # type: ignore[arg-type]
+    source = TaskData(task=Python(function="tasks.py:make"), count=count, seed=5, split=split)  # type: ignore[arg-type]
     return Data(name="own", sources=(source,), verifier="exact")
 
 

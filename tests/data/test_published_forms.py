@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import After, Boxed, Columns, Data, File
+from reodsl.ir.data import After, Columns, Data, File, LastBox
 from reodsl.language import compile_file
 from runners.data.load import doubts, file_problems, load_data, read_sources
 from runners.data.references import solutions_read
@@ -270,7 +270,7 @@ def test_an_unreadable_table_is_led_to_a_marker_that_reads_it(tmp_path: Path) ->
     write(tmp_path / "own.jsonl", rows)
     (refused,) = file_problems(data_of("own.jsonl"), tmp_path)
     assert 'answer = [boxed, after("The answer is")]' in f"{refused.help}"
-    followed = data_of("own.jsonl", answer=(Boxed(), After(marker="The answer is")))
+    followed = data_of("own.jsonl", answer=(LastBox(), After(marker="The answer is")))
     assert file_problems(followed, tmp_path) == []
     assert doubts(followed, read_sources(followed, tmp_path)) is None
     # No marker reads these, so none is named, nor a verifier that would train on reward 0.

@@ -14,7 +14,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
-from reodsl.ir.expression import Aggregate, Constant, Correct, Given, Infix, Length, Negation, Variable
+from reodsl.ir.expression import Aggregate, Attribute, Constant, Correct, Infix, Length, Negation, Variable
 from reodsl.ir.reward import Choice, NamedValue, Pick, ResponseGroup, RewardedResponse, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
@@ -268,7 +268,7 @@ def test_every_right_response_is_a_trace(tmp_path: Path, pools: tuple[Path, Path
 
 
 def test_a_number_that_questions_lack_is_asked_for_by_a_selection() -> None:
-    level = Infix(fn=">", left=Given(of="z", field="level"), right=Constant(value=3))
+    level = Infix(fn=">", left=Attribute(of="z", field="level"), right=Constant(value=3))
     rule = Selection(name="hard", picks=(Pick(trace=Choice(fn="each", var="z", key=RIGHT, where=level)),))
     with pytest.raises(Problem, match=r"^the selection `hard` uses the given number `level`") as caught:
         choose(rule, group((3, True)))
@@ -277,7 +277,7 @@ def test_a_number_that_questions_lack_is_asked_for_by_a_selection() -> None:
 
 def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:
     def mode(number: int) -> Choice:
-        same = Infix(fn="==", left=Given(of="z", field="mode"), right=Constant(value=number))
+        same = Infix(fn="==", left=Attribute(of="z", field="mode"), right=Constant(value=number))
         where = Infix(fn="and", left=RIGHT, right=same)
         return Choice(fn="argmin", var="z", key=Constant(value=0), where=where)
 

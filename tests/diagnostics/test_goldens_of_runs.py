@@ -12,7 +12,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.diagnostics.render import codes, render
-from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
+from reodsl.ir.data import Columns, Data, DataSource, File, PackageData, TaskData
 from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.ir.reward import OracleBudgets, ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.task import FoldTask, FoldTraces
@@ -30,8 +30,8 @@ from tests.rewards.reward_groups import arrays
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 CHAIN = json.loads((Path(__file__).resolve().parents[1] / "data" / "fold.json").read_text())
 TASK, TRACES = FoldTask.model_validate(CHAIN["task"]), FoldTraces.model_validate(CHAIN["traces"])
-ASKED = Generated(task=TASK, count=4, seed=1)
-SOLVED = Generated(task=TASK, count=4, seed=1, traces=TRACES)
+ASKED = TaskData(task=TASK, count=4, seed=1)
+SOLVED = TaskData(task=TASK, count=4, seed=1, traces=TRACES)
 FEW = TASK.model_copy(update={"length": (1, 1)})
 FILES = {
     "other.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
@@ -96,7 +96,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0920": lambda: graded(MEAN_OF_RIGHT, WRONG, 8),
     "E0922": lambda: interpret(
         Reward(name="mine", outcome=given("n_glod")),
-        ResponseGroup("q1", (RewardedResponse(3, True, given={"n_gold": 1.0}),)),
+        ResponseGroup("q1", (RewardedResponse(3, True, features={"n_gold": 1.0}),)),
         0,
     ),
     "E0505-none": lambda: graded(OF_REFERENCE, WRONG, 8),

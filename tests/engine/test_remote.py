@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from reodsl.ir.model import Folder, Served
+from reodsl.ir.model import Folder, ServedModel
 from runners.engine.protocol import cancellable
 from runners.engine.remote import Loop, RefusedReply, Remote, read_key
 
@@ -22,7 +22,7 @@ class Asker:
 
     def __init__(self, address: str, key: str = "", seconds: float = 30.0) -> None:
         tokenizer = Folder(path="tok")
-        source = Served(
+        source = ServedModel(
             model="big", address=address, tokenizer=tokenizer, seconds=seconds, at_once=1, retries=0
         )
         self.loop, self.remote = Loop(), Remote(source, key)

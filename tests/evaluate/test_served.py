@@ -17,7 +17,7 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.doubts import find_inexact
 from reodsl.graph.job import Job, Resources
-from reodsl.ir.model import Folder, Served
+from reodsl.ir.model import Folder, ServedModel
 from runners.engine import served as engine
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, TokenSampling
@@ -103,7 +103,7 @@ def asking(
     job: MakeJob, folders: tuple[Path, Path], server: Server, name: str = "asked", **changes: Any
 ) -> Job:
     checkpoint, questions = folders
-    source = Served(
+    source = ServedModel(
         model="tiny",
         address=server.address,
         tokenizer=Folder(path="tok"),

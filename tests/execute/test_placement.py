@@ -42,7 +42,7 @@ def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
         resources_of("train", cluster(), "cpu"),
         resources_of("data", cluster(), "cuda", "sglang"),
     ):
-        assert (found.trainers, found.engines, found.apart) == (1, 1, False)
+        assert (found.trainers, found.engines, found.disaggregated) == (1, 1, False)
     assert resources_of("data", cluster(), "cuda").device == "cpu"
     assert bundles("data", Resources()) == (Bundle("worker", 1.0, 0.0),)
 
@@ -66,7 +66,7 @@ def test_a_copy_of_the_weights_is_on_all_that_train_or_on_a_node(nodes: int, cha
 
 
 def test_a_rehearsal_reserves_gpus_and_declares_as_many_as_the_largest_clusters_have() -> None:
-    given = Resources(engine="sglang", engines=2, apart=True, notes=Path("notes"))
+    given = Resources(engine="sglang", engines=2, disaggregated=True, notes=Path("notes"))
     assert bundles("train", given) == (Bundle("trainer", 1.0, 1.0), *(Bundle("engine", 1.0, 1.0),) * 2)
     nodes = declared_nodes([cluster(2, 2), cluster(1, 4)])
     assert [(node.name, node.gpus) for node in nodes] == [("node-1", 4), ("node-2", 4)]
@@ -111,18 +111,18 @@ def test_threads_beside_gpus_share_the_cores_of_the_poorest_node(
 
 def test_colocated_all_gpus_train_and_generate_in_turn() -> None:
     found = resources_of("train", cluster(tensor_parallel=4), "cuda", "sglang")
-    assert (found.trainers, found.engines, found.tensor_parallel, found.apart) == (16, 4, 4, False)
+    assert (found.trainers, found.engines, found.tensor_parallel, found.disaggregated) == (16, 4, 4, False)
     assert bundles("train", found) == (Bundle("worker", 4.0, 4.0),) * 4
 
 
 def test_apart_some_generate_and_the_others_train() -> None:
     apart = cluster(placement="apart", tensor_parallel=2)
     found = resources_of("train", apart, "cuda", "sglang")
-    assert (found.trainers, found.engines, found.apart) == (4, 6, True)
+    assert (found.trainers, found.engines, found.disaggregated) == (4, 6, True)
     assert bundles("train", found) == (Bundle("trainer", 1.0, 1.0),) * 4 + (Bundle("engine", 1.0, 2.0),) * 6
     for kind in ("sample", "evaluate"):
         whole = resources_of(kind, apart, "cuda", "sglang")
-        assert (whole.trainers, whole.engines, whole.apart) == (1, 8, False)
+        assert (whole.trainers, whole.engines, whole.disaggregated) == (1, 8, False)
         assert bundles(kind, whole) == (Bundle("engine", 1.0, 2.0),) * 8
 
 
@@ -147,7 +147,7 @@ def test_nobody_sits_on_more_gpus_than_a_bundle_has(
     assert all(places[at].gpus >= count for at, count in trainers.items())
     engines = Counter(engine_bundle(found, number) for number in range(found.engines))
     assert all(places[at].gpus >= count * found.tensor_parallel for at, count in engines.items())
-    if found.apart:
+    if found.disaggregated:
         assert not set(trainers) & set(engines)
     assert lacking(places, room(nodes, gpus), None) is None
 

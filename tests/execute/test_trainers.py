@@ -251,7 +251,7 @@ from tests.train.test_train import sft
 folder = Path(sys.argv[1])
 made = conftest.Bench(folder)
 made.run("model", conftest.prepare.model, {{"model": conftest.dump(conftest.MODEL), "seed": 1}}, {{}}, "init")
-source = conftest.Generated(task=conftest.TASK, count=64, seed=2, traces=conftest.TRACES)
+source = conftest.TaskData(task=conftest.TASK, count=64, seed=2, traces=conftest.TRACES)
 data = conftest.Data(name="traces", sources=(source,), verifier="exact")
 made.run("data", conftest.prepare.data, {{"data": conftest.dump(data)}}, {{}}, "traces")
 stage = sft(steps=5, algorithm="adamw", save_every=1)

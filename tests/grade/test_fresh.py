@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber
+from reodsl.ir.data import After, AnswerReader, LastBox, LastNumber
 from runners.grade import Claim, ExactVerifier, PooledVerifier, read_answer
 from runners.grade.answer import Verifier
 from tests.grade.recorded import recorded
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 COUNTS = FOLDER / "counts.tsv"
-READERS: tuple[AnswerReader, ...] = (Boxed(), After(marker="####"), After(marker="answer is"), LastNumber())
+READERS: tuple[AnswerReader, ...] = (LastBox(), After(marker="####"), After(marker="answer is"), LastNumber())
 
 
 TABLES = [("fresh", ()), *((f"fresh_{part}", READERS) for part in "abcdefghij")]

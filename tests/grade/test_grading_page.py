@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from math_verify import parse, verify
 
-from reodsl.ir.data import Boxed, LastNumber, Named
+from reodsl.ir.data import LastBox, LastNumber, NamedVerifier
 from runners.grade import Claim, Thinking, make_verifier, read_answer
 from tests.grade.test_fresh import read_counts
 
@@ -25,7 +25,7 @@ def alone(gold: str, answer: str) -> bool:
 @pytest.mark.parametrize("page", ["docs/GRADING.md", "docs/DATA.md"])
 def test_every_verifier_with_a_name_is_told_of(page: str) -> None:
     text = (PAGE.parents[1] / page).read_text("utf-8")
-    untold = [name for name in get_args(Named) if f"`{name}`" not in text]
+    untold = [name for name in get_args(NamedVerifier) if f"`{name}`" not in text]
     assert not untold, f"write {untold} into {page}"
 
 
@@ -49,7 +49,7 @@ def test_the_page_tells_what_is_read_in_thinking() -> None:
     rows = [row for row in rows if "think>" in row[0]]
     assert len(rows) == 4
     for text, read, skip in rows:
-        both = [read_answer((Boxed(),), text, thinking=thinking) for thinking in (None, Thinking())]
+        both = [read_answer((LastBox(),), text, thinking=thinking) for thinking in (None, Thinking())]
         assert [f"`{answer}`" if answer else "none" for answer in both] == [read, skip], text
 
 
@@ -67,7 +67,7 @@ TABLE = re.compile(r"(?<=\n)\| reference \| answer \| `math` \|.*?\n(?=\n)", re.
 
 def by_mode() -> str:
     """The table of what each mode makes of these answers."""
-    boxed = [read_answer((Boxed(),), rf"so \boxed{{{answer}}}") for _, answer in SHAPES]
+    boxed = [read_answer((LastBox(),), rf"so \boxed{{{answer}}}") for _, answer in SHAPES]
     numbers = [read_answer((LastNumber(),), f"so {answer}") for _, answer in SHAPES]
     columns = []
     for kind, answers in (("math", boxed), ("exact", boxed), ("math", numbers)):

@@ -199,17 +199,7 @@ def test_one_number_may_have_spaces_in_it(gap: str) -> None:
     assert decide("3/2", gap.join(["2", "1/2"])) is False
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\\log_2 8",
-        "5 -3",
-        "(1)(x)",
-        "(1)+(2)",
-        "1 x",
-        "2\\sqrt 3 5",
-    ],
-)
+@pytest.mark.parametrize("text", ["\\log_2 8", "5 -3", "(1)(x)", "(1)+(2)", "1 x", "2\\sqrt 3 5"])
 def test_spaces_within_expressions_are_left_to_math_verify(text: str) -> None:
     assert decide("7", text) is None
 

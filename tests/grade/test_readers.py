@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Code, LastBox, LastNumber, Regex
 from reodsl.ir.model import Forcing
 from reodsl.ir.names import pattern_fault
 from runners.grade import Thinking, answer_changes, final_answer, read_answer
@@ -18,12 +18,12 @@ from runners.rollout.answers import answer_after_forcing, bare_answers
 
 MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
 READERS: dict[str, tuple[AnswerReader, ...]] = {
-    "boxed": (Boxed(),),
+    "boxed": (LastBox(),),
     "after": (MARKED,),
     "number": (LastNumber(),),
     "regex": (ENDED,),
     "code": (Code(),),
-    "several": (Boxed(), MARKED, LastNumber()),
+    "several": (LastBox(), MARKED, LastNumber()),
 }
 PIECES = [
     "#### ",
@@ -130,11 +130,11 @@ CUT = "<think> maybe \\boxed{42}? wait"
 )
 def test_no_answer_is_read_in_thinking_where_it_is_skipped(text: str, over: bool, answer: str) -> None:
     thinking = Thinking(over=over)
-    assert read_answer((Boxed(),), text, thinking=thinking) == answer
-    changes = answer_changes((Boxed(),), text, thinking)
+    assert read_answer((LastBox(),), text, thinking=thinking) == answer
+    changes = answer_changes((LastBox(),), text, thinking)
     assert (changes[-1][1] if changes else "") == answer
     # Unless it is skipped, thinking is text as any other.
-    assert read_answer((Boxed(),), text) == final_answer(text)
+    assert read_answer((LastBox(),), text) == final_answer(text)
 
 
 def test_each_model_has_its_own_marks_of_thinking() -> None:
@@ -164,7 +164,7 @@ def thoughtful(text: str) -> str:
     ).map("".join)
 )
 def test_every_prefix_answers_after_its_thinking(text: str) -> None:
-    changes = answer_changes((Boxed(),), text, Thinking())
+    changes = answer_changes((LastBox(),), text, Thinking())
     assert [end for end, _ in changes] == sorted({end for end, _ in changes})
     for length in range(len(text) + 1):
         answer = next((answer for end, answer in reversed(changes) if end <= length), "")
@@ -184,7 +184,7 @@ def slow_changes(readers: tuple[AnswerReader, ...], text: str) -> list[str]:
 def answer_places(reader: AnswerReader, text: str) -> list[tuple[int, str]]:
     """Every answer of a text by one way, found one character after another."""
     match reader:
-        case Boxed():
+        case LastBox():
             return [(end, final_answer(text[:end])) for end in range(len(text) + 1)]
         case After(marker=marker):
             found = []
@@ -258,7 +258,7 @@ def test_a_forced_answer_is_read_where_the_setting_says_or_in_the_box_that_was_o
     opened = Forcing(text="The answer is \\boxed{", answer_tokens=8)
     assert answer_after_forcing(opened, "7} and 8", (LastNumber(),)) == "7"
     closed = Forcing(text="so ", close=".", answer_tokens=8)
-    assert answer_after_forcing(closed, "seven. Or", (Boxed(),)) == "seven"
+    assert answer_after_forcing(closed, "seven. Or", (LastBox(),)) == "seven"
 
 
 HOSTILE = [

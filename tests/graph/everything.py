@@ -14,23 +14,21 @@ from reodsl.ir import expression as ex
 from reodsl.ir.base import Node
 from reodsl.ir.data import (
     After,
-    Boxed,
     Chance,
     Code,
     Data,
     File,
-    Generated,
+    FullText,
     HubData,
+    LastBox,
     LastNumber,
     PackageData,
     Python,
     Regex,
-    Whole,
+    TaskData,
 )
-from reodsl.ir.data import (
-    Tests as ByTests,
-)
-from reodsl.ir.model import Architecture, Folder, Hub, Model, Prompt, Served
+from reodsl.ir.data import Tests as ByTests
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Prompt, ServedModel
 from reodsl.ir.reward import (
     Budgets,
     DenseReward,
@@ -50,8 +48,8 @@ from reodsl.ir.training import (
     FromResults,
     FromTraining,
     Pool,
+    PoolPicks,
     Ppo,
-    Selected,
     Sft,
     Simpo,
     Stage,
@@ -113,8 +111,8 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
-    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code, Whole))
-    sources = sources or (filled(Generated, traces=None),)
+    readers = tuple(filled(kind) for kind in (LastBox, LastNumber, After, Regex, Code, FullText))
+    sources = sources or (filled(TaskData, traces=None),)
     return filled(Data, **{"name": name, "sources": sources, "answer": readers, **more})
 
 
@@ -142,7 +140,7 @@ def _split(split: Split) -> Any:
 
 def everything() -> Spec:
     """All of it; no two declarations are equal."""
-    traces = _data("traces", filled(Generated))
+    traces = _data("traces", filled(TaskData))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
     tested = _data("tested", filled(File), verifier=filled(ByTests))
@@ -158,7 +156,7 @@ def everything() -> Spec:
         return filled(Experiment, name=name, start=_end(base), stages=(_stage("", method, data, **more),))
 
     def selected(name: str, method: Any, **pool: Any) -> Any:
-        chosen = filled(Selected, pool=filled(Pool, start=_end(base), **pool))
+        chosen = filled(PoolPicks, pool=filled(Pool, start=_end(base), **pool))
         return after(name, method, pooled, selected=chosen)
 
     rewarded = _ppo(reward=filled(Reward, outcome=_every_expression(), dense=None))
@@ -184,7 +182,9 @@ def everything() -> Spec:
     suite = filled(Suite, benchmarks=benchmarks)
     starts = {"base": _end(base)} | {name: _end(experiment) for name, experiment in experiments.items()}
     starts |= {kind.__name__: _model(kind.__name__, filled(kind)) for kind in (Folder, Hub)}
-    there = filled(Served, address="https://model.example/v1", key="SERVER_KEY", tokenizer=filled(Folder))
+    there = filled(
+        ServedModel, address="https://model.example/v1", key="SERVER_KEY", tokenizer=filled(Folder)
+    )
     starts["Served"] = _model("Served", there)
     arms = tuple(
         filled(Arm, name=f"arm {name}", checkpoint=start, suite=suite) for name, start in starts.items()
@@ -199,7 +199,7 @@ def everything() -> Spec:
         filled(Frontier, name="printed", of=()),
     )
     score = filled(Score, frontier="edge", relative_to="arm base")
-    measure = filled(Measure, value=filled(ex.History, over="arm"))
+    measure = filled(Measure, value=filled(ex.StepStatistic, over="arm"))
     tables = (filled(Table, columns=("accuracy", measure)),)
     study = filled(Study, seeds=(1,), arms=arms, frontiers=frontiers, score=score, tables=tables)
     return filled(Spec, study=study)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reodsl.ir import Spec
-from reodsl.ir.data import Data, File, Generated
+from reodsl.ir.data import Data, File, TaskData
 from reodsl.ir.expression import Correct
 from reodsl.ir.model import Architecture, Folder, Forcing, Model, WordTokenizer
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
@@ -44,7 +44,7 @@ def model(name: str = "tiny", source: Any = DRAWN, **more: Any) -> Model:
 
 
 def questions(name: str = "chain", seed: int = 0, count: int = 10, **more: Any) -> Data:
-    return Data(name=name, sources=(Generated(task=CHAIN, count=count, seed=seed),), **more)
+    return Data(name=name, sources=(TaskData(task=CHAIN, count=count, seed=seed),), **more)
 
 
 def file_data(path: str, name: str = "filed") -> Data:

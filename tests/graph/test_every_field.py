@@ -10,7 +10,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph, identity, material
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
-from reodsl.ir.model import Dimensions, Served
+from reodsl.ir.model import Dimensions, ServedModel
 from tests.graph.everything import classes, everything, nodes, notes, updated
 
 SPEC = everything()
@@ -107,8 +107,8 @@ BUT = {
     "study FromTraining.stage": "train sample evaluate",
     # One copies its tokenizer, and the other asks it; what of it is part of a result is told in tests/own/test_addresses.py.
     **{
-        f"model Served.{name}": "model evaluate"
-        for name in Served.model_fields
+        f"model ServedModel.{name}": "model evaluate"
+        for name in ServedModel.model_fields
         if name not in ("kind", "tokenizer")
     },
     # For pricing, for the machine, and for saving.

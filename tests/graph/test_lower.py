@@ -15,7 +15,7 @@ from reodsl.graph.task import Graph, reads
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File
-from reodsl.ir.expression import Aggregate, Constant, Given, Infix
+from reodsl.ir.expression import Aggregate, Attribute, Constant, Infix
 from reodsl.ir.model import Model
 from reodsl.ir.reward import Reward
 from reodsl.ir.study import Benchmark, Suite
@@ -279,7 +279,7 @@ def test_arms_of_a_suite_have_one_reference_a_benchmark_and_seed() -> None:
 
 @pytest.mark.parametrize("over", ["ref", "group"])
 def test_thinking_of_a_reference_is_counted_where_it_is_read(over: Literal["ref", "group"]) -> None:
-    value = Given(of="z", field="thinking")
+    value = Attribute(of="z", field="thinking")
     read = Aggregate(fn="mean", var="z", over=over, value=value)
     method = make.ppo(Reward(name="r", outcome=read), references=2)
     suite = make.suite(reference=make.end(make.base()), reference_samples=3)

@@ -14,7 +14,7 @@ from reodsl.ir.expression import (
     FunctionCall,
     Infix,
     Length,
-    Previous,
+    PriorSplit,
     Variable,
     Weight,
 )
@@ -74,7 +74,7 @@ def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: 
     ("places", "split", "cuts"),
     [
         ((), SPLIT, RewardCuts()),
-        ((Variable(name="L"), Previous()), SPLIT, RewardCuts(splits=True)),
+        ((Variable(name="L"), PriorSplit()), SPLIT, RewardCuts(splits=True)),
         ((Constant(value=64, unit=1), Constant(value=8.6)), None, RewardCuts(frozenset({64, 8}))),
         ((Infix(fn="/", left=Length(of="y"), right=Constant(value=2)),), None, RewardCuts(computed=True)),
         ((Variable(name="L"), Length(of="y")), SPLIT, RewardCuts(splits=True, computed=True)),

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.model import Folder, Prompt, Served
+from reodsl.ir.model import Folder, Prompt, ServedModel
 from reodsl.ir.wording import Wording
 from runners.engine.protocol import Generation, Limits, Request, TokenSampling
 from runners.engine.served import ServedEngine
@@ -169,7 +169,7 @@ def asked(
 ) -> Generation:
     """What an engine makes of the reply of a server of texts, or a `given` text; an answer is forced at each cut of it."""
     with served(says) as server:
-        source = Served(model="m", address=server.address, tokenizer=Folder(path="tok"), retries=0)
+        source = ServedModel(model="m", address=server.address, tokenizer=Folder(path="tok"), retries=0)
         engine = ServedEngine(
             source,
             lambda text: encode_traces(tokenizer, [text])[0],

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 import reodsl
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
-from reodsl.ir.expression import Expression, LimitedOwn
+from reodsl.ir.expression import Expression, LimitedPythonTerm
 from reodsl.store import consent as code_module
 from reodsl.store.consent import (
     allow,
@@ -145,7 +145,7 @@ def test_a_term_with_limits_of_its_own_is_the_same_term_but_for_how_many_it_gets
     assert fewer != content_of(plain, place.folder)
     # What is stored can be read again.
     node = TypeAdapter(Expression).validate_python(fewer)
-    assert isinstance(node, LimitedOwn)
+    assert isinstance(node, LimitedPythonTerm)
     assert node.limits == {"batch": 8, "seconds": 10.0, "memory": 2.0}
 
 

@@ -18,7 +18,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
 from reodsl.ir.base import locate
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, Previous, TokenRun, Variable
+from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, PriorSplit, TokenRun, Variable
 from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
 from reodsl.ir.training import Batch, FromModel, Lora, Loss, MovingAverage
 from reodsl.price import History, Price, Prices, lower_placed, price, show
@@ -629,7 +629,9 @@ AT = Variable(name="L")
         (reward(Correct(of="y"), Budgets(budgets=(4,), l_max=16)), ()),
         (
             reward(
-                Infix(fn="-", left=ForcedAnswer(of="y", cut=AT), right=ForcedAnswer(of="y", cut=Previous())),
+                Infix(
+                    fn="-", left=ForcedAnswer(of="y", cut=AT), right=ForcedAnswer(of="y", cut=PriorSplit())
+                ),
                 Steps(separator="s", keywords=("k",), l_max=16),
             ),
             (2, 4, 6, 8, 10, 12, 14),

@@ -12,7 +12,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.task import Role, parse_role
-from reodsl.ir.data import After, Boxed
+from reodsl.ir.data import After, LastBox
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
@@ -158,7 +158,7 @@ def test_it_says_where_answers_were_read_and_how_they_were_compared(one_seed: Wo
     first, *rest = spec.study.arms
     easy, *others = first.suite.benchmarks
     data = easy.data.model_copy(
-        update={"verifier": "math", "answer": (After(marker="####"), Boxed()), "tolerance": 0.001}
+        update={"verifier": "math", "answer": (After(marker="####"), LastBox()), "tolerance": 0.001}
     )
     suite = first.suite.model_copy(update={"benchmarks": (easy.model_copy(update={"data": data}), *others)})
     arms = (first.model_copy(update={"suite": suite}), *rest[:0])

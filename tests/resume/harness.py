@@ -21,7 +21,7 @@ import polars as pl
 
 from reodsl import load
 from reodsl.ir.base import walk
-from reodsl.ir.data import Generated
+from reodsl.ir.data import TaskData
 from reodsl.numbers.responses import COLUMNS
 from reodsl.store.layout import MARK
 from reodsl.store.manifest import MANIFEST
@@ -321,7 +321,7 @@ def _state(pid: int) -> str:
 def _theirs() -> bytes:
     """Responses of somebody else's model to the questions that the spec holds out, as `reodsl import` writes them."""
     whole = load(HERE / SPEC, target="short").spec
-    asked = next(each for each in walk(whole) if isinstance(each, Generated) and each.split == "held_out")
+    asked = next(each for each in walk(whole) if isinstance(each, TaskData) and each.split == "held_out")
     questions = generate_questions(asked.task, asked.count, asked.seed, split=asked.split)
     at = [{"budget": budget, "correct": budget >= 8} for budget in (0, 4, 8, 16, 32)]
     rows = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from reodsl.ir.expression import (
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Expression,
     ForcedAnswer,
     FunctionCall,
-    Given,
     If,
     Infix,
     Length,
@@ -49,12 +49,12 @@ def forced(cut: Value, of: str = "y") -> ForcedAnswer:
     return ForcedAnswer(of=of, cut=e(cut))
 
 
-def bare(cut: Value, of: str = "y") -> Bare:
-    return Bare(of=of, cut=e(cut))
+def bare(cut: Value, of: str = "y") -> CutAnswer:
+    return CutAnswer(of=of, cut=e(cut))
 
 
-def given(field: str, of: str = "y") -> Given:
-    return Given(of=of, field=field)
+def given(field: str, of: str = "y") -> Attribute:
+    return Attribute(of=of, field=field)
 
 
 def weight(rule: str = "trapezoid") -> Weight:

@@ -31,14 +31,14 @@ def arrays(groups: Sequence[ResponseGroup], places: Sequence[Sequence[Sequence[i
         split_tokens=padded,
         present=present,
         features={
-            name: _table((group.rollouts for group in groups), lambda r, name=name: r.given[name])
-            for name in rollouts[0].given
+            name: _table((group.rollouts for group in groups), lambda r, name=name: r.features[name])
+            for name in rollouts[0].features
         },
         reference_length=_table(references, lambda r: r.length) if references[0] else None,
         reference_correct=_table(references, lambda r: r.correct) if references[0] else None,
         reference_features={
-            name: _table(references, lambda r, name=name: r.given[name])
-            for name in (references[0][0].given if references[0] else ())
+            name: _table(references, lambda r, name=name: r.features[name])
+            for name in (references[0][0].features if references[0] else ())
         },
     )
     tokens = {

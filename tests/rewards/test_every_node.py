@@ -121,14 +121,16 @@ CASES: dict[str, Case] = {
         lambda s: s.a.correct if s.a.length <= 6 else s.a.length <= 12,
         WHOLE | NO_PLACE,
     ),
-    "a mode": Case("mode(a)", lambda s: s.a.given["mode"], frozenset({"ref"})),
+    "a mode": Case("mode(a)", lambda s: s.a.features["mode"], frozenset({"ref"})),
     "a number of the question": Case("x.gold", lambda s: 3.0, NO_PLACE),
     "own code": Case(
-        'python("score.py:f", a)', lambda s: s.a.given["score.py:f"], frozenset({"ref", "track", "selection"})
+        'python("score.py:f", a)',
+        lambda s: s.a.features["score.py:f"],
+        frozenset({"ref", "track", "selection"}),
     ),
     "own code with limits": Case(
         'python("score.py:g", a, seconds: 3)',
-        lambda s: s.a.given["score.py:g"],
+        lambda s: s.a.features["score.py:g"],
         frozenset({"ref", "track", "selection"}),
     ),
     "a let": Case(
@@ -422,7 +424,7 @@ def test_at_a_split(what: str, tmp_path: Path) -> None:
 
 def table(groups: Sequence[ResponseGroup]) -> pl.DataFrame:
     rows = [
-        {"rollout": number, "tokens": one.length, "correct": one.correct, "mode": int(one.given["mode"])}
+        {"rollout": number, "tokens": one.length, "correct": one.correct, "mode": int(one.features["mode"])}
         for group in groups
         for number, one in enumerate(group.rollouts)
     ]
@@ -529,7 +531,7 @@ def test_by_the_command(what: str, tmp_path: Path, capsys: pytest.CaptureFixture
     rule = reward(body, tmp_path)
     answers = HAND.rollouts
     read = {getattr(each, "field", getattr(each, "function", "")) for each in walk(rule)}
-    given = {name: [each.given[name] for each in answers] for name in answers[0].given if name in read}
+    given = {name: [each.features[name] for each in answers] for name in answers[0].features if name in read}
     if what == "steps that are done":
         given["step"] = [4]
     options = [f"--given={name}={shown(values)}" for name, values in given.items()]
@@ -592,5 +594,5 @@ def test_every_expression_has_a_source(tmp_path: Path) -> None:
         if isinstance(getattr(node, each.name), str)
     }
     # Those of measures are in `tests/evaluate/test_measures.py`.
-    covered |= {("History", "over", "arm"), ("History", "over", "base")}
+    covered |= {("StepStatistic", "over", "arm"), ("StepStatistic", "over", "base")}
     assert wanted - covered == set(), "give these a source above, for each place"

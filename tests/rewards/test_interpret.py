@@ -66,7 +66,7 @@ def test_kimi_length_reward_and_its_guard():
 
 def test_budget_in_the_prompt():
     exact = outcome(op(correct(), "-", op(0.0003, "*", call("abs", op(given("n_gold"), "-", length())))))
-    asked = ResponseGroup("q", (RewardedResponse(1200, True, given={"n_gold": 1000.0}),))
+    asked = ResponseGroup("q", (RewardedResponse(1200, True, features={"n_gold": 1000.0}),))
     assert interpret(exact, asked, 0) == pytest.approx([1 - 0.0003 * 200])
 
 
@@ -113,7 +113,7 @@ def test_a_power_past_all_numbers_has_the_sign_of_its_odd_exponents_base(base, e
 
 
 def test_a_given_number_that_is_not_there_names_those_that_are():
-    asked = ResponseGroup("q", (RewardedResponse(3, True, given={"n_gold": 1.0}),))
+    asked = ResponseGroup("q", (RewardedResponse(3, True, features={"n_gold": 1.0}),))
     with pytest.raises(Problem) as caught:
         interpret(outcome(given("n_glod")), asked, 0)
     assert caught.value.diagnostics[0].code == "E0922"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics.model import Diagnostic
-from reodsl.ir.expression import READINGS, Given, Reading
+from reodsl.ir.expression import READINGS, Attribute, Reading
 from reodsl.ir.reward import Reward
 from reodsl.ir.reward_text import expression_text
 from reodsl.language import compile_file
@@ -40,7 +40,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("waits")
 def test_a_new_word_is_typed_told_and_read_of_each_response(tmp_path: Path) -> None:
-    value = Given(of="y", field="waits")
+    value = Attribute(of="y", field="waits")
     assert [each.code for each in findings(WAITS, tmp_path)] == ["E0215"]
     (hidden,) = [
         each for each in findings(WAITS.replace("waits(y)", "x.waits"), tmp_path) if each.code == "E0301"
@@ -78,7 +78,7 @@ def test_a_new_word_is_given_by_hand(
 
 def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     engine = ScriptedEngine(RESPONSES, {})
-    made = sampler(engine, Reward(name="r", outcome=Given(of="y", field="ended")), (20,))
+    made = sampler(engine, Reward(name="r", outcome=Attribute(of="y", field="ended")), (20,))
     one, other = engine.generate([], None)
     inputs = made.reward_inputs([QUESTION] * 2, [one, other.as_unfinished()])
     assert inputs.features["ended"].tolist() == [[1, 0]]

@@ -58,13 +58,13 @@ MEASURES = (
         "correct(y) - mean(correct(z) for z in group)", lambda y, g: y.correct - statistics.fmean(right(g))
     ),
     Measure("1 - (1 if correct(y) else 0)", lambda y, g: float(not y.correct)),
-    Measure("x.level", lambda y, g: y.given["level"]),
+    Measure("x.level", lambda y, g: y.features["level"]),
     Measure("len(y)", lambda y, g: float(y.length)),
     Measure("len(y) - min(len(z) for z in group)", lambda y, g: y.length - min(lengths(g))),
     Measure("std(len(z) for z in group)", lambda y, g: statistics.pstdev(lengths(g))),
     Measure("len(y) * std(len(z) for z in group)", lambda y, g: y.length * statistics.pstdev(lengths(g))),
     Measure("correct(y) / max(len(z) for z in group)", lambda y, g: y.correct / max(lengths(g))),
-    Measure("thinking(y)", lambda y, g: y.given["thinking"]),
+    Measure("thinking(y)", lambda y, g: y.features["thinking"]),
     Measure("t", lambda y, g: STEP),
     Measure("t * len(y)", lambda y, g: STEP * y.length),
 )
@@ -99,7 +99,7 @@ def groups() -> Iterator[ResponseGroup]:
                 RewardedResponse(
                     5 if longest == 5 else draw.randint(1, longest),
                     at < count,
-                    given={
+                    features={
                         "level": draw.choice([0.0, -2.0, 0.3, 4.0]),
                         "thinking": float(draw.randint(0, 4)),
                     },

@@ -16,15 +16,15 @@ from reodsl.ir.expression import (
     STEP,
     TRACK,
     Aggregate,
+    Attribute,
     Constant,
     Correct,
     Expression,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
+    StepStatistic,
     Variable,
 )
 from reodsl.ir.reward import NamedValue, ResponseGroup, Reward, RewardedResponse, Track
@@ -45,8 +45,8 @@ def table(groups: list[list[Row]]) -> pl.DataFrame:
     return pl.DataFrame({**data, "budget": [None] * len(rows)})
 
 
-def over(fn: str, over: str = "steps", **more: object) -> History:
-    return History(**{"fn": fn, "var": "z", "over": over, "value": Length(of="z"), **more})  # type: ignore[arg-type]
+def over(fn: str, over: str = "steps", **more: object) -> StepStatistic:
+    return StepStatistic(**{"fn": fn, "var": "z", "over": over, "value": Length(of="z"), **more})  # type: ignore[arg-type]
 
 
 def of(value: Expression, *earlier: Track) -> Reward:
@@ -70,7 +70,7 @@ def test_a_statistic_over_steps_is_a_loop_over_their_rows(steps, window, fn):
     where = Infix(
         fn="and",
         left=Infix(fn=">=", left=ACCURACY, right=HALF),
-        right=Infix(fn="==", left=Given(of="z", field="mode"), right=Constant(value=1)),
+        right=Infix(fn="==", left=Attribute(of="z", field="mode"), right=Constant(value=1)),
     )
     reward = of(over(fn, window=window, where=where, empty=Constant(value=7)))
     kept = [

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import FUNCTIONS, Own, Previous, WeightAt
+from reodsl.ir.expression import FUNCTIONS, PriorSplit, PythonTerm, WeightAt
 from reodsl.ir.reward import Budgets, DenseReward, NamedValue, Part, ResponseGroup, Reward, RewardedResponse
 from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import evaluate, measure_each, vectorise
@@ -47,7 +47,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
     group_only = [name for name in responses if not name.startswith("ref")]
     leaves = [numbers, st.sampled_from(responses).map(length), st.sampled_from(responses).map(correct)]
     leaves.append(st.sampled_from(group_only).map(lambda of: given("gold", of)))
-    leaves.append(st.sampled_from(group_only).map(lambda of: Own(function="gold", of=of)))
+    leaves.append(st.sampled_from(group_only).map(lambda of: PythonTerm(function="gold", of=of)))
     leaves.append(st.builds(forced, places_to_cut(dense), st.sampled_from(group_only)))
     leaves.append(st.builds(bare, places_to_cut(dense), st.sampled_from(group_only)))
     if names:
@@ -59,8 +59,8 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
         )
     if dense:
         leaves.append(st.sampled_from(["trapezoid", "uniform", "half_first"]).map(weight))
-        leaves.append(st.just(Previous()))
-        leaves.append(st.sampled_from(group_only).map(lambda of: forced(Previous(), of)))
+        leaves.append(st.just(PriorSplit()))
+        leaves.append(st.sampled_from(group_only).map(lambda of: forced(PriorSplit(), of)))
     leaf = st.one_of(leaves)
     if depth == 0:
         return leaf
@@ -144,7 +144,9 @@ def steps(draw):
         own = [draw(rollouts()) for _ in range(size)]
         if nobody:
             wrong = [dict.fromkeys(range(r.length), False) for r in own]
-            own = [RewardedResponse(r.length, False, w, w, r.given) for r, w in zip(own, wrong, strict=True)]
+            own = [
+                RewardedResponse(r.length, False, w, w, r.features) for r, w in zip(own, wrong, strict=True)
+            ]
         reference = [RewardedResponse(draw(st.integers(1, 9)), draw(st.booleans())) for _ in range(2)]
         groups.append(ResponseGroup(f"q{number}", tuple(own), tuple(reference)))
         cut = st.lists(st.integers(1, LONGEST), min_size=1, max_size=3, unique=True).map(

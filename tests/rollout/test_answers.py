@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, Boxed, LastNumber, Whole
+from reodsl.ir.data import After, FullText, LastBox, LastNumber
 from runners.grade import readers as answers
 from runners.grade.readers import box_ends
 from runners.rollout.answers import bare_answers, find_answer
@@ -87,12 +87,12 @@ def test_where_an_answer_is_in_tokens(pieces, answer, found):
 @pytest.mark.parametrize(
     ("reader", "pieces", "answer", "place", "found"),
     [
-        (Boxed(), (b"so ", b"\\boxed{3", b"\xcf", b"\x80", b"}"), "3\u03c0", 5, (1, 4, "\\boxed{")),
+        (LastBox(), (b"so ", b"\\boxed{3", b"\xcf", b"\x80", b"}"), "3\u03c0", 5, (1, 4, "\\boxed{")),
         (LastNumber(), (b"so ", b"3", b"\xcf", b"\x80", b" yes"), "3\u03c0", 4, (1, 4, "")),
         (After(marker="#"), (b"# ", b"\xe2", b"\x88", b"\x9a", b"\n"), "\u221a", 4, (1, 4, "")),
         # What several boxes are joined to stands in none.
-        (Boxed(), (b"\\boxed{1} ", b"and ", b"\\boxed{2}"), "1, 2", 3, None),
-        (Whole(), (b"so ", b"\xe2\x88", b"\x9a"), "so \u221a", 3, (0, 3, "")),
+        (LastBox(), (b"\\boxed{1} ", b"and ", b"\\boxed{2}"), "1, 2", 3, None),
+        (FullText(), (b"so ", b"\xe2\x88", b"\x9a"), "so \u221a", 3, (0, 3, "")),
     ],
 )
 def test_an_answer_ends_where_its_last_character_is_whole(reader, pieces, answer, place, found):

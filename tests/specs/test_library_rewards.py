@@ -61,7 +61,8 @@ def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[Res
             rollouts.append(RewardedResponse(length, draw.random() < right, cuts, bare, given, tokens))
         theirs = [(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3)]
         reference = tuple(
-            RewardedResponse(length, good, given={"thinking": float(length // 2)}) for length, good in theirs
+            RewardedResponse(length, good, features={"thinking": float(length // 2)})
+            for length, good in theirs
         )
         found.append(ResponseGroup(f"q{number}", tuple(rollouts), reference))
     return found

@@ -67,7 +67,7 @@ def reward(call: str, tmp: Path) -> Reward:
 def group(
     *responses: tuple[int, bool], reference: tuple[tuple[int, bool], ...] = (), **given: float
 ) -> ResponseGroup:
-    own = tuple(RewardedResponse(length, right, given=given) for length, right in responses)
+    own = tuple(RewardedResponse(length, right, features=given) for length, right in responses)
     return ResponseGroup("q", own, tuple(RewardedResponse(*each) for each in reference))
 
 
@@ -102,7 +102,7 @@ def test_hgpo_gives_not_thinking_a_margin(tmp_path: Path) -> None:
 
     def inter(*responses: tuple[int, int]) -> list[float]:
         rollouts = tuple(
-            RewardedResponse(5, bool(right), given={"mode": float(mode)}) for mode, right in responses
+            RewardedResponse(5, bool(right), features={"mode": float(mode)}) for mode, right in responses
         )
         return [interpret(rule, ResponseGroup("q", rollouts), index)[1] for index in range(len(rollouts))]
 
@@ -357,7 +357,7 @@ def test_laconic_prices_tokens_past_the_budget_and_being_cut_off(tmp_path: Path)
         asked = ResponseGroup(
             "q",
             tuple(
-                RewardedResponse(length, right, given={"ended": float(ended)})
+                RewardedResponse(length, right, features={"ended": float(ended)})
                 for length, right, ended in zip(lengths, verdicts, ends, strict=True)
             ),
             tracks=values,
@@ -406,8 +406,8 @@ def slow_saber(one: RewardedResponse, start: float) -> float:
 
     Thinking has the tokens between its marks, of which ours counts the last as well.
     """
-    thought, mode = one.given["thinking"] - 1, int(one.given["mode"])
-    if one.given["thinking"] == one.length:
+    thought, mode = one.features["thinking"] - 1, int(one.features["mode"])
+    if one.features["thinking"] == one.length:
         return -1.0
     earned = float(one.correct)
     if thought > {2: 128, 3: 4096, 4: 16384}.get(mode, math.inf):
@@ -426,14 +426,14 @@ def test_saber_minds_the_budget_of_a_question_and_the_start_s_thinking(
     thoughts = {round(start * share) + more for share in (0.2, 1, 1.2) for more in (-1, 0, 1)}
     thoughts |= {128, 129, 4096, 4097, 16384, 16385}
     rollouts = tuple(
-        RewardedResponse(thought + 1 + rest, right, given={"mode": float(mode), "thinking": thought + 1.0})
+        RewardedResponse(thought + 1 + rest, right, features={"mode": float(mode), "thinking": thought + 1.0})
         for thought in (sorted(thoughts) if mode else [-1])
         for right in (True, False)
         for rest in (0, 40)
         if thought + 1 + rest > 0
     )
     reference = tuple(
-        RewardedResponse(99_999, right, given={"thinking": start + 1.0 + more})
+        RewardedResponse(99_999, right, features={"thinking": start + 1.0 + more})
         for right, more in ((True, -50), (False, 50))
     )
     group_of = ResponseGroup("q", rollouts, reference)
@@ -448,7 +448,7 @@ def asked(rule: Reward, *numbers: tuple[float, ...], right: tuple[bool, ...]) ->
         RewardedResponse(
             9,
             verdict,
-            given={"answered": 1.0},
+            features={"answered": 1.0},
             tokens={node: {0: each, 9: each} for node, each in zip(rule.tokens, told, strict=True)},
         )
         for told, verdict in zip(numbers, right, strict=True)
@@ -462,7 +462,7 @@ def test_jet_pays_right_answers_by_their_place_between_the_shortest_and_the_long
         lengths = [one.length for one in group if one.correct]
         earned = []
         for one in group:
-            earned.append(0.9 * one.correct + 0.1 * one.given["answered"])
+            earned.append(0.9 * one.correct + 0.1 * one.features["answered"])
             if one.correct:
                 span = max(lengths) - min(lengths) + 1e-8
                 earned[-1] += (1.2 * (max(lengths) - one.length) / span) * 0.95 + 0.05
@@ -471,7 +471,7 @@ def test_jet_pays_right_answers_by_their_place_between_the_shortest_and_the_long
     rule = library("jet()", tmp_path)
     for verdicts in ([1, 1, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
         group = [
-            RewardedResponse(n, bool(right), given={"answered": float(right or n > 9)})
+            RewardedResponse(n, bool(right), features={"answered": float(right or n > 9)})
             for n, right in zip((40, 9, 3, 60), verdicts, strict=True)
         ]
         assert outcomes(rule, ResponseGroup("q", tuple(group))) == pytest.approx(slow(group))

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.graph.job import Resources
 from reodsl.graph.lower import lower
-from reodsl.ir.data import AnswerReader, Boxed, Code, Data
+from reodsl.ir.data import AnswerReader, Code, Data, LastBox
 from reodsl.ir.data import Tests as ByTests
 from reodsl.language import check_file, compile_file
 from reodsl.price import price
@@ -121,9 +121,9 @@ def test_it_compiles_and_is_priced() -> None:
     ("settings", "readers"),
     [
         ("verifier = tests()", (Code(),)),
-        ("verifier = tests(), answer = boxed", (Boxed(),)),
-        ("verifier = exact, answer = [code, boxed]", (Code(), Boxed())),
-        ("verifier = exact", (Boxed(),)),
+        ("verifier = tests(), answer = boxed", (LastBox(),)),
+        ("verifier = exact, answer = [code, boxed]", (Code(), LastBox())),
+        ("verifier = exact", (LastBox(),)),
     ],
 )
 def test_programs_are_read_from_blocks_of_code(

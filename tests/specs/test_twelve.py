@@ -115,7 +115,7 @@ def groups(seed: int, size: int = 6, count: int = 12) -> list[ResponseGroup]:
         chance = (0.0, 1.0, 0.2, 0.5, 0.8)[number % 5]
         lengths = [draw.choice((5, 17, draw.randint(1, 60))) for _ in range(size)]
         rollouts = tuple(
-            RewardedResponse(length, draw.random() < chance, given={"mode": float(i % 2), "budget": 32.0})
+            RewardedResponse(length, draw.random() < chance, features={"mode": float(i % 2), "budget": 32.0})
             for i, length in enumerate(lengths)
         )
         reference = tuple(RewardedResponse(9, draw.random() < 0.5) for _ in range(4))
@@ -180,7 +180,7 @@ def test_adapt_think() -> None:
     assert [wording.prefix for wording in method.wordings] == ["hmm .", "</think>"]
     for asked in groups(3):
         base = fmean(float(r.correct) for r in asked.reference)
-        slow = [(0.05 if r.given["mode"] == 1 else 0) + r.correct - base for r in asked.rollouts]
+        slow = [(0.05 if r.features["mode"] == 1 else 0) + r.correct - base for r in asked.rollouts]
         assert outcomes(method.reward, asked) == pytest.approx(slow)
 
 

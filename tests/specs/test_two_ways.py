@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.data import Data, Generated
+from reodsl.ir.data import Data, TaskData
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.language import compile_file
@@ -65,6 +65,6 @@ def test_questions_are_met_several_times() -> None:
     assert isinstance(stage.method, Ppo)
     assert isinstance(stage.data, Data)
     (source,) = stage.data.sources
-    assert isinstance(source, Generated)
+    assert isinstance(source, TaskData)
     asked = stage.steps * stage.method.batch.prompts
     assert asked / source.count >= 5

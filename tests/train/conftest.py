@@ -15,7 +15,7 @@ import torch
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Kind, Task
 from reodsl.ir.base import IR
-from reodsl.ir.data import Data, Generated
+from reodsl.ir.data import Data, TaskData
 from reodsl.ir.model import Architecture, Forcing, Model, Prompt, WordTokenizer
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Optimizer, Sft, Stage
@@ -133,7 +133,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         made = Bench(tmp_path_factory.mktemp("bench"))
         made.run("model", prepare_model, {"model": dump(MODEL), "seed": 1}, {}, "init")
         for name, traces, count in (("traces", TRACES, 64), ("questions", None, 40)):
-            source = Generated(task=TASK, count=count, seed=2, traces=traces)
+            source = TaskData(task=TASK, count=count, seed=2, traces=traces)
             declared = Data(name=name, sources=(source,), verifier="exact")
             made.run("data", prepare_data, {"data": dump(declared)}, {}, name)
         optim = Optimizer(algorithm="muon", lr=1e-2, decay="linear")

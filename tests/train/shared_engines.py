@@ -30,7 +30,7 @@ def body(job: Job, ranks: Ranks) -> None:
         crew.serve()
         crew.serve()
         return
-    beside = None if job.resources.apart else 0.0
+    beside = None if job.resources.disaggregated else 0.0
     engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", trainer_bytes=beside)
     try:
         assert isinstance(engine, SGLangEngine)

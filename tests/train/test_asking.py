@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Aggregate, Constant, Correct, Given, If, Infix
+from reodsl.ir.expression import Aggregate, Attribute, Constant, Correct, If, Infix
 from reodsl.ir.model import Forcing, Prompt
 from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage, Loss, Optimizer
@@ -237,7 +237,7 @@ def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
 
 
 def mean_correct(mode):
-    same = Infix(fn="==", left=Given(of="z", field="mode"), right=mode)
+    same = Infix(fn="==", left=Attribute(of="z", field="mode"), right=mode)
     return Aggregate(
         fn="mean", var="z", over="group", value=Correct(of="z"), where=same, empty=Constant(value=0)
     )
@@ -250,7 +250,7 @@ THINKS = Infix(
     right=Infix(fn="+", left=mean_correct(Constant(value=1)), right=Constant(value=DELTA)),
 )
 INTER = If(
-    test=Infix(fn="==", left=Given(of="y", field="mode"), right=Constant(value=0)),
+    test=Infix(fn="==", left=Attribute(of="y", field="mode"), right=Constant(value=0)),
     then=THINKS,
     other=Infix(fn="-", left=Constant(value=1), right=THINKS),
 )

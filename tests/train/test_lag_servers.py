@@ -23,7 +23,7 @@ from tests.train.conftest import Stopped
 from tests.train.test_lag import lagging
 from tests.train.test_train import same
 
-APART = Resources(engine="sglang", apart=True)
+APART = Resources(engine="sglang", disaggregated=True)
 VOCABULARY = 20
 
 

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.expression import TRACK, Aggregate, Constant, Correct, Given, History, Infix, Length, Variable
+from reodsl.ir import expression as ex
+from reodsl.ir.expression import TRACK, Aggregate, Attribute, Constant, Correct, Infix, Length, StepStatistic
 from reodsl.ir.reward import Part, Reward, Track
 from reodsl.ir.training import Batch, Loss, Monitor, Plateau
 from reodsl.ir.training import Sampling as Rule
@@ -194,7 +195,7 @@ PARTS = Reward(
     parts=(
         Part(value=Correct(of="y")),
         Part(
-            value=Infix(fn="/", left=Given(of="y", field="thinking"), right=Constant(value=9.0)),
+            value=Infix(fn="/", left=Attribute(of="y", field="thinking"), right=Constant(value=9.0)),
             on="thinking",
             weight=-0.5,
         ),
@@ -371,8 +372,8 @@ def test_whole_responses_are_cut_at_shares_of_their_tokens_and_go_on(steps, load
     assert int((~batch.sampled_mask).sum()) == 16 * len(ending)
 
 
-LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
-WITHIN = Infix(fn="<=", left=Length(of="y"), right=Variable(name=f"{TRACK}limit"))
+LIMIT = StepStatistic(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
+WITHIN = Infix(fn="<=", left=Length(of="y"), right=ex.Variable(name=f"{TRACK}limit"))
 MONITORED = Reward(name="", outcome=WITHIN, tracks=(Track(name="limit", value=LIMIT),))
 MONITOR = Monitor(questions=3, samples=2, every=2)
 LEVEL = Plateau(metric="train.length", window=1, within=0.3)
@@ -439,7 +440,7 @@ def test_the_monitor_set_is_answered_in_phases(bench, loaded, engine):
 
 
 def test_a_reward_without_phases_reads_how_long_responses_think(bench, loaded):
-    value = Infix(fn="/", left=Given(of="y", field="thinking"), right=Length(of="y"))
+    value = Infix(fn="/", left=Attribute(of="y", field="thinking"), right=Length(of="y"))
     reward = Reward(name="", outcome=value, tracks=MONITORED.tracks)
     wordings = (Wording(prefix="</think>"), Wording(prefix="a"))
     rule = stage(reward, Rule(max_tokens=24), wordings=wordings, monitor=MONITOR)
@@ -463,7 +464,7 @@ def test_a_question_is_asked_alike_as_a_plan_counts_it(bench, build):
     sampled["grading"] = {"verifier": "exact"}
     if not (bench.root / "thought").exists():
         bench.run("sample", sample, sampled, {"start": "base", "data": "questions"}, "thought")
-    theirs = Aggregate(fn="mean", var="z", over="ref", value=Given(of="z", field="thinking"))
+    theirs = Aggregate(fn="mean", var="z", over="ref", value=Attribute(of="z", field="thinking"))
     short = Infix(fn="<", left=theirs, right=Constant(value=9.0))
     wordings = (Wording(prefix="a", when=short, share=0.5), Wording(prefix="</think>", share=0.25), Wording())
     rule = stage(OUTCOME, SHORT, build, wordings=wordings, reference_samples=1)

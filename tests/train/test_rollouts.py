@@ -7,14 +7,14 @@ import pytest
 from reodsl.diagnostics import problem
 from reodsl.ir.expression import (
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     ForcedAnswer,
-    Given,
     Infix,
     Length,
-    Own,
+    PythonTerm,
     Variable,
 )
 from reodsl.ir.model import Forcing
@@ -135,7 +135,7 @@ class Scripted:
 
 def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kept():
     """A fine that is not worked out is no prize: the term counts as 0, and the reward is the lowest of the step."""
-    rule = reward(Infix(fn="-", left=Correct(of="y"), right=Own(function="style.py:fine", of="y")))
+    rule = reward(Infix(fn="-", left=Correct(of="y"), right=PythonTerm(function="style.py:fine", of="y")))
     failed = FailedRow("timeout", problem("E0744", "it took\n\x1b[2Jmore", where="/home/style.py:3"))
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:fine": Scripted([2.5, failed])}
@@ -150,7 +150,7 @@ def test_a_response_that_makes_a_reward_fail_is_paid_least_and_the_reason_is_kep
 
 
 def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded():
-    rule = reward(Infix(fn="+", left=Own(function="style.py:score", of="y"), right=Correct(of="y")))
+    rule = reward(Infix(fn="+", left=PythonTerm(function="style.py:score", of="y"), right=Correct(of="y")))
     function = Scripted([0.25, -2.0])
     made = sampler(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
     question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
@@ -174,13 +174,13 @@ def test_nothing_is_forced_for_a_reward_that_does_not_ask():
 
 def test_bare_prefixes_are_graded_without_the_engine():
     engine = ScriptedEngine(RESPONSES, {})
-    rule = reward(Bare(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
+    rule = reward(CutAnswer(of="y", cut=Variable(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
     found = sampler(engine, rule, (3, 4, 8, 20)).sample([QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
     assert (found.unforced_verdicts.keys // found.unforced_verdicts.width).tolist() == [0, 0, 1, 1, 1]
     assert (found.unforced_verdicts.keys % found.unforced_verdicts.width).tolist() == [3, 4, 3, 4, 8]
     assert not found.unforced_verdicts.values.any()
-    late = reward(Bare(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
+    late = reward(CutAnswer(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
     assert sampler(ScriptedEngine(RESPONSES, {}), late, (20,)).sample(
         [QUESTION], 0
     ).unforced_verdicts.values.tolist() == [
@@ -283,8 +283,8 @@ def test_reference_and_own_budgets_follow_the_question():
 
 def test_a_reward_compares_how_long_a_response_and_the_reference_think():
     """A response thinks up to its first `wait`, or for all of its tokens; the reference as it was counted."""
-    theirs = Aggregate(fn="mean", var="z", over="ref", value=Given(of="z", field="thinking"))
-    rule = reward(Infix(fn="-", left=Given(of="y", field="thinking"), right=theirs))
+    theirs = Aggregate(fn="mean", var="z", over="ref", value=Attribute(of="z", field="thinking"))
+    rule = reward(Infix(fn="-", left=Attribute(of="y", field="thinking"), right=theirs))
     reference = Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0), (2.0, 6.0, 1.0))
     made = sampler(
         ScriptedEngine(RESPONSES, {}), rule, (20,), references={"q": reference}, marks=Thinking(close="wait")
@@ -293,7 +293,7 @@ def test_a_reward_compares_how_long_a_response_and_the_reference_think():
     assert graded.inputs.features["thinking"].tolist() == [[8, 5]]
     values = vectorise(rule, graded.inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
     assert values.ravel().tolist() == [5, 2]
-    responses = [RewardedResponse(n, True, given={"thinking": float(t)}) for n, t in ((8, 8), (9, 5))]
+    responses = [RewardedResponse(n, True, features={"thinking": float(t)}) for n, t in ((8, 8), (9, 5))]
     group = ResponseGroup("q", tuple(responses), reference.responses())
     assert [interpret(rule, group, at) for at in range(2)] == [[5], [2]]
 

@@ -8,14 +8,14 @@ from reodsl.ir.expression import (
     STEP,
     TRACK,
     Aggregate,
+    Attribute,
     Constant,
     Correct,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
+    StepStatistic,
     Variable,
 )
 from reodsl.ir.reward import Metric, Reward, Track
@@ -24,8 +24,10 @@ from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
 from tests.train.test_train import ppo, same
 
-USUAL = History(fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Constant(value=20))
-LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
+USUAL = StepStatistic(
+    fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Constant(value=20)
+)
+LIMIT = StepStatistic(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Constant(value=0.75))
 WARM = FunctionCall(
     fn="min", args=(Constant(value=1), Infix(fn="/", left=Variable(name=STEP), right=Constant(value=4)))
 )
@@ -33,7 +35,9 @@ HALF = Constant(value=0.5)
 EASED = Infix(
     fn="+",
     left=Infix(fn="*", left=HALF, right=Variable(name=f"{TRACK}eased")),
-    right=Infix(fn="*", left=HALF, right=History(fn="mean", var="z", over="steps", value=Length(of="z"))),
+    right=Infix(
+        fn="*", left=HALF, right=StepStatistic(fn="mean", var="z", over="steps", value=Length(of="z"))
+    ),
 )
 # A metric that some steps have no number for: where nobody of a question is right, it divides by 0.
 SPREAD = Infix(
@@ -79,7 +83,7 @@ REWARD = Reward(
     ),
     metrics=(
         Metric(name="spread", value=SPREAD),
-        Metric(name="answered", value=Given(of="y", field="answered")),
+        Metric(name="answered", value=Attribute(of="y", field="answered")),
     ),
 )
 STEPS, EVERY = 5, 2

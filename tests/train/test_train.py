@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Data, Generated
-from reodsl.ir.expression import Constant, Correct, Given, Infix, Length
+from reodsl.ir.data import Data, TaskData
+from reodsl.ir.expression import Attribute, Constant, Correct, Infix, Length
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
@@ -93,7 +93,7 @@ def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
 
 def test_rollouts_tell_apart_a_question_that_a_step_draws_twice(bench):
     """A step draws four of three questions: `group` has the responses of one draw, and advantages are among those."""
-    declared = Data(name="three", sources=(Generated(task=TASK, count=3, seed=2),), verifier="exact")
+    declared = Data(name="three", sources=(TaskData(task=TASK, count=3, seed=2),), verifier="exact")
     bench.run("data", prepare_data, {"data": dump(declared)}, {}, "three")
     out = bench.train(ppo(OUTCOME, steps=4), "drawn_twice", start="base", data="three")
     rows = pl.read_parquet(out / "rollouts.parquet")
@@ -361,7 +361,7 @@ def test_a_reference_is_read_by_question(bench, refusal):
 @pytest.mark.parametrize(
     ("stage", "data", "name"),
     [
-        (ppo(Reward(name="", outcome=Given(of="y", field="n_gold")), forcing=None), "questions", "E0922"),
+        (ppo(Reward(name="", outcome=Attribute(of="y", field="n_gold")), forcing=None), "questions", "E0922"),
         (
             ppo(
                 Reward(

@@ -75,7 +75,9 @@ def test_an_engine_is_told_what_training_will_take_of_its_devices_unless_it_has_
 
     monkeypatch.setattr(ppo_stage, "open_engine", opened)
     with pytest.raises(KeyboardInterrupt):
-        bench.train(ppo(), f"told_{apart}", start="base", data="questions", resources=Resources(apart=apart))
+        bench.train(
+            ppo(), f"told_{apart}", start="base", data="questions", resources=Resources(disaggregated=apart)
+        )
     model = load(bench.root / "base" / "checkpoint").model
     assert found == [8 * sum(p.numel() for p in model.parameters()) if told else None]
 

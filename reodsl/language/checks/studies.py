@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, listed, warning
 from reodsl.ir.base import Node
-from reodsl.ir.expression import Constant, ForcedAnswer, FunctionCall, Given, History
+from reodsl.ir.expression import Attribute, Constant, ForcedAnswer, FunctionCall, StepStatistic
 from reodsl.ir.training import sum_rate_factors, warmup_steps
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.changes import complete_stages
@@ -293,7 +293,7 @@ def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
                 helps = "show accuracy and length of the balanced subset, and measures in another table"
                 yield error("E0609", "a measure is of all questions", value.span, help=helps)
             nodes = [*typed.nodes]
-            if any(isinstance(node, History) and node.over == "base" for node in nodes) and (
+            if any(isinstance(node, StepStatistic) and node.over == "base" for node in nodes) and (
                 case.study.data("score.relative_to") is None
             ):
                 message = f"`{rule.name}` compares with a baseline, and the study names none"
@@ -317,7 +317,9 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span)
         closest = min(grid, key=lambda budget: abs(budget - missing[0]))
         return error("E0609", message, span, help=f"cut at one of its budgets, such as {closest} tokens")
     draws = [
-        float(node.field.partition("@")[2]) for node in nodes if isinstance(node, Given) and "@" in node.field
+        float(node.field.partition("@")[2])
+        for node in nodes
+        if isinstance(node, Attribute) and "@" in node.field
     ]
     draws += [
         node.args[1].value

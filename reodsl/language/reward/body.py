@@ -17,19 +17,19 @@ from reodsl.ir.expression import (
     STEP,
     TRACK,
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Expression,
     ForcedAnswer,
-    Given,
-    History,
     If,
     Infix,
     Length,
     Negation,
-    Own,
-    Previous,
+    PriorSplit,
+    PythonTerm,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -170,7 +170,7 @@ def type_measure(
                     ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
         report_unread(ctx, record)
         if not values or not any(
-            isinstance(node, (History, Variable)) for node in walk_expression(values[0].data)
+            isinstance(node, (StepStatistic, Variable)) for node in walk_expression(values[0].data)
         ):
             helps = "end it in a number of means: `mean(correct(z) for z in arm)`"
             name = record.item.name
@@ -243,11 +243,11 @@ def _require_known_cuts(body: FormulaScope, lets: Sequence[NamedValue]) -> None:
 def _is_graded(value: IR | Node, graded: Container[str], fixed: frozenset[str] = frozenset()) -> bool:
     """Return whether a value depends on an answer of the step: a `graded` let, or a response that is not `fixed`."""
     match value:
-        case ForcedAnswer() | Bare() | Own() | TokenRun():
+        case ForcedAnswer() | CutAnswer() | PythonTerm() | TokenRun():
             return True
         case Correct():
             return value.of not in fixed
-        case Given() if value.field in READINGS:
+        case Attribute() if value.field in READINGS:
             return READINGS[value.field].graded
         case Variable():
             return value.name in graded
@@ -384,7 +384,7 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
     if value is None:
         env.invalid.add(name)
         raise NoValue
-    if not any(isinstance(node, (History, Variable)) for node in walk_expression(value.data)):
+    if not any(isinstance(node, (StepStatistic, Variable)) for node in walk_expression(value.data)):
         env.invalid.add(name)
         body.ctx.fail(
             "E0313",
@@ -731,7 +731,7 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span
     if (
         not values
         or any(
-            isinstance(node, (Correct, ForcedAnswer, Bare, TokenRun))
+            isinstance(node, (Correct, ForcedAnswer, CutAnswer, TokenRun))
             for data in formulas
             for node in _walk_lets(data, lets)
         )
@@ -753,9 +753,9 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span
 def varies(data: Expression, lets: Lets) -> bool:
     """Return whether an expression, through its `let`s, measures the response itself."""
     return any(
-        isinstance(node, (Length, Correct, ForcedAnswer, Bare, Given, Own, TokenRun))
+        isinstance(node, (Length, Correct, ForcedAnswer, CutAnswer, Attribute, PythonTerm, TokenRun))
         and node.of == "y"
-        and not (isinstance(node, Given) and node.field not in READINGS)
+        and not (isinstance(node, Attribute) and node.field not in READINGS)
         for node in _walk_lets(data, lets)
     )
 
@@ -768,8 +768,8 @@ def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Ex
 
     def is_alike(data: Expression) -> bool:
         nodes = list(_walk_lets(data, lets))
-        of_split = any(isinstance(node, (Weight, WeightAt, Previous)) or node == _SPLIT for node in nodes)
-        of_question = any(isinstance(node, (Aggregate, Given)) for node in nodes)
+        of_split = any(isinstance(node, (Weight, WeightAt, PriorSplit)) or node == _SPLIT for node in nodes)
+        of_question = any(isinstance(node, (Aggregate, Attribute)) for node in nodes)
         sign = isinstance(data, Constant) and abs(data.value) == 1
         return not (sign or of_split or varies(data, lets) or (over_batch and of_question))
 

@@ -15,7 +15,7 @@ from reodsl.ir.expression import (
     Constant,
     Expression,
     Function,
-    Own,
+    PythonTerm,
     Statistic,
     Variable,
     WeightRule,
@@ -320,7 +320,7 @@ class FormulaScope:
     """The response of the track's statistic."""
     splits: Splits = field(default_factory=Splits)
     """The splits of the reward."""
-    code_terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
+    code_terms: dict[str, tuple[PythonTerm, Span]] = field(default_factory=dict)
     """The first term of each of the user's functions, with its span."""
     metrics: dict[str, TypedExpr] = field(default_factory=dict)
     """The metrics above the line."""

@@ -15,15 +15,15 @@ from reodsl.ir.expression import (
     FUNCTIONS,
     READINGS,
     Aggregate,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     Domain,
     Expression,
     ForcedAnswer,
     Function,
     FunctionCall,
-    Given,
     If,
     Infix,
     Length,
@@ -378,11 +378,11 @@ def _is_integer(body: FormulaScope, data: Expression) -> bool:
         return all(operand is None or _is_integer(body, operand) for operand in operands)
 
     match data:
-        case Length() | Correct() | ForcedAnswer() | Bare():
+        case Length() | Correct() | ForcedAnswer() | CutAnswer():
             return True
         case Constant():
             return data.value.is_integer()
-        case Given():
+        case Attribute():
             reading = READINGS.get(data.field)
             return reading is not None and (reading.tokens or reading.condition)
         case Variable():

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label, warning
-from reodsl.ir.expression import READINGS, Aggregate, Correct, Expression, Given, Length
+from reodsl.ir.expression import READINGS, Aggregate, Attribute, Correct, Expression, Length
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
@@ -255,9 +255,9 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
     nodes = [*walk_expression(test.data)]
     of_group = any(isinstance(node, Aggregate) and node.over != "ref" for node in nodes)
     of_response = any(
-        isinstance(node, (Length, Correct, Given))
+        isinstance(node, (Length, Correct, Attribute))
         and node.of == "y"
-        and not (isinstance(node, Given) and node.field not in READINGS)
+        and not (isinstance(node, Attribute) and node.field not in READINGS)
         for node in nodes
     )
     if body.uses - {"ref", "given", "thinking"} or of_group or of_response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
-from reodsl.ir.expression import Aggregate, Constant, Infix, Previous, Variable
+from reodsl.ir.expression import Aggregate, Constant, Infix, PriorSplit, Variable
 from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import NoValue
 from reodsl.language.evaluate import evaluate_splits, lookup
@@ -164,7 +164,7 @@ def find_previous(body: FormulaScope, value: TypedExpr, expr: tree.Expr) -> Type
             "E0302", "`before` is of a number of tokens", expr.span, describe_unit(value.unit), help=helps
         )
     if is_current_split(value):
-        return TypedExpr(Previous(), TOKENS, 0.0, body.splits.high)
+        return TypedExpr(PriorSplit(), TOKENS, 0.0, body.splits.high)
     body.ctx.charge(expr.span, EXPRESSION_STEPS)
     variable = name_split_variable(body)
     data = Aggregate(

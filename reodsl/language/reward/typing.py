@@ -19,21 +19,21 @@ from reodsl.ir.expression import (
     UNDER,
     Aggregate,
     AnswerRun,
-    Bare,
+    Attribute,
     Constant,
     Correct,
+    CutAnswer,
     ForcedAnswer,
     Function,
     FunctionCall,
-    Given,
-    History,
     If,
     Infix,
     Length,
-    LimitedOwn,
+    LimitedPythonTerm,
     Negation,
-    Own,
+    PythonTerm,
     Statistic,
+    StepStatistic,
     TokenRun,
     Variable,
     Weight,
@@ -122,7 +122,7 @@ def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
     try:
         value = _type(body, expr)
         # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
-        leaf = isinstance(value.data, (Variable, Length, Correct, Given))
+        leaf = isinstance(value.data, (Variable, Length, Correct, Attribute))
         return narrow(body, value) if leaf else value
     finally:
         body.depth -= 1
@@ -169,7 +169,7 @@ def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
             unit = TOKENS if field.endswith("budget") else PLAIN
             body.uses.add(field if unit == TOKENS else "given")
             body.fields.setdefault(field, expr.span)
-            return TypedExpr(Given(of="y", field=field), unit, -INF, INF)
+            return TypedExpr(Attribute(of="y", field=field), unit, -INF, INF)
         case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
             measure = {"correct": "correct", "reward": "correct", "accuracy": "correct"}
             named = expr.name.name if expr.name.name in READINGS else measure.get(expr.name.name, "len")
@@ -504,7 +504,7 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
             expr,
             'call it on those of a reward: `python("style.py:score", y)`',
         )
-    term = _limit(body, expr, second, Own(function=function, of=of))
+    term = _limit(body, expr, second, PythonTerm(function=function, of=of))
     first_term, first_span = body.code_terms.setdefault(function, (term, expr.span))
     if first_term.limits != term.limits:
         body.ctx.fail(
@@ -517,15 +517,15 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     return TypedExpr(term, PLAIN, -INF, INF)
 
 
-def _limit(body: FormulaScope, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own:
+def _limit(body: FormulaScope, expr: tree.Call, response: tree.Arg, plain_term: PythonTerm) -> PythonTerm:
     """Return the term with the limits that the call names; unchanged if it names none."""
     if len(expr.args) == 2:
         return plain_term
     args = tuple(arg for arg in expr.args if arg is not response)
     bound = bind(body.ctx, replace(expr, args=args), CONSTRUCTORS["python"], body.scope)
     limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
-    term = LimitedOwn(function=plain_term.function, of=plain_term.of, **limits)
-    return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
+    term = LimitedPythonTerm(function=plain_term.function, of=plain_term.of, **limits)
+    return term if term != LimitedPythonTerm(function=term.function, of=term.of) else plain_term
 
 
 def _name_body(body: FormulaScope) -> str:
@@ -566,7 +566,7 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, helps)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
-    return TypedExpr(Given(of=of, field=field), unit, reading.low, high, reading.condition)
+    return TypedExpr(Attribute(of=of, field=field), unit, reading.low, high, reading.condition)
 
 
 def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
@@ -650,8 +650,8 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
         helps = f"say what it is then: `{name}(…, empty: 0)`"
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
-    under = {name for name in data.read if name.endswith(UNDER)}
-    body.uses |= {*data.asked, *["truth"] * truth, *under}
+    under = {name for name in data.names if name.endswith(UNDER)}
+    body.uses |= {*data.scorers, *["truth"] * truth, *under}
     low, high = _bound_statistic(name, value, filtered, INF)
     if empty:
         check_unit(body, empty[-1][1], value, empty[-1][0], over.expr.span, "`empty`")
@@ -712,7 +712,7 @@ def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"
         )
     body.uses.add(op)
     body.cuts.append((cut, upper.span))
-    answer = ForcedAnswer(of=of, cut=cut.data) if op == "forced" else Bare(of=of, cut=cut.data)
+    answer = ForcedAnswer(of=of, cut=cut.data) if op == "forced" else CutAnswer(of=of, cut=cut.data)
     return TypedExpr(answer, PLAIN, 0.0, 1.0, True)
 
 
@@ -950,7 +950,7 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
     ):
         helps = "let each mean be of responses alone, and combine the means outside of them"
         fail(body, "E0301", "a mean of a measure rests on another mean", over, helps)
-    data = History(
+    data = StepStatistic(
         fn=name,  # type: ignore[arg-type]
         var="z",
         over=whose,

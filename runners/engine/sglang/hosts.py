@@ -56,7 +56,7 @@ def devices_here(resources: Resources) -> list[str | None]:
         return [None] * resources.engines
     if resources.devices:
         return list(resources.devices)
-    wide, first = resources.tensor_parallel, resources.trainers if resources.apart else 0
+    wide, first = resources.tensor_parallel, resources.trainers if resources.disaggregated else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     seen = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
     places = range(first, len(seen) - wide + 1, wide)
@@ -97,7 +97,7 @@ def owns_gpus(resources: Resources) -> bool:
         return False
     import ray
 
-    return resources.apart or not ray.get_gpu_ids()
+    return resources.disaggregated or not ray.get_gpu_ids()
 
 
 class ServerActor(Server):

@@ -36,7 +36,7 @@ def test_each_server_has_a_log_and_gpus_of_its_own(tmp_path: Path, monkeypatch: 
     [
         (Resources(engines=3), "0,1", [None, None, None]),
         (Resources(device="cuda", engines=4), "0,1,2", ["0", "1", "2"]),
-        (Resources(device="cuda", engines=2, trainers=1, apart=True), "3,5,7", ["5", "7"]),
+        (Resources(device="cuda", engines=2, trainers=1, disaggregated=True), "3,5,7", ["5", "7"]),
         (Resources(device="cuda", engines=2, tensor_parallel=2), "1", [None]),
         (Resources(device="cuda", engines=2, devices=("6", "2")), "0,1", ["6", "2"]),
         (Resources(device="cuda", engines=2), "", ["0", "1"]),

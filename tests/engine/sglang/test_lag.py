@@ -23,7 +23,7 @@ from tests.train.conftest import bench as bench
 from tests.train.test_lag import lagging
 
 pytestmark = pytest.mark.sglang
-APART = Resources(engine="sglang", apart=True)
+APART = Resources(engine="sglang", disaggregated=True)
 
 
 def test_a_response_goes_on_where_it_was_cut(engine: SGLangEngine) -> None:

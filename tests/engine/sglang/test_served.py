@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from reodsl.ir.model import Folder, Served
+from reodsl.ir.model import Folder, ServedModel
 from reodsl.store.manifest import read_record
 from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import ForcingPlan, Limits, Request, TokenSampling
@@ -67,7 +67,9 @@ def test_it_answers_as_the_same_model_here(
 ) -> None:
     """Greedy responses and forced answers are the embedded engine's, token by token; seeds repeat what they drew."""
     monkeypatch.setenv("PLAIN_KEY", "s3cret")
-    source = Served(model="tiny", address=address, tokenizer=Folder(path="tok"), key="PLAIN_KEY", at_once=4)
+    source = ServedModel(
+        model="tiny", address=address, tokenizer=Folder(path="tok"), key="PLAIN_KEY", at_once=4
+    )
     served = ServedEngine(source, lambda text: [], str, Limits(LONGEST, VOCAB), tmp_path, bool)
     here = EmbeddedEngine(load_config(folder), folder)
     requests = [Request(tuple(5 + (3 * at + each) % 40 for each in range(6)), at) for at in range(6)]

@@ -24,7 +24,7 @@ from tests.train.shared_engines import GREEDY, REQUESTS
 def test_servers_get_the_weights_of_both(apart: bool, tmp_path: Path) -> None:
     """Each trainer hands them to its own server, or the first one sends them as it gathers them."""
     save(small_model(seed=0), word_tokenizer([f"w{i}" for i in range(20)]), tmp_path / "model")
-    resources = Resources(engine="sglang", trainers=2, engines=2, apart=apart)
+    resources = Resources(engine="sglang", trainers=2, engines=2, disaggregated=apart)
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, lambda told: None, resources)
     train_together(job, "tests.train.shared_engines:body")
     found = json.loads((tmp_path / "found.json").read_text())

@@ -22,7 +22,7 @@ def install() -> None:
         def shared(task: Task) -> Resources:
             found = resources(task)
             if task.kind == "train" and task.id.startswith("apart."):
-                return replace(found, apart=True)
+                return replace(found, disaggregated=True)
             two = task.kind == "train" and task.id.startswith("sharded.")
             return replace(found, trainers=2) if two else found
 
