@@ -268,8 +268,8 @@ def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
             pairs.append((arm, twin))
             paired |= {arm.name, twin.name}
     for trained in (True, False):
-        left_a = [arm for arm in a.arms if arm.name not in paired and arm.trained == trained]
-        left_b = [arm for arm in b.arms if arm.name not in paired and arm.trained == trained]
+        left_a = [arm for arm in a.arms if arm.name not in paired and arm.is_trained == trained]
+        left_b = [arm for arm in b.arms if arm.name not in paired and arm.is_trained == trained]
         if len(left_a) == len(left_b) == 1:
             pairs.append((left_a[0], left_b[0]))
     order = {arm.name: index for index, arm in enumerate(a.arms)}

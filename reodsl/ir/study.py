@@ -131,7 +131,7 @@ class Arm(IR):
     suite: Suite
 
     @property
-    def trained(self) -> bool:
+    def is_trained(self) -> bool:
         """Return whether any training leads to this arm."""
         return isinstance(self.checkpoint, FromTraining)
 

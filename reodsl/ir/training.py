@@ -603,14 +603,14 @@ class Ppo(IR):
         return any(node.scorers for node in self.reward.tokens)
 
     @property
-    def frozen(self) -> bool:
+    def uses_reference(self) -> bool:
         """Return whether a teacher, or the reference model, reads the policy's responses."""
         return self.kl > 0 or any("teacher" in node.scorers for node in self.reward.tokens)
 
     @property
-    def moving(self) -> bool:
+    def ema_reference(self) -> bool:
         """Return whether the reference model follows the policy as a moving average, with weights that the trainers hold."""
-        return self.frozen and self.teacher_follows is not None
+        return self.uses_reference and self.teacher_follows is not None
 
     @property
     def crops(self) -> bool:
@@ -659,8 +659,8 @@ class Sequences(IR):
 class Sft(Sequences):
     """Next-token training on traces; the loss is on the trace, not on the question."""
 
-    frozen: ClassVar[bool] = False
-    moving: ClassVar[bool] = False
+    uses_reference: ClassVar[bool] = False
+    ema_reference: ClassVar[bool] = False
     kind: Literal["sft"] = "sft"
     bucket_by_length: bool = setting(Flag(), "batch sequences of like length", default=True)
 
@@ -668,12 +668,12 @@ class Sft(Sequences):
 class Pairs(Sequences):
     """Training on preferred and rejected responses.
 
-    `frozen` methods compare with the reference model, `per_token` ones take the mean of a response's
+    `uses_reference` methods compare with the reference model, `per_token` ones take the mean of a response's
     log-probabilities and not their sum, and `gamma` is subtracted from the margin.
     """
 
-    frozen: ClassVar[bool] = True
-    moving: ClassVar[bool] = False
+    uses_reference: ClassVar[bool] = True
+    ema_reference: ClassVar[bool] = False
     per_token: ClassVar[bool] = False
     beta: float = setting(
         POSITIVE,
@@ -686,7 +686,7 @@ class Pairs(Sequences):
 class Simpo(Pairs):
     """Reference-free preference training: -log sigmoid(beta (logp_w/|y_w| - logp_l/|y_l|) - gamma)."""
 
-    frozen: ClassVar[bool] = False
+    uses_reference: ClassVar[bool] = False
     per_token: ClassVar[bool] = True
     kind: Literal["simpo"] = "simpo"
     gamma: float = setting(Num(low=0), "SimPO's gamma", "gamma = 1.2")

@@ -206,9 +206,9 @@ class Recipe:
         return Recipe(
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
             stage.optim.on == "host",
-            stage.method.frozen,
-            sizes if stage.method.moving else teacher if stage.method.frozen else None,
-            stage.method.frozen and isinstance(stage.method, Ppo) and stage.method.loss.compares_all,
+            stage.method.uses_reference,
+            sizes if stage.method.ema_reference else teacher if stage.method.uses_reference else None,
+            stage.method.uses_reference and isinstance(stage.method, Ppo) and stage.method.loss.compares_all,
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:

@@ -417,7 +417,7 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
         steps = min(steps, math.ceil(stage.passes * facts.questions / method.batch))
     tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
     recipe = memory.Recipe.of(stage, sizes)
-    read = _pass_flops(stage, sizes, (tokens, context), devices, 1, method.frozen)
+    read = _pass_flops(stage, sizes, (tokens, context), devices, 1, method.uses_reference)
     return Price(
         trained=steps * sequences * trace,
         seconds={

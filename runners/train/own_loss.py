@@ -82,7 +82,7 @@ class UserLoss:
         rows = [old + 0.3 * torch.sin(5 * old)]
         if self.method.entropy:
             rows.append(-old / 2)
-        if self.method.frozen and self.method.loss.compares_all:
+        if self.method.uses_reference and self.method.loss.compares_all:
             rows.append(old.square() / 9)
         losses, slopes = self._slopes(batch, torch.stack(rows) if len(rows) > 1 else rows[0])
         return losses, slopes[0] if slopes.ndim > 1 else slopes
@@ -191,7 +191,7 @@ def _tokens(method: Ppo, batch: TrainBatch, leaves: Tensor) -> Tokens:
         entropy=method.entropy,
         reference=batch.reference_logprobs.clone() if len(batch.reference_logprobs) else None,
         entropies=rows[1] if method.entropy else None,
-        divergences=rows[-1] if method.frozen and method.loss.compares_all else None,
+        divergences=rows[-1] if method.uses_reference and method.loss.compares_all else None,
     )
 
 
@@ -199,7 +199,7 @@ def _trial_batch(method: Ppo, device: torch.device) -> TrainBatch:
     """Return a few tokens of three responses, with advantages of both signs."""
     count = sum(_TRIAL_LENGTHS)
     old = -torch.linspace(0.02, 3.0, count)
-    reference = old * 0.9 - 0.05 if method.frozen and not method.loss.compares_all else torch.zeros(0)
+    reference = old * 0.9 - 0.05 if method.uses_reference and not method.loss.compares_all else torch.zeros(0)
     batch = TrainBatch.of([[0]] * len(_TRIAL_LENGTHS), [[0] * length for length in _TRIAL_LENGTHS])
     return replace(
         batch,

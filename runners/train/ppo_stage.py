@@ -278,7 +278,7 @@ class PpoStage(StageRunner):
     def _require_truths(self) -> None:
         """Raise E0941 if a question lacks an answer that is read, or the answer does not fit into a model's context."""
         configs = [self.learner.model.config]
-        if self.method.frozen:
+        if self.method.uses_reference:
             configs.append(load_config(reference_folder(self.job)))
         room, longest = (
             min(config.max_position_embeddings for config in configs),

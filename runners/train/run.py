@@ -92,8 +92,8 @@ def train_among(job: Job, ranks: Ranks) -> None:
     tokenizer = load_tokenizer(start)
     learner = _build_learner(stage, job, ranks)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    reference = _load_reference(stage, job, learner) if stage.method.frozen else None
-    ema = reference.model if reference is not None and stage.method.moving else None
+    reference = _load_reference(stage, job, learner) if stage.method.uses_reference else None
+    ema = reference.model if reference is not None and stage.method.ema_reference else None
     state = load_state(job.work, learner.model, learner.optimizers, ranks, ema)
     loaded = LoadedModel(learner.model, tokenizer)
     context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), own)
@@ -155,7 +155,7 @@ def _load_reference(stage: Stage, job: Job, learner: Learner) -> Learner:
     folder = reference_folder(job)
     if "teacher" in job.inputs:
         require_same_tokens(job.inputs["start"] / "checkpoint", folder)
-    elif learner.adapted and not stage.method.moving:
+    elif learner.adapted and not stage.method.ema_reference:
         return replace(learner, optimizers=(), base=True)
     model, scorer = _place_model(stage, job, learner.ranks, folder)
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)

@@ -40,7 +40,9 @@ def experiment(spec: Spec, arm: str) -> Experiment:
 
 
 def lrs(spec: Spec) -> dict[str, float]:
-    return {arm.name: experiment(spec, arm.name).stages[0].optim.lr for arm in spec.study.arms if arm.trained}
+    return {
+        arm.name: experiment(spec, arm.name).stages[0].optim.lr for arm in spec.study.arms if arm.is_trained
+    }
 
 
 def test_set_changes_a_param_and_is_remembered(spec: Callable[..., Spec]) -> None:

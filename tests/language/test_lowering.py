@@ -184,7 +184,7 @@ def test_what_a_loss_is_made_of_is_lowered() -> None:
 """
     method = ppo(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine")
     assert method.loss == Loss(clip="dual", cap=2.0, estimator="k2")
-    assert method.frozen
+    assert method.uses_reference
 
 
 def test_a_loss_that_says_the_defaults_is_none_in_canonical_form() -> None:

@@ -472,7 +472,7 @@ def test_a_function_replaces_the_loss_of_a_recipe(compiled: Callable[..., Compil
     text = changed(*lines, above=above).replace("experiment mine = ppo", "experiment mine = gated")
     spec = compiled(text, target="other").spec
     assert spec is not None
-    (stage,) = next(arm.checkpoint.experiment.stages for arm in spec.study.arms if arm.trained)
+    (stage,) = next(arm.checkpoint.experiment.stages for arm in spec.study.arms if arm.is_trained)
     assert stage.method.loss == Loss(own=Python(function="mine.py:loss"))
     assert stage.method.advantage == Advantage(own=Python(function="mine.py:made"))
 

@@ -76,7 +76,7 @@ def test_evaluation_alone(spec: Callable[..., Spec]) -> None:
         + "experiment look = checkpoint(qwen3_4b) { eval = math_reg }"
     ).study
     assert [arm.name for arm in study.arms] == ["look"]
-    assert not study.arms[0].trained
+    assert not study.arms[0].is_trained
 
 
 def test_an_arm_is_not_run_alone(compiled: Callable[..., CompileResult]) -> None:

@@ -204,7 +204,7 @@ def test_settings_are_those_of_the_papers_tables(name: str) -> None:
     caps = [stage.method.rollout.max_tokens for stage in experiment(name, "budget_512").stages]  # type: ignore[union-attr]
     assert caps == [16384, 8192, 4096, 2048, 1024, 512]
     assert all(stage.plateau is not None for stage in experiment(name, "budget_512").stages)
-    training = {arm.checkpoint.experiment.stages[0].data for arm in spec(name).study.arms if arm.trained}  # type: ignore[union-attr]
+    training = {arm.checkpoint.experiment.stages[0].data for arm in spec(name).study.arms if arm.is_trained}  # type: ignore[union-attr]
     assert len(training) == 1
     assert len(training.pop().sources) == (2 if name == "deepseek_1_5b" else 1)
 
