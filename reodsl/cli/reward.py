@@ -103,7 +103,11 @@ def reward_command(
 
 
 def _facts(
-    reward: Reward, rule: Advantage, experiment: str | None, sample: SampledGroup, every: Sequence[TriedResponse]
+    reward: Reward,
+    rule: Advantage,
+    experiment: str | None,
+    sample: SampledGroup,
+    every: Sequence[TriedResponse],
 ) -> dict[str, Any]:
     """Return the group's values as JSON data, in which numbers may be infinite or NaN."""
     names = let_names(reward.lets)
@@ -155,7 +159,9 @@ def _facts(
     }
 
 
-def _lines(facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[TriedResponse]) -> list[str]:
+def _lines(
+    facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[TriedResponse]
+) -> list[str]:
     """Return the group as a table, a row for each response or split, and formulas that explain its columns."""
     # Pairs, as a let may have the name of a column.
     rows: list[list[tuple[str, str]]] = []

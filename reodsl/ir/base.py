@@ -76,7 +76,7 @@ def locate(value: V, origins: Mapping[str, Origin]) -> V:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """An expression. Equal ones have equal hashes, so that facts about them can be kept in sets.
+    """An expression. Equal expressions have equal hashes, so that facts about them can be kept in sets.
 
     Expressions are plain dataclasses, which are made faster than models, and are validated where a model holds them.
     `presentation` names fields that are for people, as in `IR`.

@@ -10,7 +10,7 @@ from reodsl.ir.setting import COUNT, POSITIVE, UTILISED, WORDS, Block, Flag, Num
 
 @kind("hardware", form="block")
 class Hardware(IR):
-    """One GPU: its data sheet, and the share of it that work reaches.
+    """A GPU's data sheet, and the shares of its speed that work reaches.
 
     With `prefix_cache` engines keep the keys and values of a response, so that forced answers read no prefix again.
     """

@@ -38,7 +38,7 @@ def normal_question(question: str) -> str:
 
 @kind("columns", form="call")
 class Columns(IR):
-    """The columns of a source that the questions table reads; those of `meta` keep their names."""
+    """The columns of a source that the questions table reads; `meta` columns keep their names."""
 
     question: str = setting(Text(), "the question", default="question")
     answer: str = setting(Text(), "the reference answer", default="answer")
@@ -97,7 +97,7 @@ class Tests(IR):
 
 @kind("generated", form="call", positional=("task",))
 class TaskData(IR):
-    """Questions drawn from a task, or made by a function of yours: `count` distinct ones.
+    """Questions drawn from a task, or made by a function of yours: `count` distinct questions.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
     evaluation apart: a question belongs to `train` or `held_out` by a hash of its content, whatever the task's
@@ -171,7 +171,7 @@ DataSource = Annotated[TaskData | File | HubData | PackageData, Field(discrimina
 
 @kind("marks", form="call")
 class Marks(IR):
-    """Text around a question that is not part of it: marks of a chat, or an instruction that models are given anyway."""
+    """Text around a question that is no part of the question: marks of a chat, or an instruction that models get anyway."""
 
     before: str = setting(
         Text(),
@@ -206,7 +206,7 @@ class After(IR):
 
 @kind("regex", form="call", positional=("pattern",))
 class Regex(IR):
-    """Reads the first group of the last match as the answer, or the whole match where there is no group."""
+    """Reads the first group of the last match as the answer, or the entire match if there is no group."""
 
     kind: Literal["regex"] = "regex"
     pattern: str = setting(Text(), "a regular expression of Rust's dialect", 'regex("Answer: *(.+)")')

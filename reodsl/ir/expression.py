@@ -46,7 +46,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The types of a function. `range` returns the range of its values, from those of its arguments.
+    """The types of a function. `range` returns the range of its values from the ranges of its arguments.
 
     A function takes `arity` numbers, or `more`. A `plain` one takes numbers without a unit and gives one; any other
     gives a number in the unit of its first. `written` is its call for readers, where it is not the name alone.
@@ -214,7 +214,7 @@ class Length(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correct(Node):
-    """1 where a whole response is right, else 0."""
+    """1 if a response is right, else 0."""
 
     op: Literal["correct"] = "correct"
     of: str
@@ -240,7 +240,7 @@ class CutAnswer(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute(Node):
-    """A number that belongs to the response's question or to the way it was sampled, such as an instructed budget."""
+    """A number of the response's question, or of the way it was sampled, for example an instructed budget."""
 
     op: Literal["given"] = "given"
     of: str
@@ -263,7 +263,7 @@ class PythonTerm(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedPythonTerm(PythonTerm):
-    """The same with limits of its own: responses at a time, seconds of processor time for these, and GiB of memory.
+    """A call with limits: responses at a time, seconds of processor time for these responses, and GiB of memory.
 
     Another class, because results were stored whose rewards have none.
     """
@@ -298,7 +298,7 @@ class WeightAt(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorSplit(Node):
-    """The place in tokens of the split before the one at hand; 0 for the first."""
+    """The end in tokens of the split before the current split; 0 for the first."""
 
     op: Literal["previous"] = "previous"
 

@@ -34,7 +34,7 @@ THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
 @kind("tokenizer", parents=("tokenizer",))
 class WordTokenizer(IR):
-    """A word-level vocabulary: one token a word, split at spaces."""
+    """A word-level vocabulary, with a token for each word between spaces."""
 
     words: tuple[str, ...] = setting(Many(Text(), 2), "every word", 'words = words("a b c <eos>")')
     eos: str = setting(Text(), "the word that ends a response", 'eos = "<eos>"')

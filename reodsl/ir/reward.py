@@ -56,7 +56,7 @@ class OracleBudgets(FixedSplits):
 
 
 class QuestionBudgets(FixedSplits):
-    """One budget a question, from the training rollouts of other arms (their names), then `l_max`.
+    """A budget for each question, from the training rollouts of other arms (their names), then `l_max`.
 
     `unsolved`: the budget of a question that none of them solves; one that none of them met has `l_max` alone, unless
     unsolved ones are dropped.
@@ -69,7 +69,7 @@ class QuestionBudgets(FixedSplits):
 
 
 class Steps(IR):
-    """Reasoning steps: a new one opens at a chunk that starts with a keyword, `min_chunks` after the last opening."""
+    """Reasoning steps: a step opens at a chunk that starts with a keyword, `min_chunks` after the last opening."""
 
     kind: Literal["steps"] = "steps"
     separator: str
@@ -128,7 +128,7 @@ class Metric(IR):
 
 
 class Measure(IR):
-    """A number of an evaluated arm: of means over its responses, and perhaps over those of the baseline.
+    """A number of an evaluated arm, from means over its responses and perhaps over the baseline's responses.
 
     `lets` are seen by `value`. `unit` is for people. It lies from `low` to `high`, as far as the language can tell.
     """
@@ -153,7 +153,7 @@ Earner = Literal["response", "prefix", "thinking", "solution"]
 
 
 class Part(IR):
-    """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
+    """A term of a reward that is a sum, normalised by itself and then multiplied by `weight`.
 
     A weight that is no number is of a track or of the group: the same for all responses of a question.
     A part `on` the `response` is earned by all of its tokens, the prefix's included where that is trained; one on the
@@ -196,7 +196,7 @@ def reached_places(ends: Iterable[int], length: int) -> tuple[int, ...]:
 
 
 class Reward(IR):
-    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all, and so are `tracks`.
+    """A number for each response (`outcome`) or split (`dense`), or a sum of `parts`; all may read `lets` and `tracks`.
 
     `metrics` are logged beside it. `split` is where one without a `dense` value looks at responses, for statistics over
     `splits`.
@@ -356,7 +356,7 @@ class TriedResponse:
 
 
 class Choice(IR):
-    """A response with the least or the greatest `key` of those that meet `where`, the first of equals.
+    """The response with the least or the greatest `key` among the responses that meet `where`; the first among equals.
 
     With `each` it is all of them, and `key` has no effect.
     """

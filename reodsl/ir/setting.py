@@ -92,7 +92,7 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A range `low..high` of whole numbers."""
+    """A range `low..high` of integers."""
 
     item: Num
 
@@ -201,8 +201,8 @@ def setting(
     """Declare a field that is a setting.
 
     A setting is `required` if the field has no `default`. If a spec may omit a field without a default, or has no word for
-    the default, `required=False` says so, and `written` is the language's own default, if any. `spelled` is the
-    path at which a spec writes the field.
+    the default, `required=False` says so, and `in_spec` is the default in the language, if any. `spelled` is the path at
+    which a spec writes the field.
     """
     if required is None and default is not ...:
         required, in_spec = (False, default if in_spec is None and not _is_model(default) else in_spec)
@@ -256,7 +256,7 @@ def kind(
         doc = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         fields = settings_of(cls)
         if form == "call":
-            # An inlined class has examples of blocks.
+            # A flattened class has examples of blocks.
             for field_name, inner in fields.items():
                 rewritten = inner.example.replace(f"{field_name} = ", f"{field_name}: ", 1)
                 fields[field_name] = replace(inner, example=rewritten)

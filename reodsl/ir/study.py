@@ -271,7 +271,7 @@ class PublishedRow(IR):
 
 @kind("published", parents=("published",), children=("row",))
 class PublishedTable(IR):
-    """A table as printed, to stand beside what is measured."""
+    """A printed table, shown beside the measured numbers."""
 
     name: str
     doc: str
@@ -316,7 +316,7 @@ class Table(IR):
 
 
 class BudgetRule(IR):
-    """A rule for token budgets as a line of a chart: its schedules of one budget, of two, and so on up to the longest."""
+    """A rule for token budgets as a line of a chart: its schedules of one budget, of two, and so on up to its longest."""
 
     name: str
     l_max: int
@@ -354,7 +354,7 @@ class Chart(IR):
 
 @kind("study", children=("arm", "frontier"))
 class Study(IR):
-    """Arms that are evaluated alike, a frontier over some of them, and the report: everything one run does.
+    """Arms that are evaluated alike, a frontier over some of the arms, and the report: everything that a run does.
 
     A study without arms has published frontiers or rules for budgets, and a chart of them.
     Every arm is trained and evaluated once a seed; what experiments share is trained and evaluated once for all of them.

@@ -29,7 +29,7 @@ class FoldTask(IR):
 
 @kind("style")
 class TraceStyle(IR):
-    """One way to write a step."""
+    """A way to write a step."""
 
     name: str
     template: str = setting(

@@ -719,7 +719,7 @@ class Plateau(IR):
 
 
 class Stage(IR):
-    """One stage of training: a method on data, for at most `steps` steps or until a plateau. Ends in a checkpoint.
+    """A stage of training: a method on data, for at most `steps` steps or until a plateau. A stage ends in a checkpoint.
 
     With `selected` it trains on what a selection picks of responses to `data`'s questions. Adapters of `lora` are trained
     in place of the weights. The weights and their optimizer stay in float32.

@@ -298,7 +298,7 @@ def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) 
     made = study("pass_at(4)", "aes(gamma: 10)", "pass_at(k: 4)", y="maj_at(2)")
     assert [each.name for each in made.measures] == ["pass_at(4)", "aes(10)", "maj_at(2)"]
     assert isinstance(made.charts[0].y, Measure)
-    assert made.tables[0].shown == ("accuracy", "pass_at(4)", "aes(10)", "pass_at(4)")
+    assert made.tables[0].column_names == ("accuracy", "pass_at(4)", "aes(10)", "pass_at(4)")
     assert [each.compares for each in made.measures] == [False, True, False]
 
 

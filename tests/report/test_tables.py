@@ -104,12 +104,12 @@ def test_measures_are_columns_beside_the_rest_and_points_of_a_chart(material: Ma
     table = tables.main(changed)
     assert cells(table)["reo_exp", "mean"]["brief(0.5)"] == 0.25
     assert tables.main(replace(changed, measures=pl.DataFrame())).columns == tables.main(material).columns
-    html = render(main_table(changed, table, shown.rows, shown.shown))
+    html = render(main_table(changed, table, shown.rows, shown.column_names))
     assert html.count("[0.125, 0.375]</small>") == 2
     assert "[0.125, 0.375]; −0.500 [−0.750, −0.250]" in html
-    assert "Average brief(0.5)" in rows(changed, table, None, shown.shown)[0]
+    assert "Average brief(0.5)" in rows(changed, table, None, shown.column_names)[0]
     assert any("brief" in str(column.header) for column in summary_table(study, table).columns)
-    drawn = json.dumps(scatter(changed, table, "mean", chart.shown))
+    drawn = json.dumps(scatter(changed, table, "mean", chart.y_key))
     assert '"title": "brief(0.5)"' in drawn
     assert "reo_exp 0.25 at" in drawn
 
