@@ -17,11 +17,11 @@ from reodsl.ir.setting import (
     NATURAL,
     READER,
     WORDS,
-    A,
-    Either,
+    AnyOf,
     Kind,
-    Many,
+    ListOf,
     Num,
+    OfKind,
     OneOf,
     Text,
     kind,
@@ -45,7 +45,7 @@ class Columns(IR):
     trace: str | None = setting(Text(), "a worked solution", default=None)
     id: str | None = setting(Text(), "a name for the question", default=None)
     meta: tuple[str, ...] = setting(
-        Many(Text(), lone=True),
+        ListOf(Text(), lone=True),
         "further columns, for verifiers and rewards",
         'meta: ["entry_point"]',
         default=(),
@@ -106,7 +106,7 @@ class TaskData(IR):
 
     kind: Literal["generated"] = "generated"
     task: FoldTask | Python = setting(
-        A(("task", "python"), 'a task, or `python("FILE.py:FUNCTION")`'),
+        OfKind(("task", "python"), 'a task, or `python("FILE.py:FUNCTION")`'),
         "what to draw from: a task, or a function of yours",
         "generated(chain, count: 4096, seed: 1)",
     )
@@ -115,7 +115,9 @@ class TaskData(IR):
         NATURAL, "the seed that draws the questions; the run's seed does not change them", "seed: 1"
     )
     split: Literal["train", "held_out"] = setting(WORDS, "which split of the questions", default="train")
-    traces: FoldTraces | None = setting(A(("traces",)), "how the worked solutions are written", default=None)
+    traces: FoldTraces | None = setting(
+        OfKind(("traces",)), "how the worked solutions are written", default=None
+    )
 
 
 @kind("file", form="call", positional=("path",))
@@ -124,7 +126,9 @@ class File(IR):
 
     kind: Literal["file"] = "file"
     path: str = setting(Text(form=DATA_FILE), "where it is", 'file("questions.jsonl")')
-    columns: Columns = setting(A(("columns",)), "which columns to read", default=Columns.model_construct())
+    columns: Columns = setting(
+        OfKind(("columns",)), "which columns to read", default=Columns.model_construct()
+    )
 
 
 class HubData(HubSource):
@@ -132,7 +136,9 @@ class HubData(HubSource):
 
     name: str | None = setting(Text(form=PART), "a data set's configuration", default=None)
     split: str = setting(Text(form=PART), "a data set's split", default="train", required=False)
-    columns: Columns = setting(A(("columns",)), "a data set's columns", default=Columns.model_construct())
+    columns: Columns = setting(
+        OfKind(("columns",)), "a data set's columns", default=Columns.model_construct()
+    )
 
 
 HUB = Kind("hub", HubSource.__doc__ or "", settings_of(HubData), "call", positional=("repo",))
@@ -154,7 +160,7 @@ class PackageData(IR):
     count: int = setting(COUNT, "how many questions", "count: 64")
     seed: int = setting(NATURAL, "draws them", "seed: 1")
     options: tuple[str, ...] = setting(
-        Many(Text()),
+        ListOf(Text()),
         "settings of the task, with values in JSON",
         'options: ["max_terms=4", "operators=[]"]',
         default=(),
@@ -162,7 +168,7 @@ class PackageData(IR):
     )
     split: Literal["all", "train", "held_out"] = setting(WORDS, "which split of the questions", default="all")
     traces: FoldTraces | None = setting(
-        A(("traces",)), "how worked solutions of sums and differences are written", default=None
+        OfKind(("traces",)), "how worked solutions of sums and differences are written", default=None
     )
 
 
@@ -292,16 +298,16 @@ class Data(IR):
     later = frozenset({"take"})
     name: str
     sources: tuple[DataSource, ...] = setting(
-        Many(A(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
+        ListOf(OfKind(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
         "a source, or a list of sources that are read in order",
         'source = file("questions.jsonl")',
         spelled="source",
     )
     verifier: Comparison = setting(
-        Either(
+        AnyOf(
             (
                 OneOf(get_args(NamedVerifier)),
-                A(("python", "tests"), '`python("FILE.py:FUNCTION")` or `tests()`'),
+                OfKind(("python", "tests"), '`python("FILE.py:FUNCTION")` or `tests()`'),
             )
         ),
         "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs",
@@ -309,7 +315,7 @@ class Data(IR):
         default="math",
     )
     answer: tuple[AnswerReader, ...] = setting(
-        Many(READER, lone=True, most=8),
+        ListOf(READER, lone=True, most=8),
         "where the answer of a response is read; in a list, the first reader that finds an answer; "
         "for `tests()` it is `code`",
         'answer = [boxed, after("####")]',
@@ -331,7 +337,7 @@ class Data(IR):
     )
     duplicates: Literal["error", "drop"] = setting(WORDS, "what to do with equal questions", default="error")
     strip: tuple[Marks, ...] = setting(
-        Many(A(("marks",)), lone=True),
+        ListOf(OfKind(("marks",)), lone=True),
         "marks that are removed from the beginning and end of each question, in order",
         'strip = marks(before: "USER:", after: "ASSISTANT:")',
         default=(),

@@ -16,12 +16,12 @@ from reodsl.ir.setting import (
     TOKENS,
     TOP_P,
     WORDS,
-    A,
     Block,
     Flag,
     Kind,
-    Many,
+    ListOf,
     Num,
+    OfKind,
     Text,
     kind,
     setting,
@@ -36,7 +36,7 @@ THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 class WordTokenizer(IR):
     """A word-level vocabulary, with a token for each word between spaces."""
 
-    words: tuple[str, ...] = setting(Many(Text(), 2), "every word", 'words = words("a b c <eos>")')
+    words: tuple[str, ...] = setting(ListOf(Text(), 2), "every word", 'words = words("a b c <eos>")')
     eos: str = setting(Text(), "the word that ends a response", 'eos = "<eos>"')
     pad: str = setting(Text(), "the word that fills up a batch", 'pad = "<pad>"')
 
@@ -55,7 +55,7 @@ class Architecture(IR):
     intermediate: int = setting(COUNT, "width of the feed-forward layer", "intermediate: 2")
     tie_embeddings: bool = setting(Flag(), "one matrix for input and output", default=True)
     rope_theta: float = setting(POSITIVE, "base of the rotary embedding", default=10000.0)
-    tokenizer: WordTokenizer = setting(A(("tokenizer",)), "its vocabulary", "tokenizer: words")
+    tokenizer: WordTokenizer = setting(OfKind(("tokenizer",)), "its vocabulary", "tokenizer: words")
 
 
 @kind("folder", form="call", positional=("path",))
@@ -98,7 +98,7 @@ class ServedModel(IR):
         'address: "http://127.0.0.1:8000/v1"',
     )
     tokenizer: Annotated[Folder | Hub, Field(discriminator="kind")] = setting(
-        A(("hub", "folder"), "`hub(…)` or `folder(…)`"),
+        OfKind(("hub", "folder"), "`hub(…)` or `folder(…)`"),
         "the model's tokenizer on this machine; weights in the same folder are not read",
         'tokenizer: hub("Qwen/Qwen3-4B")',
     )
@@ -176,12 +176,12 @@ class Model(IR):
     presentation = frozenset({"name"})
     name: str
     source: ModelSource = setting(
-        A(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `architecture(…)` or `served(…)`"),
+        OfKind(MODEL_SOURCES, "`hub(…)`, `folder(…)`, `architecture(…)` or `served(…)`"),
         "where the weights come from",
         'source = hub("Qwen/Qwen3-4B")',
     )
     base: ClassVar[Any] = setting(
-        A(("model",)),
+        OfKind(("model",)),
         "the published model that the weights descend from, if they were not trained here: frontiers "
         "of the base model score it",
         "base = qwen3_4b",

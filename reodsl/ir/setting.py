@@ -81,7 +81,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class ListOf:
     """A list of at least `least` and at most `most` items; if `lone`, a single value counts as a list."""
 
     item: Type
@@ -91,14 +91,14 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Range:
     """A range `low..high` of integers."""
 
     item: Num
 
 
 @dataclass(frozen=True, slots=True)
-class A:
+class OfKind:
     """A record of any of these kinds; `of` names them if the list of kinds would not read well."""
 
     kinds: tuple[str, ...]
@@ -117,7 +117,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class AnyOf:
     """The first of some types that a value fits."""
 
     options: tuple[Type, ...]
@@ -128,7 +128,7 @@ class Condition:
     """A condition on a question, in the language of rewards."""
 
 
-Type: TypeAlias = Num | Text | Flag | OneOf | Many | Between | A | Block | Either | Condition
+Type: TypeAlias = Num | Text | Flag | OneOf | ListOf | Range | OfKind | Block | AnyOf | Condition
 WORDS = OneOf(())
 """The words of the annotation's `Literal`."""
 
@@ -381,7 +381,7 @@ def _with_words(type_: Type, note: Any) -> Type:
     """Return a type with the words of the annotation in place of `WORDS`."""
     if type_ is WORDS:
         return OneOf(_words(note))
-    if isinstance(type_, Many) and type_.item is WORDS:
+    if isinstance(type_, ListOf) and type_.item is WORDS:
         return replace(type_, item=OneOf(_words(note)))
     return type_
 
@@ -420,11 +420,14 @@ PAIRS = ("simpo", "dpo")
 SEQUENCES = ("sft", *PAIRS)
 SFT = ("sft",)
 SIMPO = ("simpo",)
-CHECKPOINT = A(("model", "experiment", "checkpoint"), "a model or a checkpoint")
-SPLITS = A(("budgets", "oracle_budgets", "question_budgets", "steps_split", "exits_split"), "budgets")
+CHECKPOINT = OfKind(("model", "experiment", "checkpoint"), "a model or a checkpoint")
+SPLITS = OfKind(("budgets", "oracle_budgets", "question_budgets", "steps_split", "exits_split"), "budgets")
 MODEL_SOURCES = ("hub", "folder", "architecture", "served")
 DATA_SOURCES = ("generated", "file", "hub", "package")
-QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
-READER = Either(
-    (OneOf(("boxed", "last_number", "code", "whole")), A(("after", "regex"), '`after("…")` or `regex("…")`'))
+QUESTIONS = OfKind(("data", "selected"), "data, or a selection of a pool")
+READER = AnyOf(
+    (
+        OneOf(("boxed", "last_number", "code", "whole")),
+        OfKind(("after", "regex"), '`after("…")` or `regex("…")`'),
+    )
 )

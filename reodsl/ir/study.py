@@ -21,13 +21,13 @@ from reodsl.ir.setting import (
     TOKENS,
     TOKENS0,
     WORDS,
-    A,
+    AnyOf,
     Block,
-    Either,
     Flag,
     Kind,
-    Many,
+    ListOf,
     Num,
+    OfKind,
     OneOf,
     Text,
     flatten,
@@ -51,7 +51,7 @@ from reodsl.ir.wording import Wording, name_wordings
 
 CONFIDENCE = 0.95
 """The confidence of intervals if a spec names none."""
-MEASURE = A(("measure",), "a measure")
+MEASURE = OfKind(("measure",), "a measure")
 
 
 @kind("benchmark", parents=("benchmark",))
@@ -59,7 +59,7 @@ class Benchmark(IR):
     """Named evaluation questions."""
 
     name: str
-    data: Data = setting(A(("data",)), "the questions", "data = aime24_questions")
+    data: Data = setting(OfKind(("data",)), "the questions", "data = aime24_questions")
 
 
 @kind("suite", parents=("suite",))
@@ -73,12 +73,12 @@ class Suite(IR):
     presentation = frozenset({"name"})
     name: str
     benchmarks: tuple[Benchmark, ...] = setting(
-        Many(A(("benchmark",))), "what on", "benchmarks = [aime24, amc23]"
+        ListOf(OfKind(("benchmark",))), "what on", "benchmarks = [aime24, amc23]"
     )
     rollout: Sampling = flatten(Sampling)
     samples: int = setting(COUNT, "responses a question", "samples = 32")
     grid: tuple[int, ...] = setting(
-        Many(TOKENS0, 2),
+        ListOf(TOKENS0, 2),
         "the budgets at which answers are forced; left out, only complete responses are graded",
         "grid = every(64 tokens, to: 1K tokens)",
         required=False,
@@ -90,16 +90,16 @@ class Suite(IR):
         required=False,
     )
     forcing: Forcing | None = setting(
-        A(("forcing",)),
+        OfKind(("forcing",)),
         "how a cut response is made to answer; required with a grid",
         "forcing = dynasor",
         default=None,
     )
     wording: Wording | None = setting(
-        A(("wording",)), "the wording of the prompt; left out, the model's own prompt", default=None
+        OfKind(("wording",)), "the wording of the prompt; left out, the model's own prompt", default=None
     )
     wordings: tuple[Wording, ...] = setting(
-        Many(A(("wording",))),
+        ListOf(OfKind(("wording",))),
         "a list of wordings: each question takes the first wording whose `when` and `share` admit it, "
         "and the last wording has neither",
         "wordings = [brief, full]",
@@ -157,10 +157,10 @@ class PublishedCurve(IR):
 
     benchmark: str
     budgets: tuple[int, ...] = setting(
-        Many(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]", spelled="/budgets"
+        ListOf(TOKENS0, 2), "in tokens, increasing", "budgets = [0, 1K, 2K]", spelled="/budgets"
     )
     accuracy: tuple[float, ...] = setting(
-        Many(SHARE, 2), "at each budget, as a fraction", "accuracy = [0.1, 0.4, 0.5]"
+        ListOf(SHARE, 2), "at each budget, as a fraction", "accuracy = [0.1, 0.4, 0.5]"
     )
 
 
@@ -169,12 +169,12 @@ class Frontier(IR):
 
     name: str
     base: ClassVar[Any] = setting(
-        Many(A(("model",), "a model"), lone=True),
+        ListOf(OfKind(("model",), "a model"), lone=True),
         "the base model of everything in the frontier, or a list of base models",
         "base = qwen3_4b",
     )
     of: tuple[str, ...] = setting(
-        Many(A(("arm",), "an arm")),
+        ListOf(OfKind(("arm",), "an arm")),
         "the arms",
         "of: [base, vanilla]",
         default=(),
@@ -182,7 +182,7 @@ class Frontier(IR):
         spelled="envelope.of",
     )
     on: ClassVar[Any] = setting(
-        A(("suite",)), "the suite they must share", required=False, spelled="envelope.on"
+        OfKind(("suite",)), "the suite they must share", required=False, spelled="envelope.on"
     )
     to: int = setting(TOKENS, "the last budget", "to: 32K tokens", spelled="envelope.to")
     published: tuple[PublishedCurve, ...] = ()
@@ -212,7 +212,7 @@ class Score(IR):
 
     later = frozenset({"misfits"})
     frontier: str = setting(
-        A(("frontier",)), "what accuracy falls short of", "against: edge", spelled="against"
+        OfKind(("frontier",)), "what accuracy falls short of", "against: edge", spelled="against"
     )
     to: int = setting(TOKENS, "where the integral ends", "to: 16K tokens")
     approximate: ClassVar[Any] = setting(
@@ -222,7 +222,7 @@ class Score(IR):
         default=False,
     )
     relative_to: str | None = setting(
-        A(("arm", *CHECKPOINT.kinds), "an arm"),
+        OfKind(("arm", *CHECKPOINT.kinds), "an arm"),
         "the arm that differences are relative to",
         default=None,
     )
@@ -250,19 +250,19 @@ class PublishedRow(IR):
     name: str
     title: str = setting(Text(), "its name in print", 'title = "Vanilla RL"')
     accuracy: tuple[float, ...] = setting(
-        Many(SHARE, lone=True), "on each benchmark", required=False, default=()
+        ListOf(SHARE, lone=True), "on each benchmark", required=False, default=()
     )
     length: tuple[float, ...] = setting(
-        Many(LENGTHS, lone=True), "mean tokens of a response on each benchmark", required=False, default=()
+        ListOf(LENGTHS, lone=True), "mean tokens of a response on each benchmark", required=False, default=()
     )
     reg: tuple[float, ...] = setting(
-        Many(Num("tokens"), lone=True),
+        ListOf(Num("tokens"), lone=True),
         "the reasoning efficiency gap on each benchmark",
         required=False,
         default=(),
     )
     reg_change: tuple[float, ...] = setting(
-        Many(Num(), lone=True),
+        ListOf(Num(), lone=True),
         "the change of REG relative to `relative_to`, such as -46.6%",
         required=False,
         default=(),
@@ -276,7 +276,7 @@ class PublishedTable(IR):
     name: str
     doc: str
     benchmarks: tuple[str, ...] = setting(
-        Many(Text()),
+        ListOf(Text()),
         "the columns of the table, by benchmark; `mean` is the mean over the benchmarks",
         'benchmarks = ["aime24", "mean"]',
     )
@@ -293,10 +293,13 @@ class Table(IR):
 
     name: str
     rows: tuple[str, ...] = setting(
-        Either((OneOf(("arms",)), Many(A(("arm",), "an arm")))), "the arms", required=False, in_spec="arms"
+        AnyOf((OneOf(("arms",)), ListOf(OfKind(("arm",), "an arm")))),
+        "the arms",
+        required=False,
+        in_spec="arms",
     )
     columns: tuple[Literal["accuracy", "length", "reg"] | Measure, ...] = setting(
-        Many(Either((OneOf(("accuracy", "length", "reg")), MEASURE))),
+        ListOf(AnyOf((OneOf(("accuracy", "length", "reg")), MEASURE))),
         "what of each",
         "columns = [accuracy, length, reg]",
     )
@@ -306,7 +309,7 @@ class Table(IR):
         default="all",
     )
     published: PublishedTable | None = setting(
-        A(("published",)), "published numbers to show in the same table", default=None
+        OfKind(("published",)), "published numbers to show in the same table", default=None
     )
 
     @property
@@ -335,12 +338,12 @@ class Chart(IR):
     name: str
     x: Literal["budget", "length", "step", "count"] = setting(WORDS, "along", "x = budget")
     y: Literal["accuracy", "reg", "reward", "length", "budget", "error"] | Measure = setting(
-        Either((OneOf(("accuracy", "reg", "reward", "length", "budget", "error")), MEASURE)),
+        AnyOf((OneOf(("accuracy", "reg", "reward", "length", "budget", "error")), MEASURE)),
         "up",
         "y = accuracy",
     )
     lines: tuple[str, ...] = setting(
-        Many(A(("arm", "frontier", "budgets"), "an arm, a frontier or budgets")),
+        ListOf(OfKind(("arm", "frontier", "budgets"), "an arm, a frontier or budgets")),
         "what is drawn",
         "lines = [base, reo_exp]",
     )
@@ -366,21 +369,23 @@ class Study(IR):
     name: str
     doc: str = ""
     seeds: tuple[int, ...] = setting(
-        Many(NATURAL),
+        ListOf(NATURAL),
         "the seeds: every arm is trained once for each seed",
         required=False,
         in_spec=(1,),
         spelled="replicate",
     )
-    eval: ClassVar[Any] = setting(A(("suite",)), "the suite of every arm that names no suite", required=False)
+    eval: ClassVar[Any] = setting(
+        OfKind(("suite",)), "the suite of every arm that names no suite", required=False
+    )
     score: Score | None = setting(
-        A(("reg",), "`reg(…)`"),
+        OfKind(("reg",), "`reg(…)`"),
         "the score of an arm against a frontier",
         "score = reg(against: edge, to: 16K tokens)",
         default=None,
     )
     report: ClassVar[Any] = setting(Block("report"), "tables and charts", required=False)
-    cluster: Cluster | None = setting(A(("cluster",)), "where it runs", default=None)
+    cluster: Cluster | None = setting(OfKind(("cluster",)), "where it runs", default=None)
     engine: Engine = ENGINE
     limit: float | None = setting(HOURS, "the most that may be spent", default=None)
     unequal: str | None = setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.ir.base import IR
-from reodsl.ir.setting import POSITIVE, SHARE, Between, Flag, Many, Num, Text, kind, setting
+from reodsl.ir.setting import POSITIVE, SHARE, Flag, ListOf, Num, Range, Text, kind, setting
 
 
 @kind("task", parents=("task",))
@@ -15,15 +15,15 @@ class FoldTask(IR):
     """
 
     modulus: int = setting(Num(whole=True, low=2, high=10**6), "values are modulo this", "modulus = 10")
-    values: tuple[str, ...] = setting(Many(Text(), 2), "the word of each value", 'values = words("0 1 2")')
+    values: tuple[str, ...] = setting(ListOf(Text(), 2), "the word of each value", 'values = words("0 1 2")')
     operations: tuple[str, ...] = setting(
-        Many(Text()), "signed digits, such as +7", 'operations = words("+1 -1")'
+        ListOf(Text()), "signed digits, such as +7", 'operations = words("+1 -1")'
     )
-    labels: tuple[str, ...] = setting(Many(Text()), "the name of each step", 'labels = words("a b c")')
+    labels: tuple[str, ...] = setting(ListOf(Text()), "the name of each step", 'labels = words("a b c")')
     question: str = setting(Text(), "a template with {start} and {steps}", 'question = "{start} {steps} ?"')
     step: str = setting(Text(), "a template with {label} and {op}", 'step = "{label} {op}"')
     length: tuple[int, int] = setting(
-        Between(Num(whole=True, low=1, high=4096)), "how many operations", "length = 2..8"
+        Range(Num(whole=True, low=1, high=4096)), "how many operations", "length = 2..8"
     )
 
 
@@ -52,7 +52,7 @@ class FoldTraces(IR):
     )
     again: str = setting(Text(nonempty=False), "the text between two passes", 'again = "wait"')
     answer: str = setting(Text(), "the end of a trace; contains {value}", 'answer = "answer {value}"')
-    filler: tuple[str, ...] = setting(Many(Text(), 0), "words without meaning", default=())
+    filler: tuple[str, ...] = setting(ListOf(Text(), 0), "words without meaning", default=())
     filler_probability: float = setting(SHARE, "of a filler before a step", default=0.0)
     error: float = setting(
         SHARE, "probability of a step whose result is off by one and is carried on", default=0.0

@@ -39,13 +39,13 @@ from reodsl.ir.setting import (
     TOKENS,
     TOP_P,
     WORDS,
-    A,
+    AnyOf,
     Block,
-    Either,
     Flag,
     Kind,
-    Many,
+    ListOf,
     Num,
+    OfKind,
     OneOf,
     Setting,
     Text,
@@ -106,7 +106,7 @@ class AdamGroup(IR):
     """AdamW for the parameters that Muon leaves to it: embeddings, norms and biases."""
 
     lr: float = setting(LR, "learning rate", "lr = 6e-3")
-    betas: tuple[float, float] = setting(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
+    betas: tuple[float, float] = setting(ListOf(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
     eps: float = setting(POSITIVE, "added to the denominator", default=1e-05)
     weight_decay: float = setting(Num(low=0), "decoupled weight decay", default=0.0)
 
@@ -122,11 +122,11 @@ class Optimizer(IR):
 
     algorithm: Literal["adam", "adamw", "muon"] = setting(WORDS, "the algorithm", "algorithm = adamw")
     lr: float = setting(LR, "learning rate", "lr = 5e-6")
-    betas: tuple[float, float] = setting(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
+    betas: tuple[float, float] = setting(ListOf(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95))
     eps: float = setting(POSITIVE, "added to the denominator", default=1e-05)
     weight_decay: float = setting(Num(low=0), "weight decay", default=0.0)
     warmup: ClassVar[Any] = setting(
-        Either((STEPS0, SHARE)), "steps of linear warm-up, or a share of all steps, rounded down", default=0
+        AnyOf((STEPS0, SHARE)), "steps of linear warm-up, or a share of all steps, rounded down", default=0
     )
     warmup_steps: int = part_of("warmup", default=0)
     warmup_share: float = part_of("warmup", default=0.0, later=True)
@@ -227,7 +227,7 @@ class Lora(IR):
     )
 
 
-OWN = A(("python",), '`python("FILE.py:FUNCTION")`')
+OWN = OfKind(("python",), '`python("FILE.py:FUNCTION")`')
 
 
 @kind("advantage", form="block")
@@ -453,7 +453,7 @@ class Ppo(IR):
 
     kind: Literal["ppo"] = "ppo"
     reward: Reward = setting(
-        A(("reward",)),
+        OfKind(("reward",)),
         "the reward of a response; may be left out with a teacher",
         "reward = outcome",
         unless=("teacher", "teacher_wording"),
@@ -462,7 +462,7 @@ class Ppo(IR):
     batch: Batch
     rollout: Sampling = setting(Block("rollout"), "how responses are sampled", required=False)
     wordings: tuple[Wording, ...] = setting(
-        Many(A(("wording",))),
+        ListOf(OfKind(("wording",))),
         "wordings of the prompt; left out, the model's own prompt",
         default=(),
         required=False,
@@ -475,7 +475,7 @@ class Ppo(IR):
         spelled="rollout.wordings_per",
     )
     cut_at: tuple[float, ...] = setting(
-        Many(Num(low=0, high=1, above=True, below=True)),
+        ListOf(Num(low=0, high=1, above=True, below=True)),
         "shares of its tokens at which each complete response is also cut: the cut response gets "
         "`ending` and `solution` more tokens, and is one more rollout of its question (JET: Han et "
         "al. 2025)",
@@ -506,7 +506,9 @@ class Ppo(IR):
         " if each had `rollout.max_tokens` tokens, as Dr. GRPO does",
         "loss_mean = token",
     )
-    forcing: Forcing | None = setting(A(("forcing",)), "how a cut response is made to answer", default=None)
+    forcing: Forcing | None = setting(
+        OfKind(("forcing",)), "how a cut response is made to answer", default=None
+    )
     reference_samples: int = setting(
         NATURAL, "samples of the reference model per question, for `ref`", default=0
     )
@@ -526,7 +528,7 @@ class Ppo(IR):
         later=True,
     )
     teacher_wording: Wording | None = setting(
-        A(("wording",)),
+        OfKind(("wording",)),
         "the wording of the prompt under which the teacher scores the policy's responses; left out, "
         "the policy's prompt",
         "teacher_wording = concise",
@@ -581,7 +583,7 @@ class Ppo(IR):
         later=True,
     )
     importance_cap: float | None = setting(
-        Either((OneOf(("none",)), Num(low=1))),
+        AnyOf((OneOf(("none",)), Num(low=1))),
         "the largest importance weight, the trainer's probability of a token over the engine's (Yao "
         "et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training), or "
         "`none`; left out, 2 if GPUs sample and train with different kernels and ratios divide by the "
@@ -712,7 +714,7 @@ class Plateau(IR):
     """
 
     metric: str = setting(
-        A(("metric",), "a metric such as train.accuracy"), "what to watch", "train.accuracy"
+        OfKind(("metric",), "a metric such as train.accuracy"), "what to watch", "train.accuracy"
     )
     window: int = setting(STEPS, "steps averaged over", "window: 20 steps")
     within: float = setting(Num(low=0), "the largest rise that still counts as a plateau", "within: 0.2%")
@@ -767,7 +769,7 @@ class Stage(IR):
         default=None,
     )
     until: ClassVar[Any] = setting(
-        A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"),
+        OfKind(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"),
         "when the stage ends",
         "until = plateau(train.accuracy, window: 20 steps, within: 0.2%)",
         required=False,
@@ -795,16 +797,16 @@ class Pool(IR):
     """Graded responses of a checkpoint, for a selection to pick from."""
 
     start: Start = setting(
-        A((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
+        OfKind((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
         "whose responses",
         "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens)",
         spelled="of",
     )
-    data: ClassVar[Any] = setting(A(("data",)), "the questions", "data: areal_boba_7b")
+    data: ClassVar[Any] = setting(OfKind(("data",)), "the questions", "data: areal_boba_7b")
     samples: int = setting(COUNT, "responses a question, for each wording", "samples: 16")
     rollout: Sampling = flatten(Sampling)
     wordings: tuple[Wording, ...] = setting(
-        Many(A(("wording",))),
+        ListOf(OfKind(("wording",))),
         "wordings of the prompt; left out, the model's own prompt",
         default=(),
         required=False,
@@ -878,13 +880,13 @@ class FromResults(IR):
     )
     of: str = setting(Text(), "the model's name in it", 'model: "mine"', spelled="model")
     base: ClassVar[Any] = setting(
-        A(("model",)),
+        OfKind(("model",)),
         "the published model that it was trained from: frontiers of the base model score it",
         "base: qwen3_4b",
         required=False,
     )
     at: Start | None = setting(
-        A(("forced",), "`forced(MODEL)`"),
+        OfKind(("forced",), "`forced(MODEL)`"),
         "the model that forces answers from the table's texts; left out, the table's own forced "
         "answers count",
         "at: forced(qwen3_4b)",
@@ -911,17 +913,17 @@ class Experiment(IR):
     start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", spelled="base")
     stages: tuple[Stage, ...]
     eval: ClassVar[Any] = setting(
-        A(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False
+        OfKind(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False
     )
     score: ClassVar[Any] = setting(
-        A(("reg",), "`reg(…)`"),
+        OfKind(("reg",), "`reg(…)`"),
         "the score of an arm against a frontier",
         "score = reg(against: edge, to: 16K tokens)",
         required=False,
     )
     seed: ClassVar[Any] = setting(NATURAL, "the seed of the run, if no study replicates it", default=1)
     cluster: Cluster | None = setting(
-        A(("cluster",)),
+        OfKind(("cluster",)),
         "the cluster to train on; left out, the study's cluster",
         default=None,
         later=True,

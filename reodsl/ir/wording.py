@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from reodsl.ir.base import IR, locate
 from reodsl.ir.expression import Expression
 from reodsl.ir.model import Prompt
-from reodsl.ir.setting import TOKENS, UTILISED, Between, Condition, Either, Many, Text, kind, part_of, setting
+from reodsl.ir.setting import TOKENS, UTILISED, AnyOf, Condition, ListOf, Range, Text, kind, part_of, setting
 
 ANSWER = re.compile("(?<![A-Za-z]){answer}")
 """The place of the reference answer in a wording: behind a letter, as in LaTeX's `\\boxed{answer}`, it is text."""
@@ -32,7 +32,7 @@ class Wording(IR):
     system: str | None = setting(Text(nonempty=False), "a system message, for chat", default=None)
     prefix: str = setting(Text(nonempty=False), "the text that the response begins with", default="")
     budget: ClassVar[Any] = setting(
-        Either((Many(TOKENS), Between(TOKENS))),
+        AnyOf((ListOf(TOKENS), Range(TOKENS))),
         "the list or range that `{budget}` is drawn from for each question",
         "budget = 100 tokens..4000 tokens",
         required=False,

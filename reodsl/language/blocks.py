@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Block, Condition, Kind, Many
+from reodsl.ir.setting import Block, Condition, Kind, ListOf
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
 from reodsl.language.evaluate import check_length, evaluate, evaluate_as
@@ -166,7 +166,7 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
         )
         return replace(record, invalid=record.invalid | {name})
     type_ = field.type
-    if item.op == "+=" and isinstance(type_, Many):
+    if item.op == "+=" and isinstance(type_, ListOf):
         type_ = replace(type_, least=0)
     if isinstance(type_, Condition):
         value = type_question_condition(ctx, item.value, scope)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
-from reodsl.ir.setting import SPLITS, Flag, Kind, Many, Num, Text, Type
+from reodsl.ir.setting import SPLITS, Flag, Kind, ListOf, Num, Text, Type
 from reodsl.language.blocks import ArmSpec, apply_block, find_homes, list_members
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.changes import apply_amends, complete_experiment
@@ -155,7 +155,7 @@ def _find_example(type_: Type) -> str:
             return '"a text"'
         case Flag():
             return "true"
-        case Many():
+        case ListOf():
             inside = _find_example(type_.item)
             return f"[{inside}]" if inside else ""
     return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""

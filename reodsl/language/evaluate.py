@@ -14,7 +14,7 @@ from typing import TypeAlias
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import Edit, Label, Span
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
-from reodsl.ir.setting import SPLITS, TOKENS, A, Either, Flag, Kind, Many, Num, OneOf, Text, Type
+from reodsl.ir.setting import SPLITS, TOKENS, AnyOf, Flag, Kind, ListOf, Num, OfKind, OneOf, Text, Type
 from reodsl.language import arithmetic
 from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
@@ -59,7 +59,7 @@ MOST_STAGES = 256
 CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
 REWARD_ONLY = frozenset({*NUMERIC, *STATISTICS, "correct", "len", "answer"}) - SIGNATURES.keys()
 """Functions of responses, which are called in rewards alone."""
-SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
+SCHEDULE = AnyOf((SPLITS, ListOf(TOKENS, 2)))
 PLAIN_TYPES: dict[str, Type] = {
     "number": Num(),
     "int": Num(whole=True),
@@ -264,10 +264,10 @@ def _suggest_unit(expr: tree.Number) -> str | None:
 
 def _find_item_type(type_: Type | None) -> Type | None:
     """Return the type of the items if the type is a list."""
-    if isinstance(type_, Many):
+    if isinstance(type_, ListOf):
         return type_.item
-    if isinstance(type_, Either):
-        return next((_find_item_type(option) for option in type_.options if isinstance(option, Many)), None)
+    if isinstance(type_, AnyOf):
+        return next((_find_item_type(option) for option in type_.options if isinstance(option, ListOf)), None)
     return None
 
 
@@ -279,7 +279,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     """
     name = expr.name
     words = list_words(type_)
-    if isinstance(type_, A) and "metric" in type_.kinds:
+    if isinstance(type_, OfKind) and "metric" in type_.kinds:
         ctx.fail(
             "E0314",
             f"`{name}` is not a metric",
@@ -304,7 +304,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     if words or nearest(name, unprovided) is None:
         kinds = () if type_ is None else list_kinds(type_)
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
-        numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, Either) else []
+        numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, AnyOf) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
     raise NoValue
 
@@ -364,9 +364,9 @@ def list_words(type_: Type | None) -> tuple[str, ...]:
     match type_:
         case OneOf():
             return type_.words
-        case Many():
+        case ListOf():
             return list_words(type_.item) if type_.lone else ()
-        case Either():
+        case AnyOf():
             return tuple(word for option in type_.options for word in list_words(option))
     return ()
 
@@ -377,7 +377,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
     Raises:
         NoValue: The record has no such setting, which was reported.
     """
-    if isinstance(type_, A) and "metric" in type_.kinds:
+    if isinstance(type_, OfKind) and "metric" in type_.kinds:
         return evaluate_metric(ctx, expr)
     if (parts := split_library_name(expr, scope)) is not None:
         return _evaluate_library(ctx, expr, parts)
@@ -855,14 +855,14 @@ def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
         NoValue: The type is unknown, which was reported.
     """
     if isinstance(expr, tree.ListType):
-        return Many(read_type(ctx, expr.item))
+        return ListOf(read_type(ctx, expr.item))
     name = expr.name
     if name in PLAIN_TYPES:
         return PLAIN_TYPES[name]
     if name in UNITS:
         return Num(UNITS[name])
     if name in DECLARED:
-        return A((name,))
+        return OfKind((name,))
     names = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
     ctx.fail(
         "E0314",
@@ -881,7 +881,7 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
     Raises:
         NoValue: A number is outside, which was reported.
     """
-    item = type_.item if isinstance(type_, Many) else type_
+    item = type_.item if isinstance(type_, ListOf) else type_
     unbounded = Num(item.unit) if isinstance(item, Num) else item
 
     def bound(end: tree.Expr) -> Value:
@@ -926,7 +926,7 @@ def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> V
                 "one alone",
                 help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
-        fitting = coerce_setting(ctx, value, Many(TOKENS, 2), name)
+        fitting = coerce_setting(ctx, value, ListOf(TOKENS, 2), name)
         if not isinstance(fitting.data, Items):
             raise NoValue
         return make_budgets(ctx, fitting, fitting.data.values)

@@ -9,15 +9,15 @@ from typing import Any
 from reodsl.diagnostics.model import Span
 from reodsl.ir.names import Form
 from reodsl.ir.setting import (
-    A,
-    Between,
+    AnyOf,
     Block,
     Condition,
-    Either,
     Flag,
-    Many,
+    ListOf,
     Num,
+    OfKind,
     OneOf,
+    Range,
     Setting,
     Text,
     Type,
@@ -45,13 +45,13 @@ def read_unit(type_: Num) -> Dimension:
 def list_kinds(type_: Type) -> tuple[str, ...]:
     """Return the kinds of record that a type takes, itself or in a list."""
     match type_:
-        case A():
+        case OfKind():
             return type_.kinds
         case Block():
             return (type_.kind,)
-        case Many():
+        case ListOf():
             return list_kinds(type_.item)
-        case Either():
+        case AnyOf():
             return tuple(kind for option in type_.options for kind in list_kinds(option))
     return ()
 
@@ -70,17 +70,17 @@ def describe_type(type_: Type) -> str:
             return (
                 "one of " + ", ".join(type_.words) if len(type_.words) > 1 else f"the word {type_.words[0]}"
             )
-        case Many():
+        case ListOf():
             return f"a list of {_describe_plural(type_.item)}"
-        case Between():
+        case Range():
             return "a range such as 2..8"
-        case A():
+        case OfKind():
             return type_.of or " or ".join(f"{article(kind)} {kind}" for kind in type_.kinds)
         case Block():
             return "a block { … }"
         case Condition():
             return "a condition on a question"
-        case Either():
+        case AnyOf():
             return ", or ".join(describe_type(option) for option in type_.options)
 
 
@@ -93,7 +93,7 @@ def _describe_plural(type_: Type) -> str:
             return "texts"
         case OneOf():
             return "words among " + ", ".join(type_.words)
-        case A():
+        case OfKind():
             return f"things, each {type_.of}" if type_.of else " or ".join(f"{kind}s" for kind in type_.kinds)
     return f"things, each {describe_type(type_)}"
 
@@ -144,11 +144,11 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
             if isinstance(value.data, Symbol) and value.data.name in type_.words:
                 return value
             return _refuse_kind(value, type_)
-        case Many():
+        case ListOf():
             return _coerce_list(value, type_)
-        case Between():
+        case Range():
             return _coerce_bounds(value, type_)
-        case A():
+        case OfKind():
             if isinstance(value.data, Record) and value.data.kind in type_.kinds:
                 return value
             return _refuse_kind(value, type_)
@@ -158,14 +158,14 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
             return _refuse_kind(value, type_)
         case Condition():
             return value
-        case Either():
+        case AnyOf():
             misfits = []
             for option in type_.options:
                 fitted = coerce(value, option)
                 if isinstance(fitted, Value):
                     return fitted
                 misfits.append(fitted)
-                if isinstance(option, Many) and isinstance(value.data, Items):
+                if isinstance(option, ListOf) and isinstance(value.data, Items):
                     return fitted
             ranged = [misfit for misfit in misfits if misfit.code != "E0301"]
             return ranged[0] if ranged else _refuse_kind(value, type_)
@@ -300,7 +300,7 @@ def _suggest_whole(data: Quantity, type_: Num) -> str:
     return f"write `{format_quantity(Quantity(number, data.unit))}`"
 
 
-def _coerce_list(value: Value, type_: Many) -> Value | TypeMismatch:
+def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
     """Return a list whose items are coerced, or why an item or the count does not fit."""
     data = value.data
     if not isinstance(data, Items):
@@ -343,7 +343,7 @@ def _suggest_numbers(value: Value, item: Type) -> str | None:
     return f"[{', '.join(map(str, range(low, high + 1)))}]"
 
 
-def _coerce_bounds(value: Value, type_: Between) -> Value | TypeMismatch:
+def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
     """Return a range whose ends are coerced, or why it does not fit."""
     data = value.data
     if not isinstance(data, Bounds):
@@ -372,9 +372,9 @@ def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value
 
 
 def _value_of(data: Any, type_: Type, span: Span) -> Value:
-    if isinstance(type_, Either):
+    if isinstance(type_, AnyOf):
         type_ = type_.options[0]
-    if isinstance(data, tuple) and isinstance(type_, Many):
+    if isinstance(data, tuple) and isinstance(type_, ListOf):
         return Value(Items(tuple(_value_of(item, type_.item, span) for item in data)), span)
     if isinstance(data, str):
         return Value(Symbol(data) if isinstance(type_, OneOf) else data, span)

@@ -14,10 +14,10 @@ from reodsl.ir.setting import (
     STEPS,
     TOKENS,
     TOKENS0,
-    A,
-    Either,
+    AnyOf,
     Kind,
-    Many,
+    ListOf,
+    OfKind,
     OneOf,
     Setting,
     Text,
@@ -79,7 +79,7 @@ SIGNATURES: dict[str, Kind] = {
             "explicit",
             "Budgets as given, and the longest response.",
             {
-                "budgets": _need(Many(TOKENS), "increasing", "[1K tokens, 4K tokens]"),
+                "budgets": _need(ListOf(TOKENS), "increasing", "[1K tokens, 4K tokens]"),
                 "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
             },
             ("budgets",),
@@ -88,7 +88,7 @@ SIGNATURES: dict[str, Kind] = {
             "greedy",
             "Oracle budgets: one at a time, each the one that integrates the frontier best.",
             {
-                "frontier": _need(A(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
+                "frontier": _need(OfKind(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
                 "n": _need(COUNT, "how many", "n: 5"),
                 "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
                 "step": Setting(TOKENS, "the candidates are its multiples", default=1),
@@ -100,7 +100,7 @@ SIGNATURES: dict[str, Kind] = {
             "A budget for each question: the smallest at which other arms, as they trained, were right as often as in full.",
             {
                 "rollouts": _need(
-                    Many(A(("arm", "experiment"), "an arm")),
+                    ListOf(OfKind(("arm", "experiment"), "an arm")),
                     "whose training tells, by its own stages of RL; what none of them met is seen at its longest response",
                     "rollouts: [shrink]",
                 ),
@@ -125,7 +125,7 @@ SIGNATURES: dict[str, Kind] = {
             "Splits each response at those budgets that lie before its end, and at its end.",
             {
                 "at": _need(
-                    Either((SPLITS, Many(TOKENS, 2))), "the budgets", "reached([1K tokens, 4K tokens])"
+                    AnyOf((SPLITS, ListOf(TOKENS, 2))), "the budgets", "reached([1K tokens, 4K tokens])"
                 )
             },
             ("at",),
@@ -173,7 +173,7 @@ REASONING_STEPS = _signature(
     "Splits a response at its reasoning steps.",
     {
         "separator": _need(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
-        "keywords": _need(Many(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
+        "keywords": _need(ListOf(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
         "min_chunks": Setting(COUNT, "chunks before a new step may open", default=1),
         "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
     },
@@ -183,7 +183,7 @@ CHECKPOINTS = _signature(
     "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
     {
         "of": _need(
-            A((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"),
+            OfKind((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"),
             "whose",
             "checkpoint(vanilla.stages[4K tokens])",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import TOKENS
 from reodsl.ir.kinds import FORMULAS, KINDS
-from reodsl.ir.setting import Either, Many, Num, OneOf, Setting, Type
+from reodsl.ir.setting import AnyOf, ListOf, Num, OneOf, Setting, Type
 from reodsl.language.fitting import describe_type
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, ParsedFile
@@ -214,9 +214,9 @@ def words_of(type_: Type) -> tuple[str, ...]:
     match type_:
         case OneOf():
             return type_.words
-        case Many():
+        case ListOf():
             return words_of(type_.item)
-        case Either():
+        case AnyOf():
             return tuple(word for option in type_.options for word in words_of(option))
     return ()
 

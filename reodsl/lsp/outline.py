@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import FORMULAS, KINDS
-from reodsl.ir.setting import A, Block, Condition, Many, Setting
+from reodsl.ir.setting import Block, Condition, ListOf, OfKind, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.lsp.analysis import tokens_of
 from reodsl.syntax.scanner import Token
@@ -246,8 +246,8 @@ def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
 def _find_amended_kind(field_: Setting | None) -> str:
     """Return the kind whose settings a block after a value changes."""
     type_ = field_.type if field_ is not None else None
-    type_ = type_.item if isinstance(type_, Many) else type_
-    return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""
+    type_ = type_.item if isinstance(type_, ListOf) else type_
+    return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, OfKind) else ""
 
 
 def _top_of(tokens: Sequence[Token], stop: int) -> int:

@@ -15,7 +15,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import identity
 from reodsl.ir import digest
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Block, Either, Flag, Many, Num, OneOf, Setting, Text, Type
+from reodsl.ir.setting import AnyOf, Block, Flag, ListOf, Num, OneOf, Setting, Text, Type
 from reodsl.language import CompileResult
 
 HEAD = """
@@ -464,10 +464,10 @@ def list_values(type_: Type, default: Any) -> Iterator[str]:
             yield from (word for word in type_.words if word != default)
         case Text():
             yield '"other"'
-        case Either():
+        case AnyOf():
             for option in type_.options:
                 yield from list_values(option, default)
-        case Many():
+        case ListOf():
             for value in list_values(type_.item, None):
                 yield f"[{', '.join([value] * max(1, type_.least))}]"
 

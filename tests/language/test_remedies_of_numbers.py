@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.ir.kinds import KINDS
-from reodsl.ir.setting import Between, Either, Kind, Many, Num, Setting, Type
+from reodsl.ir.setting import AnyOf, Kind, ListOf, Num, Range, Setting, Type
 from reodsl.language.context import NoValue
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluate_as
@@ -40,11 +40,11 @@ TYPE = re.compile(r"write (?:a |an |the word )[^`]*(?:number|none|numbers)[^`]*"
 
 def is_numeric(type_: Type) -> bool:
     match type_:
-        case Num() | Between():
+        case Num() | Range():
             return True
-        case Many():
+        case ListOf():
             return is_numeric(type_.item)
-        case Either():
+        case AnyOf():
             return any(map(is_numeric, type_.options))
     return False
 
