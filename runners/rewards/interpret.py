@@ -48,7 +48,9 @@ class _Scope:
     numbers: Mapping[str, float]  # by name
     split_tokens: Sequence[int]  # ends of the response's splits, in tokens
     split: int  # index of the current split
-    at: Mapping[str, int] = field(default_factory=dict)  # index of the split of each variable over `splits`
+    split_indices: Mapping[str, int] = field(
+        default_factory=dict
+    )  # index of the split of each variable over `splits`
 
 
 def interpret(
@@ -133,7 +135,9 @@ def _value(node: Expression, scope: _Scope) -> float:
         case Weight():
             return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.split]
         case WeightAt():
-            return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.at[node.of]]
+            return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[
+                scope.split_indices[node.of]
+            ]
         case PriorSplit():
             return float(scope.split_tokens[scope.split - 1]) if scope.split else 0.0
         case Negation():
@@ -177,7 +181,9 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
     if node.over == "splits":
         inners = [
             replace(
-                scope, numbers={**scope.numbers, node.var: float(member)}, at={**scope.at, node.var: number}
+                scope,
+                numbers={**scope.numbers, node.var: float(member)},
+                split_indices={**scope.split_indices, node.var: number},
             )
             for number, member in enumerate(scope.split_tokens)
         ]

@@ -171,7 +171,7 @@ class _StepScope:
     responses: Mapping[str, _Response]
     numbers: Mapping[str, Floats]
     depth: int = 0
-    at: Mapping[str, int] = field(default_factory=dict)
+    split_axes: Mapping[str, int] = field(default_factory=dict)
     """The axis of each variable over `splits`."""
 
 
@@ -349,7 +349,7 @@ class _Evaluator:
             case Weight():
                 return self.splits(self.weights(node.rule), 2)
             case WeightAt():
-                return self.splits(self.weights(node.rule), scope.at[node.of])
+                return self.splits(self.weights(node.rule), scope.split_axes[node.of])
             case PriorSplit():
                 return self.previous()
             case Negation():
@@ -472,7 +472,7 @@ class _Evaluator:
                 scope,
                 numbers={**scope.numbers, node.var: members},
                 depth=scope.depth + 1,
-                at={**scope.at, node.var: axis},
+                split_axes={**scope.split_axes, node.var: axis},
             )
         else:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}

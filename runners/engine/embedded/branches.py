@@ -60,7 +60,7 @@ class _Block:
     branches: slice
     width: int
     columns: int
-    place: torch.Tensor | None
+    order: torch.Tensor | None
     bias: torch.Tensor
 
 
@@ -178,9 +178,9 @@ def _block(
 
     def pad(tensor: torch.Tensor) -> torch.Tensor:
         """Rearrange [branches, kv, lanes, x] as [rows × kv, width × lanes, x]."""
-        if block.place is not None:
+        if block.order is not None:
             full = tensor.new_zeros(rows * block.width, *tensor.shape[1:])
-            full[block.place] = tensor
+            full[block.order] = tensor
             tensor = full
         tensor = tensor.view(rows, block.width, kv_heads, lanes, -1).transpose(1, 2)
         return tensor.reshape(rows * kv_heads, block.width * lanes, tensor.shape[-1])
@@ -189,7 +189,7 @@ def _block(
         """Invert `pad`."""
         tensor = tensor.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
         tensor = tensor.reshape(rows * block.width, kv_heads, lanes, -1)
-        return tensor if block.place is None else tensor[block.place]
+        return tensor if block.order is None else tensor[block.order]
 
     columns = block.columns
     trunk_scores = torch.bmm(pad(q), trunk_keys)
@@ -251,6 +251,6 @@ def _make_block(
         branches=inside,
         width=width,
         columns=columns,
-        place=None if full else torch.from_numpy(lanes).to(device),
+        order=None if full else torch.from_numpy(lanes).to(device),
         bias=bias.view(rows, 1, width, 1, columns),
     )

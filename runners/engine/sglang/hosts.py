@@ -113,7 +113,7 @@ class ServerActor(Server):
         super().__init__(settings, interpreter(), log, host, reach=address if several_nodes else None)
 
     def outlive(self) -> None:
-        """Return after the process has ended."""
+        """Wait until the process has ended."""
         assert self.process is not None
         self.process.wait()
 

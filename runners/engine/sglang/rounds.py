@@ -104,7 +104,7 @@ class RequestLoop:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Return when every request is done. Raises E0802, E0824 or as `ask`, after the other requests were cancelled."""
+        """Wait until every request is done. Raises E0802, E0824 or as `ask`, after the other requests were cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._servers)):
                 group.create_task(self._serve(number))

@@ -160,10 +160,10 @@ def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | No
     """Compare words; a reference that is yes or no takes an answer that begins so."""
     if left is not None and left.alone and right is not None and right.agrees is not None:
         return left.agrees == right.agrees
-    if left is None or left.said is None or not is_spoken(left.said):
+    if left is None or left.text is None or not is_spoken(left.text):
         return None
-    spoken = words_of(pair.answer) if right is None or right.said is None else right.said
-    return same_phrase(left.said, spoken)
+    spoken = words_of(pair.answer) if right is None or right.text is None else right.text
+    return same_phrase(left.text, spoken)
 
 
 def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None:
@@ -334,7 +334,7 @@ def same_expressions(pair: Pair) -> Plan:
         gold = number_text(left.value, left.rounded)
     if right is not None and right.base is None:
         answer = number_text(right.value, right.rounded)
-    return ask(gold, answer, 0.0 if left is not None and left.whole else share)
+    return ask(gold, answer, 0.0 if left is not None and left.is_integer else share)
 
 
 DECIMAL = re.compile(r"\.[0-9]")

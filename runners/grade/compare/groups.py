@@ -32,7 +32,7 @@ class Residue:
     def remainder(self) -> str:
         """Return the value modulo the modulus, or the value as it is if either is not an integer."""
         numbers = quantity(self.value), quantity(self.modulus)
-        integers = [int(number.value) for number in numbers if number is not None and number.whole]
+        integers = [int(number.value) for number in numbers if number is not None and number.is_integer]
         return str(integers[0] % integers[1]) if len(integers) == 2 and integers[1] > 0 else self.value
 
 

@@ -44,7 +44,7 @@ class KindReader:
 
 
 def same_kind(gold: str, answer: str) -> bool | None:
-    """Return whether an answer equals the date, time, version, … of a reference; None if the reference is of no kind."""
+    """Compare an answer with the date, time, version, … of a reference; None if the reference is of no kind."""
     number = gold.isdigit() and (gold[0] != "0" or len(gold) == 3)
     reading = None if number else read_kind(gold)
     if reading is None:

@@ -210,7 +210,7 @@ class MeasuredQuantity:
     """A number with its unit and the way in which it is written."""
 
     value: Fraction  # without percent, degrees and unit
-    whole: bool  # written as an integer, so that it equals no other number
+    is_integer: bool  # written as an integer, so that it equals no other number
     rounded: bool  # written with decimals or a power of ten, so that it may equal numbers nearby
     percent: bool = False  # followed by a percent sign
     degrees: bool = False  # followed by a degree sign
@@ -392,7 +392,7 @@ def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, toleran
         values = [answer.value]
     if answer.unended and not reference.unended and gold in values:
         return False
-    exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
+    exact = (reference.is_integer and not reference.percent) or not (reference.rounded or answer.rounded)
     allowed = reference.allowance(tolerance, answer.exact)
     return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
 
@@ -460,7 +460,7 @@ def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> Measured
         base_value = int(base_text) if base_text.isdigit() else _CARDINALS.get(base_text)
         return None if base_value is None else replace(number, base=base_value)
     if _ORDINAL.fullmatch(tail):
-        return number if number.whole else None
+        return number if number.is_integer else None
     wrapped = _WRAPPED.match(tail)
     mark = not tail.isascii() or tail[0] in r"\$("
     if wrapped is None and not gap and not mark and (reference or len(tail) < 2):

@@ -25,7 +25,7 @@ class Choice:
 class Words:
     """A text's words, or None, whether it begins with yes or no, and whether yes or no is all it says."""
 
-    said: str | None
+    text: str | None
     agrees: bool | None
     alone: bool
 
