@@ -444,7 +444,7 @@ def test_another_interrupt_ends_a_run_at_once(place: Path) -> None:
     # The first one alone would have it killed then.
     assert time.monotonic() - began < stopping.GRACE_SECONDS
     assert run.returncode == -signal.SIGKILL
-    assert "what is done is kept" in err
+    assert "finished work is kept" in err
 
 
 def contents(store: Path) -> dict[str, bytes]:
