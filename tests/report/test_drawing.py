@@ -28,7 +28,7 @@ def bars(words: str) -> dict[str, Any]:
 def test_pictures_come_in_order_however_many_processes_draw_them(
     monkeypatch: pytest.MonkeyPatch, large: int, form: drawing.Form
 ) -> None:
-    monkeypatch.setattr(drawing, "_LARGE", large)
+    monkeypatch.setattr(drawing, "_BATCH_BYTES", large)
     # What no SVG may hold ended the drawer: a name of a file of others, with an escape.
     names = ["first", "zweitens – “β”", "\x1b\b[31m\ud800 \\u001b"]
     pictures = list(drawing.pictures(map(bars, names), form))
