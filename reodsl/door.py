@@ -67,7 +67,7 @@ def load(
     target: str | None = None,
     store: str | Path | None = None,
     **params: object,
-) -> Loaded:
+) -> LoadedSpec:
     """Return a spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
 
     A value is a number, a truth value, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'` with
@@ -84,11 +84,11 @@ def load(
         refusal.add_note(render(errors, compiled.sources))
         raise refusal
     ready = prepare_study(compiled.spec, Path(path), Path(store) if store is not None else None)
-    return Loaded(ready.spec, ready.graph, ready.store, ready.keys)
+    return LoadedSpec(ready.spec, ready.graph, ready.store, ready.keys)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSpec:
     """A compiled spec and where its results are kept. Printed, or shown by a notebook, it is its plan."""
 
     spec: Spec
@@ -125,7 +125,7 @@ class Loaded:
         allow_served: bool = False,
         track: Sequence[str] = (),
         quiet: bool = False,
-    ) -> Finished:
+    ) -> FinishedRun:
         """Run the tasks that have no result yet, and return the material of the report.
 
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
@@ -159,7 +159,7 @@ class Loaded:
             )
         report = next(task for task in self.graph.tasks if task.kind == "report")
         inputs = {role: self.store.path(results.keys[task]) for role, task in report.inputs.items()}
-        return Finished(page, self.spec, inputs)
+        return FinishedRun(page, self.spec, inputs)
 
     def _plan(self) -> Plan:
         return self._ready().plan()
@@ -173,7 +173,7 @@ class Loaded:
 class _Notebook:
     """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
 
-    def __init__(self, loaded: Loaded, quiet: bool, trackers: Sequence[str] = ()) -> None:
+    def __init__(self, loaded: LoadedSpec, quiet: bool, trackers: Sequence[str] = ()) -> None:
         from reodsl.cli.watch import display
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
@@ -228,7 +228,7 @@ class _Notebook:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A finished run: its report, and the artifacts that the report was drawn from, by role.
 
     Printed, or shown by a notebook, it is the main table: each arm's averages.

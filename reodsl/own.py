@@ -20,18 +20,17 @@ from typing import Any
 class Response:
     """A response to reward: `def score(response: Response) -> float`, or of `responses: list[Response]` a list.
 
-    `text` is all of it, `tokens` its length, `answer` what was read of it, and `correct` what
-    the verifier said. The others are as those of an `Answer`.
+    An `Answer` has the same question, references and metadata.
     """
 
-    question: str
-    text: str
-    answer: str
-    correct: bool
-    tokens: int
-    reference: str
-    references: Sequence[str] = ()
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    question: str  # the question's text
+    text: str  # the response's text
+    answer: str  # the answer that was read from the response
+    correct: bool  # the verifier's verdict
+    tokens: int  # the response's length
+    reference: str  # the first reference answer
+    references: Sequence[str] = ()  # all reference answers
+    meta: Mapping[str, Any] = field(default_factory=dict)  # further columns of the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +84,19 @@ class Tokens:
     All tensors are torch's, on the trainer's device, without padding, and float32 of the shape [tokens] where nothing else
     is said. Those with a gradient are `logprobs`, `entropies` and `divergences`. Log-probabilities are of the tokens, at the
     temperature of the rollouts.
-
-    - `logprobs` are the policy's now, and `old` those that ratios divide by; `rollout` are the engine's.
-    - `advantages` are the tokens' own. `drawn`, of booleans, is false for tokens that a wording put before a response.
-    - `lengths` [responses] are whole numbers, and `responses` [tokens] says which response a token is of, from 0 on.
-    - `low` and `high` are the spec's `clip`, and `kl` and `entropy` its weights.
-    - `reference` are those of the frozen model, where `kl` is above 0, and `entropies` the policy's, where `entropy` is.
-      `divergences` are there where `kl` compares whole distributions. Elsewhere each is None.
     """
 
-    logprobs: Any
-    old: Any
-    rollout: Any
-    advantages: Any
-    drawn: Any
-    lengths: Any
-    responses: Any
-    low: float
-    high: float
-    kl: float = 0.0
-    entropy: float = 0.0
-    reference: Any = None
-    entropies: Any = None
-    divergences: Any = None
+    logprobs: Any  # log-probabilities under the policy now
+    old: Any  # log-probabilities that ratios divide by
+    rollout: Any  # log-probabilities under the engine
+    advantages: Any  # advantages of the tokens
+    drawn: Any  # booleans: false for a token that a wording put before the response
+    lengths: Any  # integers [responses]: the number of tokens of each response
+    responses: Any  # integers [tokens]: the index of each token's response
+    low: float  # lower bound of the spec's `clip`
+    high: float  # upper bound of the spec's `clip`
+    kl: float = 0.0  # the spec's weight `kl`
+    entropy: float = 0.0  # the spec's weight `entropy`
+    reference: Any = None  # log-probabilities under the reference model or teacher; None if `kl` is 0
+    entropies: Any = None  # the policy's entropies; None if `entropy` is 0
+    divergences: Any = None  # divergences in nats; None unless `kl` compares full distributions

@@ -60,7 +60,7 @@ class FinishedTask:
     kind: str
     at: float
     seconds: float | None = None
-    said: str = ""
+    reason: str = ""
     failing: Reasons = ()
 
 
@@ -80,7 +80,7 @@ class RunState:
     """Start, in seconds since the epoch."""
     going: tuple[RunningTask, ...]
     """Running tasks."""
-    ended: tuple[FinishedTask, ...]
+    finished: tuple[FinishedTask, ...]
     """Tasks that have ended."""
 
     @property
@@ -202,10 +202,10 @@ def to_json(state: RunState) -> dict[str, Any]:
                 "task": task.task,
                 "status": task.kind,
                 "seconds": task.seconds,
-                "said": task.said or None,
+                "said": task.reason or None,
                 "failing": [{"why": why, "times": times} for why, times in task.failing],
             }
-            for task in state.ended
+            for task in state.finished
         ],
         "report": state.record.report,
     }

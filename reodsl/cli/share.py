@@ -76,13 +76,13 @@ def fetch_command(
     if dry_run:
         return
     for offer in offers:
-        click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}")
+        click.echo(f"fetched {offer.repository.repo}: {fetch(offer)}")
 
 
 def say_offers(offers: Sequence[Download], err: bool = False) -> None:
     """Print the size of each download and their sum."""
     for offer in offers:
-        click.echo(f"{naturalsize(offer.size):>10}  {offer.wanted.repo}  {offer.commit[:12]}", err=err)
+        click.echo(f"{naturalsize(offer.size):>10}  {offer.repository.repo}  {offer.commit[:12]}", err=err)
     click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  total", err=err)
 
 
@@ -136,7 +136,7 @@ def fetch_missing(ready: Ready, allowed: bool) -> None:
     say_offers(offers, err=True)
     if allowed or click.confirm("Fetch it now?", err=True):
         for offer in offers:
-            click.echo(f"fetched {offer.wanted.repo}: {fetch(offer)}", err=True)
+            click.echo(f"fetched {offer.repository.repo}: {fetch(offer)}", err=True)
 
 
 @click.command(

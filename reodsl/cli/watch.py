@@ -308,7 +308,7 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     began = None if state.has_ended else state.began
     board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
     screen = Display(board, console, live)
-    seen = {task.task for task in state.ended if task.kind == "finished" and not task.failing}
+    seen = {task.task for task in state.finished if task.kind == "finished" and not task.failing}
     _show(screen, state, seen)
     if live and following:
         screen.open()
@@ -337,14 +337,14 @@ def _show(screen: Display, state: RunState, seen: set[str]) -> None:
     """Show tasks that ended since the last look, grouped by their reason of failure, and the progress of running ones."""
     screen.board.count, screen.board.running = state.done, {task.task: task for task in state.going}
     by_reason: dict[object, list[FinishedTask]] = {}
-    for task in state.ended:
+    for task in state.finished:
         if task.task not in seen:
-            by_reason.setdefault(task.said if task.kind == "failed" else task.task, []).append(task)
+            by_reason.setdefault(task.reason if task.kind == "failed" else task.task, []).append(task)
     for first, *more in by_reason.values():
         names = [task.task for task in (first, *more)]
         seen.update(names)
         seconds = "" if first.seconds is None else span(first.seconds)
-        screen.say(first.kind, ", ".join(names), seconds, first.said)
+        screen.say(first.kind, ", ".join(names), seconds, first.reason)
         for line in say_failing(first.failing):
             screen.say("", line)
     for running in state.going:

@@ -68,9 +68,9 @@ class Diagnostic:
 
 
 class Details(TypedDict, total=False):
-    """The parts of a diagnostic that are passed by name; `others` are labels after the primary label."""
+    """The parts of a diagnostic that are passed by name; `labels` follow the primary label."""
 
-    others: Sequence[Label]
+    labels: Sequence[Label]
     where: str | None
     notes: Sequence[str]
     help: str | None
@@ -85,7 +85,7 @@ def _make(
     help = details.get("help")
     # A help line that lists what there is makes a note that lists it superfluous.
     notes = tuple(line for line in details.get("notes", ()) if line != help)
-    labels = (*primary, *details.get("others", ()))
+    labels = (*primary, *details.get("labels", ()))
     return Diagnostic(
         code, severity, message, labels, details.get("where"), notes, help, tuple(details.get("edits", ()))
     )

@@ -178,6 +178,7 @@ class Task:
     arm: str | None = None  # the arm or experiment that it was first made for
     seed: int | None = None  # the run's seed, if the result depends on it
     cluster: Cluster | None = None  # where it runs; None is this machine
+    # The lines that gave plain `work`, by name.
     given_at: Mapping[str, Origin | None] = field(default_factory=dict, compare=False)
 
     @cached_property

@@ -68,7 +68,7 @@ class Python(IR):
         "`FILE.py:FUNCTION`, or `MODULE:FUNCTION` of an entry point in the group `reodsl.python`",
         'python("checks.py:check")',
     )
-    batch: int = setting(Num(whole=True, low=1, high=4096), "answers at a time", default=64)
+    batch: int = setting(Num(integer=True, low=1, high=4096), "answers at a time", default=64)
     seconds: float = setting(
         Num("seconds", low=0, high=86400, above=True), "processor time that a batch may take", default=10.0
     )
@@ -345,7 +345,7 @@ class Data(IR):
         later=True,
     )
     questions: int | None = setting(COUNT, "the number of questions, for the price alone", default=None)
-    take: int | None = None
+    take: int | None = None  # how many questions are kept; None keeps all
 
     @property
     def grading(self) -> Grading:

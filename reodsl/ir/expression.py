@@ -120,39 +120,39 @@ class Reading:
     votes: bool = False  # whether it takes a whole number beside the response
     sampled: bool = False  # whether it is kept of the reference model's responses too
     graded: bool = False  # whether it is unknown before the answer is read
-    known: frozenset[str] = frozenset({"a reward"})  # kinds of body that know it
+    bodies: frozenset[str] = frozenset({"a reward"})  # kinds of body that know it
 
 
 READINGS: dict[str, Reading] = {
     "mode": Reading(
         "the position, from 0, of the wording that it was asked in",
-        known=frozenset({"a reward", "a track", "a selection", "`batch`"}),
+        bodies=frozenset({"a reward", "a track", "a selection", "`batch`"}),
     ),
     "ended": Reading(
         "1 where it was not cut off, else 0",
         1.0,
         condition=True,
-        known=frozenset({"a reward", "a measure", "`batch`"}),
+        bodies=frozenset({"a reward", "a measure", "`batch`"}),
     ),
     "answered": Reading(
         "1 where there is an answer in it, right or wrong, else 0",
         1.0,
         condition=True,
         graded=True,
-        known=frozenset({"a reward", "a measure", "`batch`"}),
+        bodies=frozenset({"a reward", "a measure", "`batch`"}),
     ),
     "thinking": Reading(
         "how many of its tokens are thinking: those up to the mark that ends it, which counts too; all without one",
         tokens=True,
         sampled=True,
-        known=frozenset({"a reward", "`batch`"}),
+        bodies=frozenset({"a reward", "`batch`"}),
     ),
     "majority": Reading(
         "how often the most frequent answer of 4 responses to its question is right, over all draws of 4",
         1.0,
         call="majority(z, 4)",
         votes=True,
-        known=frozenset({"a measure"}),
+        bodies=frozenset({"a measure"}),
     ),
 }
 """The words by which a body reads a number of a response, as an `Attribute`. No column of the data is read by one of them.

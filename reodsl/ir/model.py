@@ -119,9 +119,9 @@ class ServedModel(IR):
         "the longest time that a response may take",
         default=3600.0,
     )
-    at_once: int = setting(Num(whole=True, low=1, high=1024), "responses requested at a time", default=32)
+    at_once: int = setting(Num(integer=True, low=1, high=1024), "responses requested at a time", default=32)
     retries: int = setting(
-        Num(whole=True, low=0, high=100),
+        Num(integer=True, low=0, high=100),
         "how often a failed request is repeated, with growing pauses",
         default=6,
     )
@@ -134,7 +134,7 @@ ModelSource = Annotated[Architecture | Folder | Hub | ServedModel, Field(discrim
 class Dimensions(IR):
     """The sizes that pricing needs, as counts, for a model whose weights are not on this machine."""
 
-    parameters: int = setting(Num(whole=True, low=1), "all weights", "parameters = 4.02G")
+    parameters: int = setting(Num(integer=True, low=1), "all weights", "parameters = 4.02G")
     layers: int = setting(COUNT, "transformer blocks", "layers = 36")
     hidden: int = setting(COUNT, "width of the residual stream", "hidden = 2560")
     heads: int = setting(COUNT, "query heads", "heads = 32")

@@ -28,7 +28,7 @@ class Num:
     """A number in `unit`, within its range."""
 
     unit: str = ""  # its unit; empty for none
-    whole: bool = False  # whether it is an integer
+    integer: bool = False  # whether it is an integer
     low: float | None = None  # the least value, or None
     high: float | None = None  # the greatest value, or None
     above: bool = False  # whether `low` itself is excluded
@@ -43,7 +43,7 @@ class Num:
 
     def takes(self, number: float) -> bool:
         """Return whether a number, in the unit, is in the range and an integer if it must be."""
-        return self.holds(number) and (not self.whole or float(number).is_integer())
+        return self.holds(number) and (not self.integer or float(number).is_integer())
 
     def range_words(self) -> str:
         """Return the range in a sentence: `from 1 to 16`, `above 0`."""
@@ -398,14 +398,14 @@ def _bare(number: float) -> str:
     return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 
-TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
-TOKENS0 = Num("tokens", whole=True, low=0)
+TOKENS = Num("tokens", integer=True, low=1, example="32K tokens")
+TOKENS0 = Num("tokens", integer=True, low=0)
 LENGTHS = Num("tokens", low=0)
-STEPS = Num("steps", whole=True, low=1, example="400 steps")
-STEPS0 = Num("steps", whole=True, low=0)
-LAG = Num("steps", whole=True, low=0, high=16)
-COUNT = Num(whole=True, low=1, high=2**24)
-NATURAL = Num(whole=True, low=0, high=2**53)
+STEPS = Num("steps", integer=True, low=1, example="400 steps")
+STEPS0 = Num("steps", integer=True, low=0)
+LAG = Num("steps", integer=True, low=0, high=16)
+COUNT = Num(integer=True, low=1, high=2**24)
+NATURAL = Num(integer=True, low=0, high=2**53)
 SHARE = Num(low=0, high=1)
 UTILISED = Num(low=0, high=1, above=True)
 POSITIVE = Num(low=0, above=True)

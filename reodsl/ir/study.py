@@ -386,7 +386,7 @@ class Study(IR):
     )
     report: ClassVar[Any] = setting(Block("report"), "tables and charts", required=False)
     cluster: Cluster | None = setting(OfKind(("cluster",)), "where it runs", default=None)
-    engine: Engine = ENGINE
+    engine: Engine = ENGINE  # what generates the responses of evaluations
     limit: float | None = setting(HOURS, "the most that may be spent", default=None)
     unequal: str | None = setting(
         Text(),
@@ -395,10 +395,10 @@ class Study(IR):
         default=None,
         later=True,
     )
-    arms: tuple[Arm, ...]
-    frontiers: tuple[Frontier, ...] = ()
-    tables: tuple[Table, ...] = ()
-    charts: tuple[Chart, ...] = ()
+    arms: tuple[Arm, ...]  # in the order of the spec
+    frontiers: tuple[Frontier, ...] = ()  # the frontiers that a report draws or scores by
+    tables: tuple[Table, ...] = ()  # tables of the report
+    charts: tuple[Chart, ...] = ()  # charts of the report
 
     @property
     def models(self) -> tuple[Model, ...]:

@@ -14,7 +14,7 @@ class FoldTask(IR):
     `labels[i]` names step i. Steps are joined by a space.
     """
 
-    modulus: int = setting(Num(whole=True, low=2, high=10**6), "values are modulo this", "modulus = 10")
+    modulus: int = setting(Num(integer=True, low=2, high=10**6), "values are modulo this", "modulus = 10")
     values: tuple[str, ...] = setting(ListOf(Text(), 2), "the word of each value", 'values = words("0 1 2")')
     operations: tuple[str, ...] = setting(
         ListOf(Text()), "signed digits, such as +7", 'operations = words("+1 -1")'
@@ -23,7 +23,7 @@ class FoldTask(IR):
     question: str = setting(Text(), "a template with {start} and {steps}", 'question = "{start} {steps} ?"')
     step: str = setting(Text(), "a template with {label} and {op}", 'step = "{label} {op}"')
     length: tuple[int, int] = setting(
-        Range(Num(whole=True, low=1, high=4096)), "how many operations", "length = 2..8"
+        Range(Num(integer=True, low=1, high=4096)), "how many operations", "length = 2..8"
     )
 
 
@@ -59,6 +59,6 @@ class FoldTraces(IR):
     )
     restyle: float = setting(SHARE, "probability of a step that draws a new style", default=0.0)
     another_pass: float = setting(SHARE, "of a further pass", default=0.0)
-    max_passes: int = setting(Num(whole=True, low=1, high=64), "passes at most", default=1)
+    max_passes: int = setting(Num(integer=True, low=1, high=64), "passes at most", default=1)
     until_agree: bool = setting(Flag(), "whether passes go on until the last two agree", default=False)
-    styles: tuple[TraceStyle, ...]
+    styles: tuple[TraceStyle, ...]  # wordings of steps

@@ -74,7 +74,7 @@ class Sampling(IR):
     max_tokens: int = setting(TOKENS, "longest response", "max_tokens = 32K tokens")
     temperature: float = setting(TEMPERATURE, "0 is greedy", default=1.0)
     top_p: float = setting(TOP_P, "nucleus sampling; 1 keeps the full distribution", default=1.0)
-    top_k: int = setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)
+    top_k: int = setting(Num(integer=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)
     solution: int | None = setting(
         TOKENS,
         "tokens of `max_tokens` reserved for the solution: thinking that has used the rest is ended "
@@ -562,7 +562,7 @@ class Ppo(IR):
         Block("monitor"), "questions that a reward's tracks are measured on", default=None, later=True
     )
     resample: int = setting(
-        Num(whole=True, low=0, high=1000),
+        Num(integer=True, low=0, high=1000),
         "how often at most new questions replace the questions whose responses all earn the same; 10 in DAPO",
         default=0,
         later=True,
@@ -911,7 +911,7 @@ class Experiment(IR):
     name: str
     doc: str = ""
     start: Start = setting(CHECKPOINT, "the checkpoint to start from", "base = qwen3_4b", spelled="base")
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage, ...]  # in the order of training
     eval: ClassVar[Any] = setting(
         OfKind(("suite",)), "how the checkpoint is evaluated", "eval = math_reg", required=False
     )

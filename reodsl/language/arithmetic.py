@@ -92,7 +92,7 @@ def _calculate(
                 "this divides by zero",
                 expr.right.span,
                 "0",
-                others=[Label(span, text) for span, text in right.defined_at],
+                labels=[Label(span, text) for span, text in right.defined_at],
                 help="divide by a number that cannot be 0",
             )
         case "/":
@@ -139,7 +139,7 @@ def _refuse_units(
         f"`{expr.op}` wants equal units",
         left.span,
         describe_unit(first.unit),
-        others=[
+        labels=[
             Label(right.span, describe_unit(second.unit)),
             *(Label(s, t) for s, t in left.defined_at + right.defined_at),
         ],

@@ -331,7 +331,7 @@ class Context:
             f"`{names[0]}` needs itself",
             ring[0][1],
             "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
-            others=[
+            labels=[
                 Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
             ],
             notes=[chain],

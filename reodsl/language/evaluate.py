@@ -62,7 +62,7 @@ REWARD_ONLY = frozenset({*NUMERIC, *STATISTICS, "correct", "len", "answer"}) - S
 SCHEDULE = AnyOf((SPLITS, ListOf(TOKENS, 2)))
 PLAIN_TYPES: dict[str, Type] = {
     "number": Num(),
-    "int": Num(whole=True),
+    "int": Num(integer=True),
     "text": Text(),
     "bool": Flag(),
     "budgets": SPLITS,
@@ -104,7 +104,7 @@ def coerce_setting(ctx: Context, value: Value, type_: Type, name: str, example: 
         result.message.replace("{what}", f"`{name}`"),
         result.value.span,
         result.text,
-        others=[Label(span, text) for span, text in result.value.defined_at],
+        labels=[Label(span, text) for span, text in result.value.defined_at],
         help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
     )
 
@@ -471,7 +471,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             f"`{record.name}` has no stages",
             expr.span,
             "no such stage",
-            others=[Label(record.span, "declared here")],
+            labels=[Label(record.span, "declared here")],
             help=f"name it alone: `{record.name}`",
         )
     shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
@@ -487,7 +487,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             f"`{record.name}` has no stage `{shown_as}`",
             expr.index.span,
             "no such stage",
-            others=[Label(record.span, "declared here")],
+            labels=[Label(record.span, "declared here")],
             help=suggest(named, names, "its stages are") if named else list_names(names, "its stages are"),
         )
     return Value(
@@ -548,7 +548,7 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
                 f"an experiment has at most {MOST_STAGES} stages, and these are {len(values.data.values)}",
                 stage.over.span,
                 "too many",
-                others=[Label(span, text) for span, text in values.defined_at],
+                labels=[Label(span, text) for span, text in values.defined_at],
                 help="take a larger step, or give one stage more steps",
             )
             continue
@@ -574,7 +574,7 @@ def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredS
             f"two stages are called {stage.label}",
             spans[1],
             "again here",
-            others=[Label(spans[0], "first here")],
+            labels=[Label(spans[0], "first here")],
             help="make each value once, or write stages with names of their own: `stage NAME { … }`",
         )
     return list(by_name.values())
@@ -905,7 +905,7 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
                 f"`{name}` must be from {format_quantity(low.data)} to {format_quantity(high.data)}",
                 entry.span,
                 format_quantity(entry.data),
-                others=[Label(range_.span, "its range")],
+                labels=[Label(range_.span, "its range")],
                 help="choose a value inside the range, or widen it where it is declared",
             )
 

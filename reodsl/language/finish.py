@@ -82,7 +82,7 @@ def _describe_missing(
         else f"{owner} needs {', '.join(paths[:-1])} and {paths[-1]}",
         stage.span if stage is not None else span,
         f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
-        others=[
+        labels=[
             *([Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else []),
             *([Label(first, "does not set it either")] if first != span and only and stage is None else []),
         ],

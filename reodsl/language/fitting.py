@@ -60,7 +60,7 @@ def describe_type(type_: Type) -> str:
     """Return a type in words: `a number of tokens`, `a list of benchmarks`."""
     match type_:
         case Num():
-            noun = f"number of {type_.unit}" if type_.unit else "whole number" if type_.whole else "number"
+            noun = f"number of {type_.unit}" if type_.unit else "whole number" if type_.integer else "number"
             return f"a {noun}"
         case Text():
             return "a text"
@@ -88,7 +88,9 @@ def _describe_plural(type_: Type) -> str:
     """Return a type in the plural: `numbers of tokens`, `benchmarks`, `words among accuracy, length`."""
     match type_:
         case Num():
-            return f"numbers of {type_.unit}" if type_.unit else "whole numbers" if type_.whole else "numbers"
+            return (
+                f"numbers of {type_.unit}" if type_.unit else "whole numbers" if type_.integer else "numbers"
+            )
         case Text():
             return "texts"
         case OneOf():
@@ -258,9 +260,9 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
             helps,
             f"write a number {describe_unit(want)}" if want else f"write {describe_unit(want)}",
         )
-    if (type_.whole or want) and isinstance(data.number, float):
+    if (type_.integer or want) and isinstance(data.number, float):
         if not data.number.is_integer():
-            if type_.whole:
+            if type_.integer:
                 return TypeMismatch(
                     "E0303",
                     "{what} is a whole number",
@@ -271,7 +273,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
         else:
             data = Quantity(int(data.number), data.unit)
     if not type_.holds(data.number):
-        share = type_.high == 1 and not type_.whole and type_.holds(data.number / 100)
+        share = type_.high == 1 and not type_.integer and type_.holds(data.number / 100)
         ranges = (
             (
                 data.number < 0 and type_.holds(-data.number),
@@ -335,7 +337,7 @@ def _suggest_numbers(value: Value, item: Type) -> str | None:
     data = value.data
     ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
     numbers = [end.number for end in ends if isinstance(end, Quantity) and not end.unit]
-    if not isinstance(item, Num) or not item.whole or item.unit or len(numbers) < 2:
+    if not isinstance(item, Num) or not item.integer or item.unit or len(numbers) < 2:
         return None
     low, high = (int(number) for number in numbers)
     if (low, high) != tuple(numbers) or not 1 <= high - low < MOST_COUNTED:

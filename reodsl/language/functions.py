@@ -212,7 +212,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
     except BudgetError as caught:
         # The places where numbers of the arguments were set, for those that are names.
         named = [Label(span, text) for slot in args.values() for span, text in slot.value.defined_at]
-        ctx.refuse(caught.at(call.span, others=named))
+        ctx.refuse(caught.at(call.span, labels=named))
     if not isinstance(value.data, Record) or name == "reached":
         return value
     return replace(value, data=replace(value.data, computed_by=call))

@@ -61,7 +61,7 @@ class Import:
     """The key of the module; None if it could not be loaded."""
     name: str
     """The name in that module."""
-    at: tree.ImportName
+    node: tree.ImportName
     """The name in the syntax tree."""
     source: str
     """The module as the clause writes it."""
@@ -368,4 +368,4 @@ def _key(path: Path) -> str:
 def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> Diagnostic:
     """Return E0208 at the second use of a name; `first` is None if the first use is not known."""
     labels = [Label(first, "first here")] if first is not None else []
-    return error("E0208", f"`{name}` is there twice", span, "again here", others=labels, help=help)
+    return error("E0208", f"`{name}` is there twice", span, "again here", labels=labels, help=help)

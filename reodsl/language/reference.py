@@ -37,7 +37,7 @@ def list_readings(body: str, response: str) -> list[tuple[str, str]]:
         body: The body, such as `a reward`.
         response: The variable that the calls name.
     """
-    calls = {name: word for name, word in READINGS.items() if body in word.known}
+    calls = {name: word for name, word in READINGS.items() if body in word.bodies}
     return [(f"`{word.call or f'{name}({response})'}`", word.means) for name, word in calls.items()]
 
 

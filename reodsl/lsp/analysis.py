@@ -138,7 +138,7 @@ class Analysis:
         main = self.program.main
         names: dict[tuple[int, str], str] = {}
         for local, imported in main.imports.items() if main is not None else ():
-            names.setdefault((imported.at.span.line, imported.name), local)
+            names.setdefault((imported.node.span.line, imported.name), local)
         return names
 
     @cached_property
@@ -148,7 +148,7 @@ class Analysis:
         sources: dict[int, Import] = {}
         for imported in main.imports.values() if main is not None else ():
             if self.find_module(imported.module) is not None:
-                sources.setdefault(imported.at.span.line, imported)
+                sources.setdefault(imported.node.span.line, imported)
         return sources
 
     @cached_property

@@ -296,7 +296,7 @@ def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Compl
         yield Completion(name, "name", span, "of a response", _word_doc(name), best=True)
     for name in (*FUNCTIONS, *(CHOICES if body == "selection" else ())):
         read = READINGS.get(name)
-        if read is None or (read.sampled if body == CONDITION else f"a {body}" in read.known):
+        if read is None or (read.sampled if body == CONDITION else f"a {body}" in read.bodies):
             yield Completion(name, "function", span, "", _word_doc(name))
     yield from _outside(analysis, span, ("param", "budgets"))
 

@@ -31,9 +31,9 @@ class BudgetError(Problem):
         self.values = tuple(values)
         self.help = help
 
-    def at(self, span: Span, text: str = "", others: Sequence[Label] = ()) -> Diagnostic:
+    def at(self, span: Span, text: str = "", labels: Sequence[Label] = ()) -> Diagnostic:
         """Return the finding as a diagnostic with its primary place, the words under it, and further places."""
-        return error(self.code, self.message, span, text, others=others, help=self.help)
+        return error(self.code, self.message, span, text, labels=labels, help=self.help)
 
 
 @dataclass(frozen=True, slots=True)

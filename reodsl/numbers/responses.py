@@ -57,7 +57,7 @@ class ResultFiles:
     """The least score of a right answer; without it scores are 0 or 1."""
     common: bool = False
     """True if only the questions that all models have are imported."""
-    ended: bool = False
+    leave_out_forced: bool = False
     """True if forced answers are left out."""
     thinks: bool = True
     """True if texts are refused from which the reasoning seems to be missing."""

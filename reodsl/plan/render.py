@@ -22,7 +22,7 @@ from reodsl.plan.places import words
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words
-from reodsl.price.prices import Elapsed, bound_elapsed
+from reodsl.price.prices import ElapsedTime, bound_elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
 
@@ -34,7 +34,7 @@ _RULES: dict[Rule, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedSchedule:
     """Budgets and the longest response in tokens; the weights by `rule`, or none where the reward has none."""
 
     arms: tuple[str, ...]
@@ -44,7 +44,7 @@ class Trained:
     weights: tuple[float, ...]
 
 
-def schedules(study: Study) -> tuple[Trained, ...]:
+def schedules(study: Study) -> tuple[TrainedSchedule, ...]:
     """Return a row for each set of budgets and weights known before a run, with the arms that use it."""
     users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
@@ -56,7 +56,7 @@ def schedules(study: Study) -> tuple[Trained, ...]:
                 if arm.name not in arms:
                     arms.append(arm.name)
     return tuple(
-        Trained(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
+        TrainedSchedule(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
         for (budgets, l_max, rule), arms in users.items()
     )
 
@@ -85,7 +85,7 @@ def describe_corrections(study: Study) -> list[str]:
     return [f"    tokens of {listed(arms, 4)} {correction}" for correction, arms in words.items() if arms]
 
 
-def schedule_text(row: Trained) -> list[str]:
+def schedule_text(row: TrainedSchedule) -> list[str]:
     """Format `Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, aligned."""
     tops = [*map(tokens, row.budgets), tokens(row.l_max)]
     lows = [f"{weight:g}" for weight in row.weights] or [""] * len(tops)
@@ -244,7 +244,7 @@ def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
     return {**totals_json(prices, plan.now, plan.later), "elapsed": None if took is None else asdict(took)}
 
 
-def _estimate_elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
+def _estimate_elapsed(plan: Plan, prices: Prices) -> ElapsedTime | None:
     return bound_elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 

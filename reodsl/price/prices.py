@@ -272,7 +272,7 @@ def _correct(estimate: Price, past: MeasuredTask, before: Price) -> Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Elapsed:
+class ElapsedTime:
     """The least time of a run."""
 
     seconds: float
@@ -283,7 +283,7 @@ class Elapsed:
     """Number of GPUs, or of cores of this machine."""
 
 
-def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
+def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTime | None:
     """Return the least time in which the tasks `ids` can run; None if any has no price.
 
     It is the time of their work spread evenly over all devices, or of the longest chain if that takes longer.
@@ -293,7 +293,7 @@ def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed |
         return None
     longest = _longest(graph, prices, todo)
     work = sum(prices.tasks[name].total_seconds * prices.tasks[name].gpus for name in todo)
-    return Elapsed(max(longest, work / prices.room), longest, prices.room)
+    return ElapsedTime(max(longest, work / prices.room), longest, prices.room)
 
 
 def _longest(graph: Graph, prices: Prices, todo: set[str]) -> float:

@@ -10,7 +10,7 @@ from reodsl.diagnostics import Diagnostic, error, listed, plural
 from reodsl.ir import Origin, Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.training import Experiment, Stage
-from reodsl.price.prices import Elapsed
+from reodsl.price.prices import ElapsedTime
 from reodsl.price.value import TERMS, Price, Prices, add_prices
 
 _STEPS = 3
@@ -178,7 +178,7 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     return lines
 
 
-def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
+def until_the_end(prices: Prices, elapsed: ElapsedTime | None) -> list[str]:
     """Return the least time from start to report as a line; empty if any task has no price."""
     if elapsed is None:
         return []

@@ -91,7 +91,7 @@ class Size:
     """Budgets at which answers are forced, about."""
     pool: int = 8
     """Questions to train on."""
-    drawn: int = 8
+    picked: int = 8
     """Responses to each of them if some are selected."""
     answer: int = 4
     """Tokens of a forced answer."""
@@ -121,7 +121,7 @@ def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
     """Return the most that settings may be, by class, if a spec sets them; None and a text are what they become."""
     return {
         Study: {"limit": None},
-        Suite: {"samples": size.samples, "reference_samples": size.drawn, "expected_length": None},
+        Suite: {"samples": size.samples, "reference_samples": size.picked, "expected_length": None},
         Stage: {"steps": size.steps, "expected_length": None},
         Optimizer: {"warmup_steps": 1},
         Plateau: {"window": 1},
@@ -129,13 +129,13 @@ def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
         # The lag is so short that new weights reach the engine too.
         Ppo: {
             "epochs": 2,
-            "reference_samples": size.drawn,
+            "reference_samples": size.picked,
             "resample": 1,
             "lag": max(size.steps - 2, min(1, size.steps - 1)),
         },
         MovingAverage: {"every": 1},
         Monitor: {"questions": size.prompts, "samples": size.rollouts, "every": 1},
-        Pool: {"samples": size.drawn},
+        Pool: {"samples": size.picked},
         Forcing: {"answer_tokens": size.answer},
     }
 

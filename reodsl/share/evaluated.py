@@ -35,7 +35,7 @@ class FinishedEvaluation:
     """Key of its result."""
     folder: Path
     """Folder of its files."""
-    ended: datetime
+    ended_at: datetime
     """Time of its end."""
     seconds: float
     """Seconds that it took."""
@@ -50,7 +50,7 @@ class FinishedEvaluation:
     @property
     def began(self) -> datetime:
         """Return when the evaluation started."""
-        return self.ended - timedelta(seconds=self.seconds)
+        return self.ended_at - timedelta(seconds=self.seconds)
 
     def samples(self, benchmark: str) -> pl.DataFrame:
         """Return the responses on a benchmark, a row each, by question and sample."""
@@ -113,7 +113,7 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportM
                 seed=parsed.seed,
                 key=key,
                 folder=store.path(key),
-                ended=datetime.fromisoformat(manifest.created),
+                ended_at=datetime.fromisoformat(manifest.created),
                 seconds=float(manifest.provenance.get("seconds") or 0),
                 versions={str(name): str(of) for name, of in manifest.provenance.get("versions", {}).items()},
             )
@@ -284,7 +284,7 @@ def _header(
         },
         "stats": {
             "started_at": _format_moment(evaluation.began),
-            "completed_at": _format_moment(evaluation.ended),
+            "completed_at": _format_moment(evaluation.ended_at),
             "model_usage": {model: usage},
         },
     }

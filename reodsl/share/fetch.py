@@ -79,7 +79,7 @@ class HubRepo:
 class Download:
     """The commit of a hub's repository, and the bytes of its files that runs read."""
 
-    wanted: HubRepo
+    repository: HubRepo
     commit: str
     size: int
 
@@ -119,7 +119,7 @@ def look_up(repository: HubRepo) -> Download:
 
 def fetch(offer: Download) -> Path:
     """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays."""
-    repository = offer.wanted
+    repository = offer.repository
     cached = hub_place(repository.kind, repository.repo)
     with _telling(repository):
         cached.mkdir(parents=True, exist_ok=True)

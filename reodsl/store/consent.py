@@ -50,7 +50,7 @@ class FunctionCode:
     """SHA-256 of `source`, or of a package's Python files and its version."""
     module: str = ""
     """Module of a package; empty for a file."""
-    others: int = 0
+    more_files: int = 0
     """Number of other Python files in the package."""
     free: bool = False
     """True if it runs unconfined, in the process of the trainer."""
@@ -279,7 +279,7 @@ def report_unapproved(
             f"the spec runs Python that is new to this machine: {', '.join({f'`{model.file}`': 0 for model in code})}",
             where=str(code[0].path),
             notes=[
-                f"{model.path}{f', with {model.others} more of its package,' if model.others else ''} has the content "
+                f"{model.path}{f', with {model.more_files} more of its package,' * bool(model.more_files)} has the content "
                 f"sha256:{model.checksum}"
                 + (f"; before, it had sha256:{_shown(model)}" if is_changed(model) else "")
                 + ("; it is a loss, and runs unconfined: it may do what you may" if model.free else "")

@@ -170,7 +170,7 @@ class NotPlain(OSError):
     """An error about a path that is no plain file, or a too large one; `strerror` says which."""
 
 
-class _Replaced(NotPlain):
+class _ReplacedFile(NotPlain):
     """An error about a file that was replaced between two looks at it."""
 
 
@@ -200,20 +200,20 @@ def open_plain(path: Path) -> BinaryIO:
     """
     for _ in range(_TRIES):
         # It may be replaced by another between the two looks at it, as records of runs are.
-        with suppress(_Replaced):
+        with suppress(_ReplacedFile):
             return _open_file(path)
     return _open_file(path)
 
 
 def _open_file(path: Path) -> BinaryIO:
-    """Open a plain file; `_Replaced` if it is replaced meanwhile."""
+    """Open a plain file; `_ReplacedFile` if it is replaced meanwhile."""
     before = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         now = os.fstat(handle)
         _require_regular(now, path)
         if not os.path.samestat(before, now):
-            raise _Replaced(errno.EAGAIN, "it is being replaced", str(path))
+            raise _ReplacedFile(errno.EAGAIN, "it is being replaced", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)

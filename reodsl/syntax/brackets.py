@@ -123,7 +123,7 @@ class _Mender:
                     f"`{opener.text}` is closed by `{closer.text}`",
                     opener.span,
                     "opened here",
-                    others=[Label(closer.span, f"a `{text}` is wanted here")],
+                    labels=[Label(closer.span, f"a `{text}` is wanted here")],
                     help=f"write `{text}` for `{closer.text}`",
                 ),
             )
@@ -162,7 +162,7 @@ class _Mender:
                     f"this `{opener.text}` is never closed",
                     opener.span,
                     "opened here",
-                    others=labels,
+                    labels=labels,
                     help=f"write the `{_TEXT[closer]}` that belongs to it",
                 ),
             )

@@ -114,7 +114,7 @@ class Api:
                     "name": evaluation.name,
                     "arm": evaluation.arm,
                     "seed": evaluation.seed,
-                    "whole": evaluation.whole,
+                    "whole": evaluation.is_complete,
                 }
                 for evaluation in studied.evaluations.values()
             ],
@@ -221,7 +221,7 @@ class Api:
         if training is None:
             names = ", ".join(trainings) or "none yet"
             raise problem("E0954", "no such training has rollouts", help=f"there is {names}")
-        if training.whole and not self._whole(training.key, ("rollouts.parquet",)):
+        if training.is_complete and not self._whole(training.key, ("rollouts.parquet",)):
             raise _damaged("rollouts", training.task)
         return training
 
@@ -261,7 +261,7 @@ class Api:
     def _reads(self, evaluation: Evaluation, filter_: Filter) -> bool:
         """Return whether an evaluation can be read with a filter."""
         try:
-            return (not evaluation.whole or self._whole(evaluation.key)) and matching(
+            return (not evaluation.is_complete or self._whole(evaluation.key)) and matching(
                 evaluation, filter_
             ) is not None
         except _UNREADABLE:
@@ -285,8 +285,8 @@ def _filter(query: Query, other: Evaluation | None) -> Filter:
         longest=_whole(query, "longest"),
         right_at=_whole(query, "right_at"),
         wrong_at=_whole(query, "wrong_at"),
-        beside=other.samples if other is not None else (),
-        beside_right=_RIGHT.get(query.get("others", "")),
+        other=other.samples if other is not None else (),
+        other_right=_RIGHT.get(query.get("others", "")),
     )
 
 

@@ -48,7 +48,7 @@ class Evaluation:
     """Tables of cuts with their characters."""
     tokenizer: Path | None
     """Tokenizer of the model, if found; it tells the character at which a token ends."""
-    whole: bool
+    is_complete: bool
     """True if the task has ended."""
 
     @property
@@ -127,7 +127,7 @@ def _evaluation(
         forced=files("forced.parquet"),
         examples=files("examples.parquet"),
         tokenizer=tokenizer if tokenizer is not None and tokenizer.is_file() else None,
-        whole=is_complete,
+        is_complete=is_complete,
     )
 
 
@@ -166,9 +166,9 @@ class Filter:
     """Budget in tokens at which the forced answer is right."""
     wrong_at: int | None = None
     """Budget in tokens at which the forced answer is wrong."""
-    beside: tuple[Path, ...] = ()
+    other: tuple[Path, ...] = ()
     """Files of another arm, compared by question and sample."""
-    beside_right: bool | None = None
+    other_right: bool | None = None
     """Verdict of the other arm's response."""
 
 
@@ -218,8 +218,8 @@ def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filt
     for budget, right in ((filter_.right_at, True), (filter_.wrong_at, False)):
         if budget is not None:
             hit = hit & (_verdicts(samples, forced, budget) == right)
-    if filter_.beside and filter_.beside_right is not None:
-        other_hit = _read_beside(samples, filter_.beside, "correct") == filter_.beside_right
+    if filter_.other and filter_.other_right is not None:
+        other_hit = _read_beside(samples, filter_.other, "correct") == filter_.other_right
         hit = hit & other_hit.fill_null(False).to_numpy()
     return np.flatnonzero(hit).astype(np.uint32)
 

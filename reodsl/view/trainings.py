@@ -47,7 +47,7 @@ class Training:
     """Tables of rollouts: one if the stage has ended, else one for each step."""
     data: Path | None
     """Table with the texts of its questions."""
-    whole: bool
+    is_complete: bool
     """True if the stage has ended."""
     wordings: tuple[str, ...] = ()
     """Names of the wordings of its questions."""

@@ -112,7 +112,7 @@ def evaluate(job: Job) -> None:
         forced, examples = forced_rows(graded, suite.grid, text, example_ids)
         samples = sample_rows(graded, text)
         if suite.wordings:
-            modes = [int(result.rollout.question.given["mode"]) for result in graded]
+            modes = [int(result.rollout.question.features["mode"]) for result in graded]
             samples = samples.with_columns(mode=pl.Series(modes, dtype=pl.Int64))
         return {"samples": samples, "forced": forced, "examples": examples}
 
@@ -303,7 +303,7 @@ def requests_of(responder: Responder, question: PromptedQuestion, samples: int, 
 def _prompt(
     model: Model, wordings: Sequence[Wording], question: PromptedQuestion, tokenizer: Any
 ) -> tuple[int, ...]:
-    prompt = wordings[int(question.given["mode"])].over(model.prompt) if wordings else model.prompt
+    prompt = wordings[int(question.features["mode"])].over(model.prompt) if wordings else model.prompt
     return render_prompt(prompt, question.text, tokenizer)
 
 

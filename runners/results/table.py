@@ -62,7 +62,7 @@ def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
         frame = pl.scan_parquet(parts, glob=False)
         if order.common:
             frame = _common(frame)
-        if order.ended:
+        if order.leave_out_forced:
             frame = frame.with_columns(at=pl.lit(None, dtype=FORCED))
         frame.sink_parquet(scratch / "whole.parquet")
         counts = _check(pl.scan_parquet(scratch / "whole.parquet", glob=False))

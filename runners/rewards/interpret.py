@@ -48,9 +48,8 @@ class _Scope:
     numbers: Mapping[str, float]  # by name
     split_tokens: Sequence[int]  # ends of the response's splits, in tokens
     split: int  # index of the current split
-    split_indices: Mapping[str, int] = field(
-        default_factory=dict
-    )  # index of the split of each variable over `splits`
+    # Index of the split of each variable over `splits`.
+    split_indices: Mapping[str, int] = field(default_factory=dict)
 
 
 def interpret(

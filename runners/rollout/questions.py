@@ -47,7 +47,7 @@ class PromptedQuestion:
     """The number of tokens at the end of the prompt that are trained with the response."""
     teacher_prompt: tuple[int, ...] = ()
     """Token ids that a teacher reads instead; none if it reads the same."""
-    given: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
     """The numbers that a reward may read: those of the metadata by their paths, and those of the wording."""
 
 
@@ -78,7 +78,7 @@ def render_questions(
     """Return the questions with their prompts and the numbers of their metadata."""
     prompts = prompt_tokens(prompt, tokenizer, [question.text for question in questions])
     return [
-        replace(question, prompt=tokens, given=read_numbers(question.meta))
+        replace(question, prompt=tokens, features=read_numbers(question.meta))
         for question, tokens in zip(questions, prompts, strict=True)
     ]
 
@@ -118,8 +118,8 @@ def shared_numbers(questions: Sequence[PromptedQuestion]) -> dict[str, list[floa
     Returns:
         Values in the order of the questions, by name.
     """
-    names = set.intersection(*(set(question.given) for question in questions)) if questions else set()
-    return {name: [question.given[name] for question in questions] for name in sorted(names)}
+    names = set.intersection(*(set(question.features) for question in questions)) if questions else set()
+    return {name: [question.features[name] for question in questions] for name in sorted(names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def choose_wording(
         return None
     reference = references.get(question.id)
     group = ResponseGroup(question.id, (), () if reference is None else reference.responses())
-    responses = {"y": RewardedResponse(0, False, features=question.given)}
+    responses = {"y": RewardedResponse(0, False, features=question.features)}
     for index, wording in enumerate(wordings):
         name = f"wording `{wording.name}`" if wording.name else f"wording {index + 1}"
         holds = wording.when is None or measure(name, wording.when, group, responses, {})
@@ -184,9 +184,9 @@ def place_wordings(
     require_numbers(list_choosers(wordings), questions)
     result = []
     for each in questions:
-        question = replace(each, given=read_numbers(each.meta))
+        question = replace(each, features=read_numbers(each.meta))
         mode = choose_wording(wordings, references, seed, question) or 0
-        result.append(replace(question, given={**question.given, "mode": float(mode)}))
+        result.append(replace(question, features={**question.features, "mode": float(mode)}))
     return result
 
 
@@ -266,7 +266,7 @@ class Wordings:
     def _word(self, question: PromptedQuestion, mode: int, draw: int, position: int) -> PromptedQuestion:
         """Return the question in the wording of a mode, with its numbers."""
         wording = self.wordings[mode]
-        features = {**question.given, "mode": float(mode)}
+        features = {**question.features, "mode": float(mode)}
         budget: int | None = None
         if wording.draws:
             budget = choose_budget(wording, derive_seed(self.seed, "budget", draw, position))
@@ -274,7 +274,7 @@ class Wordings:
         prompt, prefix = render(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
         self._require_short(len(prompt) - prefix, question, "its wording")
         trained = prefix if self.learn_prefix else 0
-        return replace(question, prompt=prompt, trained_prefix=trained, given=features)
+        return replace(question, prompt=prompt, trained_prefix=trained, features=features)
 
     def _require_short(self, count: int, question: PromptedQuestion, wording: str) -> None:
         if self.longest is not None and count > self.longest:

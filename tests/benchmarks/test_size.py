@@ -17,7 +17,7 @@ MOST = {
     "statements": 40_800,
     "codes": 182,
     "settings": 295,
-    "lines of tests": 79_000,
+    "lines of tests": 79_100,
 }
 
 

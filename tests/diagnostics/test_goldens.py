@@ -20,7 +20,7 @@ from reodsl.cli.main import cli, main
 from reodsl.cli.specs import replace
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
-from reodsl.door import Finished
+from reodsl.door import FinishedRun
 from reodsl.numbers.arm_scores import balance_questions
 from reodsl.numbers.budgets import explicit
 from reodsl.numbers.greedy import question_min
@@ -153,7 +153,7 @@ FOLLOWED: dict[str, list[str]] = {
 CALLS: dict[str, Callable[[], object]] = {
     "E0118-formatted": lambda: replace(Path("nowhere/a.reo"), ""),
     "E0121-runners": lambda: without_runners(load_registry),
-    "E0954-notebook": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples(
+    "E0954-notebook": lambda: FinishedRun(Path("report.html"), None, {"evaluate:base@1": Path()}).samples(
         "vanilla", 1
     ),  # type: ignore[arg-type]
     "E0410-whole": lambda: explicit([100.5], 1024),  # type: ignore[list-item]

@@ -35,7 +35,7 @@ CASES: dict[str, list[Diagnostic]] = {
             "a budget lies past the longest response",
             at(2, 37, 10),
             "65536 tokens",
-            others=[Label(at(3, 25, 10), "32768 tokens, set here")],
+            labels=[Label(at(3, 25, 10), "32768 tokens, set here")],
             help="write `to: 32K tokens`, or raise `max_tokens`",
         )
     ],
@@ -45,7 +45,7 @@ CASES: dict[str, list[Diagnostic]] = {
             "a budget lies past the longest response",
             at(2, 37, 10),
             "65536 tokens",
-            others=[
+            labels=[
                 Label(at(121, 8, 10, "specs/b.reo"), "the frontier ends here"),
                 Label(at(121, 1, 4, "specs/b.reo")),
             ],
@@ -67,11 +67,11 @@ CASES: dict[str, list[Diagnostic]] = {
     "place_and_where": [error("E0701", "odd", at(2, 1, 7), where="data.csv, row 3")],
     "unknown_file": [
         error(
-            "E0201", "odd", at(2, 1, 7, "gone.reo"), "here", others=[Label(at(9, 1, 2, "lost.reo"), "there")]
+            "E0201", "odd", at(2, 1, 7, "gone.reo"), "here", labels=[Label(at(9, 1, 2, "lost.reo"), "there")]
         )
     ],
     "line_out_of_the_file": [error("E0201", "odd", at(999, 1), "here")],
-    "same_line_twice": [error("E0201", "odd", at(2, 37, 10), "late", others=[Label(at(2, 9, 4), "early")])],
+    "same_line_twice": [error("E0201", "odd", at(2, 37, 10), "late", labels=[Label(at(2, 9, 4), "early")])],
     "over_lines": [error("E0201", "odd", at(2, 16, 3, lines=2), "from here")],
     "long_line": [
         error(
@@ -79,7 +79,7 @@ CASES: dict[str, list[Diagnostic]] = {
             "odd",
             at(6, 204, 5),
             "here",
-            others=[Label(at(6, 1, 3), "start"), Label(at(6, 408, 4), "end")],
+            labels=[Label(at(6, 1, 3), "start"), Label(at(6, 408, 4), "end")],
         )
     ],
     "tabs_wide_and_control": [
@@ -88,7 +88,7 @@ CASES: dict[str, list[Diagnostic]] = {
             "odd \x1b[31m",
             at(5, 8, 5),
             "wide",
-            others=[Label(at(5, 16, 8), "control"), Label(at(3, 2, 7), "tab")],
+            labels=[Label(at(5, 16, 8), "control"), Label(at(3, 2, 7), "tab")],
         )
     ],
     "behind_the_end": [

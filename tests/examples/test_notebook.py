@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.execute import NOTEBOOK, execute, read, tags
-from reodsl.door import Finished
+from reodsl.door import FinishedRun
 from reodsl.report.export import report_tables, write_tables
 from reodsl.report.material import read as read_material
 from tests.report.synthetic import world
@@ -41,7 +41,7 @@ def test_every_cell_that_does_not_train_runs(place: Path) -> None:
     (place / "made" / "report.html").write_text("")
     material = read_material(made.spec, made.inputs)
     write_tables(place / "made" / "tables", report_tables(material))
-    run = Finished(place / "made" / "report.html", made.spec, made.inputs)
+    run = FinishedRun(place / "made" / "report.html", made.spec, made.inputs)
     notebook = read()
     execute(notebook, {"run": run}, skip=trains)
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

@@ -103,7 +103,7 @@ def test_a_quotient_undoes_a_product(one: Dimension, two: Dimension) -> None:
 
 
 def test_a_setting_gives_a_bare_number_its_unit() -> None:
-    tokens = Num("tokens", whole=True, low=1)
+    tokens = Num("tokens", integer=True, low=1)
     for text, number in (("32K", 32768), ("32K tokens", 32768), ("7", 7)):
         found = value(text)
         assert found is not None
@@ -117,7 +117,7 @@ def test_a_setting_gives_a_bare_number_its_unit() -> None:
 
 
 def test_the_first_of_some_types_that_fits() -> None:
-    warmup = AnyOf((Num("steps", whole=True, low=0), Num(low=0, high=1)))
+    warmup = AnyOf((Num("steps", integer=True, low=0), Num(low=0, high=1)))
     assert [plain(coerce(value(text), warmup)) for text in ("3 steps", "3", "0.1%", "0.5")] == [
         3,
         3,
@@ -128,6 +128,6 @@ def test_the_first_of_some_types_that_fits() -> None:
 
 
 def test_lists() -> None:
-    tokens = ListOf(Num("tokens", whole=True, low=1), lone=True)
+    tokens = ListOf(Num("tokens", integer=True, low=1), lone=True)
     assert plain(coerce(value("[1K, 2K tokens]"), tokens)) == (1024, 2048)  # type: ignore[arg-type]
     assert plain(coerce(value("1K"), tokens)) == (1024,)  # type: ignore[arg-type]

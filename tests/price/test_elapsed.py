@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.graph.task import Graph, Task
-from reodsl.price.prices import Elapsed, bound_elapsed
+from reodsl.price.prices import ElapsedTime, bound_elapsed
 from reodsl.price.show import summary, until_the_end
 from reodsl.price.value import Price, Prices
 
@@ -88,9 +88,9 @@ def test_what_takes_no_gpu_waits_for_none() -> None:
 def test_finished_tasks_take_no_time() -> None:
     chain = graph({"a": "", "b": "a", "c": "b"})
     told = prices({"a": 2, "b": 3, "c": 5}, 1)
-    assert bound_elapsed(chain, told, ["c"]) == Elapsed(5, 5, 1)
-    assert bound_elapsed(chain, told, ["b", "c"]) == Elapsed(8, 8, 1)
-    assert bound_elapsed(chain, told, []) == Elapsed(0, 0, 1)
+    assert bound_elapsed(chain, told, ["c"]) == ElapsedTime(5, 5, 1)
+    assert bound_elapsed(chain, told, ["b", "c"]) == ElapsedTime(8, 8, 1)
+    assert bound_elapsed(chain, told, []) == ElapsedTime(0, 0, 1)
 
 
 def test_a_task_without_a_price_leaves_the_time_open() -> None:
@@ -143,9 +143,9 @@ def test_no_order_is_shorter_and_one_that_leaves_no_core_idle_is_at_most_twice_a
 
 def test_it_is_told_in_one_line() -> None:
     here, there = prices({"a": 1.0}, 2), prices({"a": 1.0}, 2, {"a": 1})
-    assert until_the_end(here, Elapsed(267, 178, 2)) == [
+    assert until_the_end(here, ElapsedTime(267, 178, 2)) == [
         "From start to report: at least 4m 27s on 2 cores; the longest chain of tasks alone takes 2m 58s."
     ]
-    assert until_the_end(there, Elapsed(178, 178, 1)) == [
+    assert until_the_end(there, ElapsedTime(178, 178, 1)) == [
         "From start to report: at least 2m 58s on 1 GPU; more would not make it faster."
     ]

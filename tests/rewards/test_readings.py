@@ -99,7 +99,7 @@ def test_a_reward_reads_whether_there_is_an_answer(tmp_path: Path) -> None:
 
 
 def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
-    known = {name for name, each in READINGS.items() if "a reward" in each.known}
+    known = {name for name, each in READINGS.items() if "a reward" in each.bodies}
     assert known == {*READERS, *ANSWERS, "mode", "thinking"}
     assert {name for name, each in READINGS.items() if each.graded} == set(ANSWERS)
     # Responses of `ref` have `reference_features`, in which `READERS` puts nothing.

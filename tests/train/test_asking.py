@@ -132,9 +132,9 @@ def test_a_question_is_asked_in_the_first_wording_that_is_for_it(tmp_path, text,
         choose=partial(choose_wording, wordings, {"one": Reference(**reference)}, 1),
     )
     for step in range(5):
-        asked = asking.ask(replace(QUESTION, given=given), step, 0, 4)
+        asked = asking.ask(replace(QUESTION, features=given), step, 0, 4)
         assert {words(one.prompt) for one in asked} == {f"q ? {('go', 'now')[place]}"}
-        assert {one.given["mode"] for one in asked} == {float(place)}
+        assert {one.features["mode"] for one in asked} == {float(place)}
 
 
 def test_a_wording_has_its_share_of_the_questions_that_it_is_for(tmp_path):
@@ -144,7 +144,7 @@ def test_a_wording_has_its_share_of_the_questions_that_it_is_for(tmp_path):
     questions = [PromptedQuestion(f"q{n}", "q ?", "7", json.dumps({"level": n % 5})) for n in range(5000)]
 
     def place(asked, seed=1):
-        return {q.id: int(q.given["mode"]) for q in place_wordings(asked, wordings, {}, seed)}
+        return {q.id: int(q.features["mode"]) for q in place_wordings(asked, wordings, {}, seed)}
 
     places = place(questions)
     expected = {True: (0.5, 0.125, 0.375), False: (0.0, 0.25, 0.75)}
@@ -182,14 +182,14 @@ def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():
     seen = collections.Counter()
     for step in range(300):
         asked = ask(wording, step=step)
-        assert len({(one.prompt, one.given["budget"]) for one in asked}) == 1
-        budget = int(asked[0].given["budget"])
+        assert len({(one.prompt, one.features["budget"]) for one in asked}) == 1
+        budget = int(asked[0].features["budget"])
         assert words(asked[0].prompt) == f"q ? within {budget} tokens"
         seen[budget] += 1
     assert set(seen) == {2, 4, 8}
     assert min(seen.values()) > 60
     ranged = Wording(question="{question} within {budget} tokens", low=3, high=5)
-    drawn = {ask(ranged, step=step)[0].given["budget"] for step in range(60)}
+    drawn = {ask(ranged, step=step)[0].features["budget"] for step in range(60)}
     assert drawn == {3.0, 4.0, 5.0}
 
 
@@ -197,12 +197,12 @@ def test_rollouts_take_wordings_in_turn_or_a_question_takes_one():
     think, not_think = Wording(prefix="go"), Wording(prefix="now")
     asked = ask(think, not_think, learn_prefix=True)
     assert [words(one.prompt) for one in asked] == ["q ? go", "q ? now"] * 2
-    assert [one.given["mode"] for one in asked] == [0, 1, 0, 1]
+    assert [one.features["mode"] for one in asked] == [0, 1, 0, 1]
     assert {one.trained_prefix for one in asked} == {1}
     assert {one.trained_prefix for one in ask(think, not_think)} == {0}
     per_question = [ask(think, not_think, per="question", at=at) for at in range(40)]
-    assert all(len({one.given["mode"] for one in own}) == 1 for own in per_question)
-    assert {own[0].given["mode"] for own in per_question} == {0, 1}
+    assert all(len({one.features["mode"] for one in own}) == 1 for own in per_question)
+    assert {own[0].features["mode"] for own in per_question} == {0, 1}
 
 
 def test_a_prompt_that_its_wording_makes_too_long_is_refused(refusal):

@@ -481,7 +481,7 @@ def test_a_question_is_asked_alike_as_a_plan_counts_it(bench, build):
     told = json.loads((whole / "train.json").read_text())
     known = read_references(bench.root / "thought", 1)
     met = [each for each in questions_of(read_table(bench.root / "questions")) if each.id in known]
-    modes = [each.given["mode"] for each in place_wordings(met, wordings, known, 1)]
+    modes = [each.features["mode"] for each in place_wordings(met, wordings, known, 1)]
     assert [told[f"asked_mode_{mode}"] for mode in range(3)] == [modes.count(mode) for mode in range(3)]
     saved, name = rule.model_copy(update={"save_every": 1}), f"asked_{build.__name__}_stopped"
     with pytest.raises(Stopped):

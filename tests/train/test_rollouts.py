@@ -101,7 +101,7 @@ def sampler(engine, rule, places=None, verifier=None, thinking=None, **changes):
     return RolloutSampler(**(base | changes))
 
 
-QUESTION = PromptedQuestion("q", "", "7", prompt=ids("a b"), given={"n_gold": 3.0})
+QUESTION = PromptedQuestion("q", "", "7", prompt=ids("a b"), features={"n_gold": 3.0})
 RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"]
 
 

@@ -111,7 +111,7 @@ def test_responses_are_compared_with_another_arms_and_sorted(tmp_path: Path) -> 
         }
     here, there = rows.values()
     for right in (True, False):
-        found = matching(one, Filter(right=right, beside=two.samples, beside_right=not right))
+        found = matching(one, Filter(right=right, other=two.samples, other_right=not right))
         assert found.tolist() == [
             i
             for key, (i, _, fits) in here.items()
@@ -270,7 +270,7 @@ def test_ten_million_responses_stay_quick(tmp_path: Path) -> None:
         (Filter(words="q777"), ""),
         (Filter(words="answer to q777 "), "longest"),
         (Filter(right_at=512, wrong_at=256), ""),
-        (Filter(right=True, beside=other, beside_right=False), "different"),
+        (Filter(right=True, other=other, other_right=False), "different"),
     ):
         for offset in (0, 5_000):
             began = time.monotonic()

@@ -183,7 +183,7 @@ def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: 
         frame.write_parquet(folder / f"{step:08d}.parquet")
     training = find_training(store, "arm", "arm.train", "key", {"data": "gone"})
     assert training is not None
-    assert not training.whole
+    assert not training.is_complete
     found = list_rollouts(training, None, "q", 0, 9)
     assert found["steps"] == 2
     assert [each["step"] for each in found["rollouts"]] == [1, 2]

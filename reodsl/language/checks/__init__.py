@@ -119,7 +119,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
             yield warning(
                 "W0201",
                 f"`{name}` is imported and never used",
-                imported.at.span,
+                imported.node.span,
                 "unused",
                 help="take it out of the import",
             )

@@ -151,7 +151,7 @@ def _check_arm_lengths(split: Record, stage: CheckedStage, sampled: Sequence[Rec
             "the rollouts of these arms end before the longest response",
             split.span,
             f"budgets up to {int(longest)} tokens",
-            others=most.labels,
+            labels=most.labels,
             help=f"name an arm with `max_tokens = {_write_tokens(longest)}`, or end both "
             f"the budgets and the responses with them, at {_write_tokens(most.number)}",
         )
@@ -174,7 +174,7 @@ def _check_sampled_questions(
         f"`{case.name}` may be asked questions that none of these arms met",
         values[0].span,
         "trained on other data" if theirs is None else f"trained on `{theirs.name}`",
-        others=stage["data"].setting_labels(f"asks `{asked.name}`"),
+        labels=stage["data"].setting_labels(f"asks `{asked.name}`"),
         notes=["of a question that no rollout tells of, the whole response alone counts"],
         help=f"name arms that are trained on `{pool_data.name}`, or train on their data",
     )
@@ -259,7 +259,7 @@ def check_benchmarks(case: CheckedExperiment) -> Iterator[Diagnostic]:
         if first.span is not value.span:
             helps = "name one of them otherwise"
             message = f"the benchmark `{benchmark.name}` is there twice"
-            yield error("E0208", message, value.span, "again here", others=[first], help=helps)
+            yield error("E0208", message, value.span, "again here", labels=[first], help=helps)
 
 
 @case_check

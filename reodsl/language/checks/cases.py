@@ -123,13 +123,13 @@ class SettingView(NamedTuple):
 
     def error(self, code: str, message: str, text: str = "", *labels: Label, help: str) -> Diagnostic:
         """Return an error about the setting."""
-        return error(code, message, self.span, text, others=labels, help=help)
+        return error(code, message, self.span, text, labels=labels, help=help)
 
     def warning(
         self, code: str, message: str, text: str = "", *labels: Label, help: str, notes: Sequence[str] = ()
     ) -> Diagnostic:
         """Return a warning about the setting."""
-        return warning(code, message, self.span, text, others=labels, help=help, notes=notes)
+        return warning(code, message, self.span, text, labels=labels, help=help, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ def finding_at(
     in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
     lead = in_user_files[0] if in_user_files else labels[0]
     rest = [label for label in labels if label is not lead]
-    return make(code, message, lead.span, lead.text, others=rest, help=help)
+    return make(code, message, lead.span, lead.text, labels=rest, help=help)
 
 
 def strip_names(record: Record | None) -> object:

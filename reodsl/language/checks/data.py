@@ -245,7 +245,7 @@ def check_vocabularies(
             f"{subject} has arms with different tokenizers",
             span,
             f"tokens of `{other.model.name}`",
-            others=[Label(first[0], f"tokens of `{vocabulary.model.name}`")],
+            labels=[Label(first[0], f"tokens of `{vocabulary.model.name}`")],
             notes=["a budget in tokens may mean another amount of text in another vocabulary"],
             help="keep to models with one tokenizer",
         )

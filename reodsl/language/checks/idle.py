@@ -96,7 +96,7 @@ def _report_idle(
         rest = [label for decider in deciders for label in decider.setting_labels("decides that")]
         helps = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
         tell = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
-        yield tell(message, idle.span, idle.text, others=rest, help=helps)
+        yield tell(message, idle.span, idle.text, labels=rest, help=helps)
         return
     chosen = [item for item in deciders if item.slot is not None and is_own(ctx, owner, item.slot)]
     if need.is_spare and any(_list_holders(ctx, item.slot) != _list_holders(ctx, slot) for item in deciders):
@@ -106,7 +106,7 @@ def _report_idle(
         helps = f"begin with a recipe that has no `{name}`"
         helps = f"write `{need.remedy}`, or {helps}" if need.remedy else helps
         lead, *rest = [*labels, idle]
-        yield warning("W0520", message, lead.span, lead.text, others=rest, help=helps)
+        yield warning("W0520", message, lead.span, lead.text, labels=rest, help=helps)
 
 
 def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:

@@ -263,7 +263,7 @@ def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Ite
             " z-scores",
             span,
             "is divided by its own deviation",
-            others=batch.labels if over_batch else normalise.labels,
+            labels=batch.labels if over_batch else normalise.labels,
             help=helps,
         )
 

@@ -63,7 +63,7 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
             message,
             score.fields["against"].span,
             f"`{against.name}`",
-            others=[label],
+            labels=[label],
             notes=list(fault.notes),
             help=f"{fault.help}{otherwise}",
         )

@@ -393,7 +393,7 @@ def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator
                 f"`x.{name}` is read, and the questions of `{data.name}` keep no column `{name}`",
                 span,
                 "not kept",
-                others=[Label(columns.span if columns is not None else source.span, "what is kept")],
+                labels=[Label(columns.span if columns is not None else source.span, "what is kept")],
                 help=f"did you mean `x.{fields[nearest_name]}`?"
                 if nearest_name
                 else f"keep the column that has it: `columns: columns(meta: [{listed}])`",

@@ -128,7 +128,7 @@ def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
             else f"`{first}` is scored against a frontier of arms that are evaluated differently"
         )
         helps = suggest_suite(case, list(least), target)
-        yield error("E0601", message, lead.span, lead.text, others=[where, *more[:MOST_SHOWN]], help=helps)
+        yield error("E0601", message, lead.span, lead.text, labels=[where, *more[:MOST_SHOWN]], help=helps)
 
 
 def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
@@ -254,7 +254,7 @@ def _report_gridless(code: str, subject: str, suite: Record, span: Span, text: s
         f"{subject}, and `{suite.name}` evaluates whole responses alone",
         span,
         text,
-        others=[Label(suite.span, "no `grid`")],
+        labels=[Label(suite.span, "no `grid`")],
         help="give the suite a grid: `grid = [0 tokens] + every(1K tokens, to: 16K tokens)`, and a `forcing`",
     )
 
@@ -509,7 +509,7 @@ def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[Declared
             f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
-            others=[Label(spans.get(first.name, first.span), f"on `{target.name}`")],
+            labels=[Label(spans.get(first.name, first.span), f"on `{target.name}`")],
             help=f"{suggest_suite(case, [arm.name], target)}; or show them in {tables} tables",
         )
         return
@@ -591,7 +591,7 @@ def _report_local(study: Record, named: list[Record]) -> Diagnostic:
         f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
         study.span,
         "no `cluster`",
-        others=places,
+        labels=places,
         help=f"give the study `cluster = {write_value(first)}`",
     )
 
@@ -792,7 +792,7 @@ def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
                 "; ".join(
                     f"{name}: {value:.4g} against {other:.4g}" for name, (value, other) in shares.items()
                 ),
-                others=[Label(first.span, "what it is compared with")],
+                labels=[Label(first.span, "what it is compared with")],
                 notes=[f"so are {listed(names, MOST_SHOWN)}"] if names else [],
                 help='train both for as long, or say in the study why they differ: `unequal = "…"`',
             )
@@ -855,6 +855,6 @@ def _report_no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
         f"`{record.name}` needs `eval`, a suite: {meaning}",
         record.span,
         "no `eval`",
-        others=[Label(arm.span, "no suite of its own") for arm in arms],
+        labels=[Label(arm.span, "no suite of its own") for arm in arms],
         help=f"add `eval = math_reg`{' to the study' if arms else ''}, a suite of your own or one from `std.suites`",
     )

@@ -47,7 +47,7 @@ def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Itera
             f"`{name}` is a setting of {' and '.join(field.methods)}, and this trains by {stage.method}",
             slot.span,
             "has no effect",
-            others=[stage["method"].label(f"`{stage.method}`")],
+            labels=[stage["method"].label(f"`{stage.method}`")],
             help=_name_experiments(case, slot.span.path, name, field.methods)
             if slot.span.path.startswith("--amend ")
             else _suggest_block(name, field.methods[0], stage.method),
@@ -186,7 +186,7 @@ def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
         f"`{case.name}` would train `{model.name}`, which is a model behind an address",
         Settings(case.record)["base"].span,
         "its weights are not here",
-        others=[Label(source.span, "served")],
+        labels=[Label(source.span, "served")],
         help=f"evaluate it, `arm served = checkpoint({model.name})`; train one whose source is `hub(…)` or `folder(…)`",
     )
 
@@ -360,7 +360,7 @@ def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
             f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
             SettingView("cluster", case.record.fields.get("cluster"), stage.record.span).span,
             f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
-            others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {bytes_each} bytes")],
+            labels=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {bytes_each} bytes")],
             help="take more GPUs, or a smaller model"
             if bytes_each == BYTES_WITH_ADAPTERS
             else "take more GPUs, a smaller model, or train adapters beside it: `lora { rank = 32 }`",

@@ -673,7 +673,7 @@ def make_environment(
                 f"the {definition.kind} `{definition.name}` needs `{name}`",
                 span or definition.span,
                 f"no `{name}`",
-                others=[Label(param.span, "declared here")],
+                labels=[Label(param.span, "declared here")],
                 help=f"write `{definition.name}({name}: …)`",
             )
             is_sound = False

@@ -413,7 +413,7 @@ def check_unit(
             f"{subject} wants equal units",
             a_span,
             describe_unit(a.unit),
-            others=[Label(b_span, describe_unit(b.unit))],
+            labels=[Label(b_span, describe_unit(b.unit))],
             help=helps,
             edits=edits,
         )

@@ -117,7 +117,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
             "`margin` says what `drop` leaves out, and nothing is dropped",
             margins[0].span,
             "has no effect",
-            others=[Label(item.span, "this one") for item in margins[1:]],
+            labels=[Label(item.span, "this one") for item in margins[1:]],
             help="take it out, or write `drop = 15%` beside the picks",
         )
 
@@ -154,7 +154,7 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
             "a pick is a `trace`, or `preferred` and `rejected`",
             name.span,
             f"has {' and '.join(roles) or 'neither'}",
-            others=[Label(item.name.span, "this one") for item in settings],
+            labels=[Label(item.name.span, "this one") for item in settings],
             help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
         )
     chosen: dict[str, Choice | None] = {}

@@ -120,7 +120,7 @@ def check_splits(body: FormulaScope, over: tree.Expr) -> None:
         "a reward looks at its responses at one set of splits",
         over.span,
         "others",
-        others=[Label(first.span, "these are the reward's")],
+        labels=[Label(first.span, "these are the reward's")],
         help="run over `splits`, the places of the first, and choose among them: `for M in splits if M < 1K tokens`",
     )
     return False

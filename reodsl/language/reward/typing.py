@@ -511,7 +511,7 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
             "E0310",
             f"`{clip_text(function)}` is given other limits than in another term of this reward",
             expr.span,
-            others=(Label(first_span, "the other term"),),
+            labels=(Label(first_span, "the other term"),),
             help="give all terms of a function the same limits: its values are computed once",
         )
     return TypedExpr(term, PLAIN, -INF, INF)
@@ -541,8 +541,8 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Return a number of a response that a word of `READINGS` reads."""
     reading, body_name = READINGS[name], _name_body(body)
     example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
-    if body_name not in reading.known:
-        knows = listed(sorted(item for item in reading.known if item != "`batch`"), 4)
+    if body_name not in reading.bodies:
+        knows = listed(sorted(item for item in reading.bodies if item != "`batch`"), 4)
         helps = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
         fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, helps)
     args = [arg.value for arg in expr.args if arg.name is None]
