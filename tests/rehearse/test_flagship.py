@@ -136,7 +136,7 @@ def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
     [
         (("--real", "--engine", "sglang"), "--real takes the spec's engine"),
         (("--address", "local", "--engine", "sglang"), "--address takes the spec's engine"),
-        (("--real", "--address", "local"), "--real wants some"),
+        (("--real", "--address", "local"), "--real needs GPUs"),
         (("--address", "local"), "E0971"),
     ],
 )
