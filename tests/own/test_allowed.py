@@ -318,7 +318,7 @@ def test_only_what_a_package_offers_can_be_named(place: Place, monkeypatch: pyte
     monkeypatch.syspath_prepend(str(site))
     code = read_code("lengths.inner.checks:check", place.folder)
     assert (code.module, code.source.decode()) == ("lengths.inner.checks", GOOD)
-    assert code.others == 2
+    assert code.more_files == 2
     newer = (site / "lengths-1.5.dist-info" / "METADATA").read_text().replace("1.5", "1.6")
     (site / "lengths-1.5.dist-info" / "METADATA").write_text(newer)
     assert code.checksum != read_code("lengths.inner.checks:check", place.folder).checksum
@@ -337,7 +337,7 @@ def test_all_python_of_a_package_is_the_functions_content(
     for name in ("taskset.py", "servers/tool.py"):
         (folder / name).write_text("A = 1\n")
     code = read_code("sums:check", place.folder)
-    assert (code.path, code.others) == (folder / "__init__.py", 2)
+    assert (code.path, code.more_files) == (folder / "__init__.py", 2)
     (unasked,) = report_unapproved([code])
     assert "with 2 more of its package, has the content" in unasked.notes[0]
     allow(code)
