@@ -216,7 +216,7 @@ def _lines(
 
 
 def _origin(track: Track, after: str) -> str:
-    """Return where the value of a track comes from, unless it is given."""
+    """Return words for what a track's value is if the command gives none; `after` ends them for a later step."""
     if track.start is None:
         return f"of this group alone{after}"
     return "one step after its start, of this group alone" if after else "its start"

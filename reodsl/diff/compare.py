@@ -146,7 +146,7 @@ def form(reward: Reward) -> str:
 
 
 def _spoken(split: Split) -> str:
-    """Return a split in words."""
+    """Return words for the sections that a reward divides a response into."""
     match split:
         case Budgets(budgets=budgets):
             return f"{len(budgets) + 1} budgets"
@@ -232,7 +232,7 @@ def compare(
     arms = []
     for arm_a, arm_b in pairs:
         staged = max(stages_of(arm_a.checkpoint), stages_of(arm_b.checkpoint)) > 1
-        # Arms that run where their studies do differ in nothing that the studies do not.
+        # The clusters of the studies are compared by themselves, so arms are compared by cluster only if one has its own.
         placed_apart = has_own_cluster(arm_a) or has_own_cluster(arm_b)
         settings_a, settings_b = (
             arm_settings(arm, staged, study.cluster if placed_apart else None)

@@ -143,7 +143,10 @@ def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResul
 
 
 def results_work(suite: Suite, results: FromResults) -> Work:
-    """Return `{"base", "suite"}`: the table, and the suite's benchmarks and budgets that an arm of the table needs."""
+    """Return `{"base", "suite"}` of imported results.
+
+    `base` has no place in the spec; `suite` has the benchmarks, grid and forcing that the results have to cover.
+    """
     settings = {
         "benchmarks": [item.name for item in suite.benchmarks],
         "grid": list(suite.grid),

@@ -454,7 +454,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
 
 
 def _suggest_setting(kind: Kind, word: str) -> str:
-    """Return the help for a setting of no block here: a near name, or the list of settings."""
+    """Return the help for an unknown setting of a block: a near name, or the list of settings."""
     blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
     deeper = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
     trained, inner = kind.name in TRAIN_KINDS, nearest(word, deeper) if kind.name in TRAIN_KINDS else None

@@ -157,7 +157,8 @@ def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> a
 def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> dict[str, Any]:
     """Return `{"l_max", "budgets", "weights"}`, with a frontier also its `"approximation_error"`.
 
-    Budgets are tokens, weights the trapezoid rule's, the last that of `l_max`; the error is relative and signed.
+    `budgets` are tokens, and `weights` the trapezoid rule's, with the weight of `l_max` at the end. The error is that of the
+    trapezoid sum, as a signed share of the frontier's integral.
     """
     facts = {"l_max": schedule.l_max, "budgets": list(schedule.budgets), "weights": list(trapezoid(schedule))}
     return facts | (

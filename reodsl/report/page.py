@@ -360,7 +360,7 @@ def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
 
 
 def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:
-    """Return the curves of all trainings, and what they trained on."""
+    """Return charts of the metrics of all trainings, their numbers of steps and tokens, and their data."""
     groups = figures.training_groups(gallery, material)
     about = (
         "Averaged over seeds; stages are shown in sequence. Arms have different rewards, so do not compare reward curves "

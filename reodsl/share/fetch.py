@@ -85,7 +85,7 @@ class Download:
 
 
 def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
-    """Return the repositories of hubs that a spec names, without repetition."""
+    """Return the hub repositories that a spec names, each once; of a served model the tokenizer's."""
     sources = [model.source for model in values_of(spec.study, Model)]
     repositories = [
         HubRepo("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
@@ -102,7 +102,7 @@ def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
 
 
 def look_up(repository: HubRepo) -> Download:
-    """Ask the hub for a repository's commit and the size of its files.
+    """Ask the hub for a repository's commit and the size of the files that a download takes.
 
     Raises E0850 for a model or a data set that it refuses.
     """

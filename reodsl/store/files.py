@@ -178,7 +178,7 @@ def stat_plain(path: Path) -> os.stat_result:
     """Return the status of a plain file, with links followed.
 
     Raises:
-        NotPlain: it is no plain file.
+        NotPlain: it is a folder, link, pipe or device.
         OSError: it is missing.
     """
     try:
@@ -253,7 +253,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def hash_plain(path: Path) -> str:
-    """Return the SHA-256 of a plain file in hexadecimal, of as many bytes as it has at first.
+    """Return the SHA-256 of a regular file in hexadecimal; bytes that are appended meanwhile do not count.
 
     Raises:
         NotPlain: it is no plain file.

@@ -96,7 +96,7 @@ class EvaluationWork:
 
 
 def evaluate(job: Job) -> None:
-    """Sample responses to every benchmark, force answers over the grid, grade, and write the files of the page STORE."""
+    """Sample responses to every benchmark, force answers over the grid, grade, and write the tables of an evaluation."""
     suite: Suite = job.task.work["suite"]
     model: Model = job.task.work["model"]
     seed = evaluation_seed(job.task.work)
@@ -422,7 +422,7 @@ class ProgressReporter:
     unjudged: Counter[str] = field(default_factory=Counter)  # answers that were never judged, by reason
 
     def report(self) -> None:
-        """Report all chunks before the first that is not requested yet; wait for chunks that are being graded."""
+        """Report chunks in order up to the first that is not sampled yet; wait for a chunk that is being graded."""
         while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
             if self.next in self.grading:
                 # Not the time of this report, which may come a whole batch later.

@@ -160,7 +160,7 @@ def _scorers(payload: Any) -> Iterator[str]:
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report SGLang, if a task needs it and it has to be on this machine, and E0971 if its releases find no GPU here."""
+    """Report a missing SGLang if a task runs it on this machine, and E0971 if its releases find no GPU here."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or machine.notes is not None or not served:
         return

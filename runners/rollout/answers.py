@@ -33,7 +33,7 @@ def marks_of(model: Model) -> Thinking:
 
 
 def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
-    """Return the marks for a text after some tokens; if these end in a closing mark, no thinking follows."""
+    """Return `thinking` for the text after the tokens `before`: it is over if `before` ends in its closing mark."""
     end = str(tokenizer.decode(list(before[-MARK_TOKENS:]), skip_special_tokens=False))
     return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
 

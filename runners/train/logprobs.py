@@ -45,7 +45,7 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        """Return the gradients by hidden states and the output matrix.
+        """Return the gradients with respect to the hidden states and the output matrix.
 
         Returns:
             [tokens, hidden], and [vocabulary, hidden] or None if the matrix is not trained.
@@ -54,7 +54,7 @@ class _TokenLogprobs(Function):
         grad = grads[0] / ctx.temperature
         # Summed in float32: a chunk's share would be lost in a bfloat16 sum of many.
         d_hidden = torch.empty_like(hidden)
-        # Beside adapters the output matrix is not trained, and its gradient would be as large.
+        # With adapters the output matrix is not trained, and its gradient would take as much memory as the matrix.
         learns = ctx.needs_input_grad[1]
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if learns else None
         for start in range(0, hidden.shape[0], ctx.chunk):

@@ -117,7 +117,7 @@ def load():
     return check
 
 module["CHECKS"]["own"] = load
-module["TAKEN_HERE"]["own"] = lambda meta: False
+module["RUN_IN_PROCESS"]["own"] = lambda meta: False
 module["main"]("own", float(sys.argv[2]), int(sys.argv[3]), True)
 """
 
@@ -219,7 +219,7 @@ def test_a_process_for_each_answer_is_left_out_only_where_texts_are_compared() -
     tasks = set(import_module("reasoning_gym.factory").DATASETS) - {"composite"}
     calls = {task: called_in(type(worker.scorer_of(task)).score_answer) for task in tasks}
     assert {task for task in tasks if calls[task] & {"eval", "parse_expr"}} == set(EVALUATE)
-    shares = worker.TAKEN_HERE["reasoning_gym"]
+    shares = worker.RUN_IN_PROCESS["reasoning_gym"]
     here = {task for task in tasks if shares(json.dumps({"task": task}))}
     assert 20 < len(here) < len(tasks)
     assert set().union(*(calls[task] for task in here)) == {

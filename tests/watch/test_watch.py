@@ -93,7 +93,7 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     assert "    at  tiny.train.s1  " in out
     assert "/100000" in output(capsys, "ls", "tiny")[1]
     code, out, _ = output(capsys, "why", "tiny.reo", "tiny.train", "--set", "length=100000")
-    assert out.startswith("tiny.train.s1: run, a run is at it\n  it is at step ")
+    assert out.startswith("tiny.train.s1: run, it is running now\n  it is at step ")
     assert " of 100000, " in out
 
     code, out, err = output(capsys, "report", "tiny", "--out", "shown")

@@ -481,7 +481,7 @@ def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) ->
 
 @ppo_check
 def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0512: a teacher's wording that draws budgets, or a policy's wording that holds the answer."""
+    """Report E0512: a teacher's wording that samples a budget for each question, or a policy's wording with the answer."""
     for rollout_wording in list_wordings(stage.record.sub("rollout")):
         yield from _check_hidden_answer(rollout_wording)
     wording = stage.record.sub("teacher_wording")

@@ -473,7 +473,7 @@ def _find_response(body: FormulaScope, expr: tree.Expr) -> str:
 
 
 def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
-    """Return the number that a function of the user's gives a response."""
+    """Return the type of `python("FILE.py:FUNCTION", y)`, a number that a user's function gives a response."""
     example = f'python("style.py:score", {_name_response(body)})'
     nameless = [arg for arg in expr.args if not arg.name]
     first, second = nameless if len(nameless) == 2 else (None, None)
