@@ -17,7 +17,7 @@ from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "*"
-"""In `invalid` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
+"""The mark in `invalid` of a record whose parent has no value: nothing is known to be missing from the record."""
 
 
 @dataclass(frozen=True, slots=True)

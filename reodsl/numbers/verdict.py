@@ -44,7 +44,7 @@ class PairDifference:
     two: str
     """The arm that is subtracted."""
     value: float
-    """In tokens on the mean over benchmarks."""
+    """The difference in tokens on the mean over benchmarks."""
     low: float | None = None
     """The lower end of the uncorrected interval, in tokens."""
     high: float | None = None

@@ -331,7 +331,7 @@ class Decl:
     doc: str | None
     """The text of the block, of the amended value's block, or in triple quotes behind a value without a block."""
     span: Span
-    """From the kind to the end."""
+    """The span from the kind to the end."""
 
     @property
     def kind_name(self) -> str:
@@ -363,7 +363,7 @@ class Param:
     doc: str | None
     """The triple-quoted text behind it."""
     span: Span
-    """From `param` to the end."""
+    """The span from `param` to the end."""
 
 
 @dataclass(frozen=True, slots=True)

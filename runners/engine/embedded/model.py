@@ -223,17 +223,17 @@ class Layer:
     attention_norm: torch.Tensor | None
     """[hidden], or None if folded."""
     qkv: Linear
-    """To queries, keys and values side by side."""
+    """The matrix to queries, keys and values, joined along the output."""
     qk_norm: torch.Tensor | None
     """Norm weights of queries and keys, [heads + kv_heads, head_dim]; None without QK-norm."""
     output: Linear
-    """From heads to the residual stream."""
+    """The matrix from heads to the residual stream."""
     mlp_norm: torch.Tensor | None
     """[hidden], or None if folded."""
     gate_up: Linear
-    """To the two halves of the MLP."""
+    """The matrix to the two halves of the MLP."""
     down: Linear
-    """From the MLP to the residual stream."""
+    """The matrix from the MLP to the residual stream."""
 
 
 @dataclass(frozen=True, slots=True)
