@@ -164,8 +164,7 @@ def installs(folder: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("profile", ["cpu", "cuda"])
 @pytest.mark.parametrize(
-    "goal",
-    ["run", "test", "lint", "sglang", "sbom", "site", "audit", "bench", "trackers", "inspect"],
+    "goal", ["run", "test", "lint", "sglang", "sbom", "site", "audit", "bench", "trackers", "inspect"]
 )
 def test_wheels_alone_are_installed_each_by_its_hash(goal: str, profile: str, tmp_path: Path) -> None:
     """But for the checkout, which is built by what the list has, in no environment of its own."""

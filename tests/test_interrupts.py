@@ -90,12 +90,7 @@ def end_interrupted(run: Callable[[], None], importing: float = IMPORTING) -> Ke
 
 @pytest.mark.parametrize(
     "swallow",
-    [
-        in_a_callback,
-        in_a_finalizer,
-        in_a_library_that_catches_all,
-        in_one_that_goes_on_after_another_error,
-    ],
+    [in_a_callback, in_a_finalizer, in_a_library_that_catches_all, in_one_that_goes_on_after_another_error],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_that_was_swallowed_comes_again(

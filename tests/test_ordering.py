@@ -7,16 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from benchmarks.ordering import (
-    PAPER,
-    agreement,
-    clopper_pearson,
-    counted,
-    disjoint,
-    order,
-    published,
-    reach,
-)
+from benchmarks.ordering import PAPER, agreement, clopper_pearson, counted, disjoint, order, published, reach
 from benchmarks.tables import difference, place
 
 PRINTED = {"a": 2.0, "b": 1.0, "c": 3.0, "e": 4.0}

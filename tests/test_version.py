@@ -64,8 +64,4 @@ def test_no_result_is_known_by_the_version(monkeypatch: pytest.MonkeyPatch) -> N
         for path in (ROOT / package).rglob("*.py")
         if "reodsl.__version__" in path.read_text()
     }
-    assert readers == {
-        "reodsl/cli/main.py",
-        "reodsl/lsp/server.py",
-        "runners/execute/perform.py",
-    }
+    assert readers == {"reodsl/cli/main.py", "reodsl/lsp/server.py", "runners/execute/perform.py"}

@@ -617,7 +617,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         raise NoValue
     if dropped := refuse_dropped(f"{name}()", expr.function.span):
         ctx.refuse(dropped)
-    names = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_rewards(scope)]
+    names = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_formulas(ctx, scope)]
     ctx.fail(
         "E0201",
         f"there is no function `{name}`",
@@ -627,9 +627,14 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     )
 
 
-def _list_rewards(scope: Scope) -> list[str]:
-    items = scope.module.items.values()
-    return [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name == "reward"]
+def _list_formulas(ctx: Context, scope: Scope) -> list[str]:
+    """Return the names of the rewards, selections and measures that a file declares or imports."""
+    found = ((name, lookup(ctx, scope.module, name)) for name in (*scope.module.items, *scope.module.imports))
+    return [
+        name
+        for name, item in found
+        if item and isinstance(item[1], tree.Decl) and item[1].kind.name in FORMULAS
+    ]
 
 
 def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:

@@ -148,9 +148,7 @@ def test_a_code_that_is_written_otherwise_is_recognised(
     ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
 def test_colour_is_for_a_terminal_that_wants_it(
-    environment: dict[str, str],
-    coloured: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from reodsl.cli.output import colourful
 

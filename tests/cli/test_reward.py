@@ -102,9 +102,7 @@ def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
 
 @pytest.mark.parametrize(
     ("more", "said_of_it"),
-    [
-        (("--group", "group.json"), "--length and --correct and --group give two groups"),
-    ],
+    [(("--group", "group.json"), "--length and --correct and --group give two groups")],
 )
 def test_no_option_is_read_and_passed_over(
     more: tuple[str, str], said_of_it: str, said: Said, capsys: pytest.CaptureFixture[str]

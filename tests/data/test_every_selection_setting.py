@@ -40,10 +40,7 @@ CHANGED: dict[str, tuple[str, str, str]] = {
     "choice.where": (TRACE, " if correct(z)", ""),
 }
 """Of each setting a selection and its text in another form."""
-UNSEEN = {
-    "presentation": ("selection.name",),
-    "always `z`, whatever the response is called": ("choice.var",),
-}
+UNSEEN = {"presentation": ("selection.name",), "always `z`, whatever the response is called": ("choice.var",)}
 """Settings that no result depends on, with the reason."""
 NOT_READ = {
     "margin": (TRACE.replace(" }", ", margin = -len(trace) }"), "E0521 `margin` says what `drop` leaves out"),

@@ -7,13 +7,7 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.ir.data import Columns, normal_question
-from runners.data.table import (
-    question_id,
-    questions_table,
-    require_filled,
-    require_names,
-    settle_duplicates,
-)
+from runners.data.table import question_id, questions_table, require_filled, require_names, settle_duplicates
 from runners.grade import SEPARATOR
 
 MAPPED = Columns(question="problem", answer="solution")

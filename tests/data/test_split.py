@@ -56,10 +56,7 @@ def test_nothing_held_out_is_trained_on_in_any_wording() -> None:
     trained: set[tuple[int, ...]] = set()
     held_out: set[tuple[int, ...]] = set()
     for seed, task in enumerate(wordings(24)):
-        for_training = [
-            generate_questions(task, 150, seed),
-            generate_traces(task, TRACES, 150, seed),
-        ]
+        for_training = [generate_questions(task, 150, seed), generate_traces(task, TRACES, 150, seed)]
         for table in for_training:
             trained |= {asked(question, task) for question in table["question"]}
         for_judging = generate_questions(task, 30, seed, split="held_out")

@@ -43,11 +43,7 @@ OF_SUITE: dict[str, tuple[Any, dict[str, Any]]] = {
     "prompt.template": ("<q> {question}", {}),
     "prompt.prefix": ("so", {}),
 }
-OF_POOL: dict[str, tuple[Any, dict[str, Any]]] = {
-    **ROLLOUT,
-    "task.samples": (2, {}),
-    "task.seed": (6, {}),
-}
+OF_POOL: dict[str, tuple[Any, dict[str, Any]]] = {**ROLLOUT, "task.samples": (2, {}), "task.seed": (6, {})}
 UNSEEN = {
     "presentation": ("suite.name", "forcing.name"),
     "its own parts are tried": ("suite.rollout", "pool.rollout"),

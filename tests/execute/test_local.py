@@ -90,8 +90,7 @@ def test_a_failure_stops_what_reads_it_and_nothing_else(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "name"),
-    [("error", "E0990-task"), ("full", "E0950-space"), ("link", "E0990-result")],
+    ("how", "name"), [("error", "E0990-task"), ("full", "E0950-space"), ("link", "E0990-result")]
 )
 def test_a_runner_that_breaks_leaves_a_diagnostic_and_no_result(
     bench: Bench, how: str, name: str, refusal: Callable[..., None]

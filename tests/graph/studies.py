@@ -11,16 +11,7 @@ from reodsl.ir.model import Architecture, Folder, Forcing, Model, WordTokenizer
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
 from reodsl.ir.task import FoldTask
-from reodsl.ir.training import (
-    Experiment,
-    FromModel,
-    FromTraining,
-    Optimizer,
-    Sampling,
-    Sft,
-    Stage,
-    Start,
-)
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Optimizer, Sampling, Sft, Stage, Start
 from tests.methods import dense, plain_ppo
 
 TOKENIZER = WordTokenizer(words=("0", "1", "+1"), eos="<eos>", pad="<pad>")
@@ -65,13 +56,7 @@ def sft(name: str = "", steps: int = 3, lr: float = 1e-3, data: Data | None = No
 
 def ppo(reward: Reward, name: str = "", steps: int = 2, references: int = 0, **more: Any) -> Stage:
     method = plain_ppo(
-        reward,
-        tokens=16,
-        max_prompt=8,
-        prompts=2,
-        rollouts=4,
-        forcing=FORCING,
-        reference_samples=references,
+        reward, tokens=16, max_prompt=8, prompts=2, rollouts=4, forcing=FORCING, reference_samples=references
     )
     optim = more.pop("optim", Optimizer(algorithm="adam", lr=1e-4))
     return Stage(name=name, method=method, data=questions("train"), optim=optim, steps=steps, **more)

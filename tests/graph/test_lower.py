@@ -122,13 +122,7 @@ def test_weights_that_come_as_they_are_depend_on_no_seed() -> None:
     assert graph["edge.frontier"].seed is None
     assert graph["run.train.s2"].payload["seed"] == 2
     roles = graph["report"].inputs
-    assert {
-        "evaluate:base",
-        "evaluate:run@1",
-        "evaluate:run@2",
-        "frontier:edge",
-        "score",
-    } <= roles.keys()
+    assert {"evaluate:base", "evaluate:run@1", "evaluate:run@2", "frontier:edge", "score"} <= roles.keys()
     assert set(graph["score"].inputs) == {"frontier", "relative_to", "arm:base", "arm:run@1", "arm:run@2"}
 
 

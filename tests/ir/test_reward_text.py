@@ -100,10 +100,7 @@ def test_a_reward_reads_back_as_it_was(body: str, tmp_path: Path) -> None:
         ("correct(y) - (0.5 * (len(y) / 1K tokens))", "correct(y) - 0.5 * (len(y) / 1K tokens)"),
         ("(correct(y) - 1) - 1", "correct(y) - 1 - 1"),
         ("correct(y) - (1 - correct(y))", "correct(y) - (1 - correct(y))"),
-        (
-            "let m = mean(len(w) for w in group if correct(w), empty: 1)\nlen(y) / max(m, 1 tokens)",
-            "",
-        ),
+        ("let m = mean(len(w) for w in group if correct(w), empty: 1)\nlen(y) / max(m, 1 tokens)", ""),
     ],
 )
 def test_the_text_is_plain(body: str, text: str, tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ("= cheap(cost: 0.5)", "= cheap", "E0310", "cheap", "write `cheap(cost: …)`"),
         # `for` and `in` are no arguments, whatever the parameters are called.
         ("= cheap(cost: 0.5)", "= cheap(z in group)", "E0310", "z in group", "give it values"),
+        ("= cheap(cost: 0.5)", "= chaep(cost: 0.5)", "E0201", "chaep", "did you mean `cheap`?"),
+        (
+            " ppo\n",
+            " ppo\nfrom std.rewards import reo\nreward more = roe(at: [4 tokens])\n",
+            "E0201",
+            "roe",
+            "did you mean `reo`?",
+        ),
         # What other tools call a setting leads to its name here.
         ("replicate = [1]", "seeds = [1]", "E0203", "seeds", "did you mean `replicate`?"),
         ("replicate = [1]", "seed = 1", "E0203", "seed", "did you mean `replicate`?"),
@@ -114,13 +122,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "start from an experiment, a recipe, an arm, a checkpoint or a model",
         ),
         # A name that the library has is imported, whatever else is spelt like it.
-        (
-            ", chain_train",
-            "",
-            "E0201",
-            "chain_train",
-            "import it: `from std.miniature import chain_train`",
-        ),
+        (", chain_train", "", "E0201", "chain_train", "import it: `from std.miniature import chain_train`"),
         ("import ppo", "import ppo as p", "E0201", "ppo", "this file imports it as `p`"),
         # What Python and YAML write.
         ("lr = 5e-4", 'lr = "5e-4"', "E0301", '"5e-4"', "write `5e-4`, without quotes"),
@@ -382,10 +384,7 @@ def test_a_stage_that_replaces_its_parents_says_so_where_it_lacks_something(tmp_
             "experiment mine {\n  method = sft",
             ["base", "data", "batch.prompts", "max_tokens", "optim.algorithm", "optim.lr", "steps"],
         ),
-        (
-            "suite mine {\n  samples = 4",
-            ["benchmarks", "max_tokens"],
-        ),
+        ("suite mine {\n  samples = 4", ["benchmarks", "max_tokens"]),
     ],
 )
 def test_all_that_is_missing_is_told_at_once_and_can_be_written_so(

@@ -115,10 +115,7 @@ ONCE = "minibatches = 1\n  epochs = 1"
         (f"{ONCE}\n  lag = 1 step", False),
         (f"{ONCE}\n  lag = 1 step\n  old_logprobs = trainer", True),
         (f"{ONCE}\n  lag = 1 step\n  loss {{ decoupled = true }}", True),
-        (
-            f"{ONCE}\n  loss {{ mode_tokens = shares }}\n  rollout {{ wordings = [so, hmm] }}",
-            False,
-        ),
+        (f"{ONCE}\n  loss {{ mode_tokens = shares }}\n  rollout {{ wordings = [so, hmm] }}", False),
     ],
 )
 def test_a_bound_of_a_ratio_that_is_1_is_told(

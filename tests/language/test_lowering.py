@@ -392,16 +392,7 @@ reward bad {{
   len(y)
 }}
 """
-    assert sorted(codes(text)) == [
-        "E0201",
-        "E0203",
-        "E0302",
-        "E0303",
-        "E0303",
-        "E0314",
-        "E0402",
-        "E0502",
-    ]
+    assert sorted(codes(text)) == ["E0201", "E0203", "E0302", "E0303", "E0303", "E0314", "E0402", "E0502"]
 
 
 def test_a_model_on_a_hub_by_name(qwen: Spec) -> None:

@@ -88,11 +88,7 @@ def with_broken_signs() -> Iterator[tuple[str, str]]:
             yield f"{sign.start()} {sign[0]}", SPEC[: sign.start()] + SPEC[sign.end() :]
 
 
-MUTATIONS = {
-    "declaration": without_declarations,
-    "name": with_misspelt_names,
-    "sign": with_broken_signs,
-}
+MUTATIONS = {"declaration": without_declarations, "name": with_misspelt_names, "sign": with_broken_signs}
 
 
 def count_errors(mutation: str, third: int, path: Path) -> dict[str, list[str]]:

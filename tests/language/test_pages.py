@@ -21,18 +21,7 @@ SOURCES = [
 ]
 CODES = sorted({code for path in SOURCES for code in re.findall(r'"([EWN]0\d{3})"', path.read_text())})
 # Those that need several files, a command line or another command; they have tests of their own.
-ELSEWHERE = {
-    "E0101",
-    "E0123",
-    "N0101",
-    "E0206",
-    "E0207",
-    "E0211",
-    "E0214",
-    "E0215",
-    "E0415",
-    "E0433",
-}
+ELSEWHERE = {"E0101", "E0123", "N0101", "E0206", "E0207", "E0211", "E0214", "E0215", "E0415", "E0433"}
 MISTAKES = Path(__file__).with_name("examples")
 NAMES = [code for code in CODES if code not in ELSEWHERE] + sorted(each.stem for each in MISTAKES.iterdir())
 """Pages by their codes, and examples of other mistakes that have the same code."""

@@ -648,10 +648,7 @@ def test_a_wording_for_some_questions_is_for_training_alone(
         (("rollout { cut_at = [25%, 50%] }", "batch { rollouts = 12 }"), ["E0538"]),
         (("rollout { solution = 9 tokens, cut_at = [25%] }", "batch { rollouts = 15 }"), ["E0538"]),
         (("rollout { solution = 9 tokens, cut_at = [0%] }", "batch { rollouts = 12 }"), ["E0303"]),
-        (
-            ("rollout { solution = 9 tokens, cut_at = [50%], wordings = [a, b] }",),
-            ["E0538"],
-        ),
+        (("rollout { solution = 9 tokens, cut_at = [50%], wordings = [a, b] }",), ["E0538"]),
         (
             ("rollout { solution = 9 tokens, cut_at = [50%], wordings = [a, b], wordings_per = question }",),
             [],

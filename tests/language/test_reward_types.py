@@ -192,17 +192,9 @@ def test_unsound(codes: Callable[..., list[str]], expression: str, code: str) ->
     [
         ("f = mean(correct(z) for z in group)", "correct(y) / f", ["… if f != 0 else 0"]),
         ("s = std(len(z) for z in group)", "len(y) / s", ["… if s != 0 tokens else 0"]),
-        (
-            "s = std(correct(z) for z in group)",
-            "len(y) / s / len(y)",
-            ["… if s != 0 else 0 tokens"],
-        ),
+        ("s = std(correct(z) for z in group)", "len(y) / s / len(y)", ["… if s != 0 else 0 tokens"]),
         ("c = count(z for z in group if correct(z))", "1 / c", ["max(…, 1)", "… if c != 0 else 0"]),
-        (
-            "d = 0 - mean(correct(z) for z in group)",
-            "correct(y) / d",
-            ["… if d != 0 else 0"],
-        ),
+        ("d = 0 - mean(correct(z) for z in group)", "correct(y) / d", ["… if d != 0 else 0"]),
         ("d = len(y) - 5 tokens", "len(y) / d", ["… if d != 0 tokens else 0"]),
         (
             "v = std(len(z) for z in group) * len(y)",

@@ -30,10 +30,7 @@ def errors(text: str, tmp_path: Path) -> list[Diagnostic]:
             f"{FORCING}suite own = chain_suite {{ forcing = ask }}\nexperiment mine = small {{ eval = own }}",
             "the",
         ),
-        (
-            'experiment mine = small { rollout { ending = "so far </think>", solution = 16 tokens } }',
-            "far",
-        ),
+        ('experiment mine = small { rollout { ending = "so far </think>", solution = 16 tokens } }', "far"),
         (
             'model own = overthinker.base { think { open = "<ponder>" } }\n'
             "experiment mine = small { base = checkpoint(own) }",

@@ -51,8 +51,7 @@ def ways_out_of(finding: Diagnostic, analysis: Analysis, texts: Mapping[Path, st
     if span is None or finding.help is None:
         return ()
     candidates = chain(
-        ((f"Write {edit.text}", (edit,)) for edit in finding.edits),
-        _candidates(analysis, finding.help, span),
+        ((f"Write {edit.text}", (edit,)) for edit in finding.edits), _candidates(analysis, finding.help, span)
     )
     ways: dict[str, Way] = {}
     for title, edits in islice(candidates, MOST):

@@ -126,8 +126,7 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
     assert [each["name"] for each in outline[1]["children"]] == ["a"]
 
     edits = editor.ask(
-        "textDocument/formatting",
-        {"textDocument": this, "options": {"tabSize": 2, "insertSpaces": True}},
+        "textDocument/formatting", {"textDocument": this, "options": {"tabSize": 2, "insertSpaces": True}}
     )
     canonical = format_source(Source("", text)).text
     assert canonical != text

@@ -311,8 +311,7 @@ def test_settings_of_sampling_that_contradict_each_other_hinder_no_save(folder: 
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{POSITIONS: 10**9}, {POSITIONS: 10**15}, {POSITIONS: 1 << 22, "rotary_dim": 1 << 22}],
+    "changes", [{POSITIONS: 10**9}, {POSITIONS: 10**15}, {POSITIONS: 1 << 22, "rotary_dim": 1 << 22}]
 )
 def test_tables_that_would_fill_the_machine_are_never_computed(
     of_positions: Path, changes: dict[str, int], refusal: Callable[..., None]

@@ -149,8 +149,7 @@ def test_the_plan_is_what_the_run_then_does(bench: Bench) -> None:
 
 def test_budgets_of_a_frontier_to_come_are_known_later(bench: Bench) -> None:
     spec = make.spec(
-        make.arm("base", make.base()),
-        make.arm("oracle", make.trained("oracle", make.ppo(make.oracle()))),
+        make.arm("base", make.base()), make.arm("oracle", make.trained("oracle", make.ppo(make.oracle())))
     )
     plan = planned(bench, spec)
     assert item(plan, "oracle.budgets.s1").reason == "needs edge.frontier.s1"

@@ -47,12 +47,7 @@ def test_an_overlapped_step_costs_its_longer_half(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "caches", "hours"),
-    [
-        (CLUSTER, "auto", 16.2),
-        (BESIDE, "auto", 15.5),
-        (CLUSTER, "fp8", 11.7),
-        (BESIDE, "fp8", 10.2),
-    ],
+    [(CLUSTER, "auto", 16.2), (BESIDE, "auto", 15.5), (CLUSTER, "fp8", 11.7), (BESIDE, "fp8", 10.2)],
 )
 def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, caches: str, hours: float) -> None:
     page = (FLAGSHIP.parents[1] / "docs" / "PRICE.md").read_text(encoding="utf-8")

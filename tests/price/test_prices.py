@@ -140,10 +140,7 @@ def test_weights_are_sent_at_the_measured_rate_or_at_half_of_what_links_do(
             on(
                 make.four(),
                 CLUSTER.model_copy(
-                    update={
-                        "placement": placement,
-                        "hardware": GPU.model_copy(update={"interconnect": link}),
-                    }
+                    update={"placement": placement, "hardware": GPU.model_copy(update={"interconnect": link})}
                 ),
             )
         )

@@ -15,15 +15,7 @@ from reodsl.ir.expression import Correct
 from reodsl.ir.model import Folder, Forcing, Model
 from reodsl.ir.reward import Budgets, OracleBudgets, Reward
 from reodsl.ir.study import Arm, Benchmark, Chart, Frontier, Score, Study, Suite, Table
-from reodsl.ir.training import (
-    Experiment,
-    FromModel,
-    FromTraining,
-    Optimizer,
-    Sampling,
-    Sft,
-    Stage,
-)
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Optimizer, Sampling, Sft, Stage
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curves import Curve, envelope
 from reodsl.numbers.intervals import compare_arms

@@ -69,10 +69,7 @@ def test_a_card_says_that_reg_is_approximate(made: World, tmp_path: Path) -> Non
     changed = material.study.model_copy(
         update={"score": score.model_copy(update={"misfits": ("it is of another model",)})}
     )
-    text = card(
-        replace(material, spec=material.spec.model_copy(update={"study": changed})),
-        tmp_path,
-    )
+    text = card(replace(material, spec=material.spec.model_copy(update={"study": changed})), tmp_path)
     assert "REG is approximate (~): it is of another model." in text
     assert "| ~REG " in text
 

@@ -8,14 +8,7 @@ import polars as pl
 import pytest
 
 from reodsl.report.figures import Gallery, spread_group, training_groups
-from reodsl.report.line_charts import (
-    LENGTHS,
-    LEVELS,
-    difficulty_rows,
-    length_rows,
-    lengths,
-    reference,
-)
+from reodsl.report.line_charts import LENGTHS, LEVELS, difficulty_rows, length_rows, lengths, reference
 from reodsl.report.material import Material
 
 

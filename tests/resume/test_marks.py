@@ -26,11 +26,7 @@ def stat(memory: int, environment_ends: int) -> str:
     ids=["becoming another program", "ended or the kernel's", "started with no environment"],
 )
 def test_a_process_without_an_environment(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    memory: int,
-    environment_ends: int,
-    looked_at_again: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, environment_ends: int, looked_at_again: bool
 ) -> None:
     process = tmp_path / str(2**30)
     process.mkdir()

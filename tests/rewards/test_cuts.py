@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import settings
 
-from reodsl.ir.reward import (
-    Budgets,
-    DenseReward,
-    Metric,
-    ResponseGroup,
-    Reward,
-    RewardedResponse,
-    cuts_below,
-)
+from reodsl.ir.reward import Budgets, DenseReward, Metric, ResponseGroup, Reward, RewardedResponse, cuts_below
 from reodsl.ir.reward import RewardCuts as Static
 from runners.rewards.vectorise import needed_cuts
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where

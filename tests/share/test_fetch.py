@@ -276,11 +276,7 @@ def test_a_branch_that_moved_is_told_of_and_kept_until_asked(
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_a_run_fetches_what_is_missing_when_it_is_told_to(
-    hub: Hub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
 ) -> None:
     """A terminal is asked; without one nothing is fetched but by --fetch. The commit is part of the model's key."""
     runs: list[str] = []

@@ -123,10 +123,7 @@ PUBLISHED = {
             {"question": "What is the luminosity, in erg/s?", "answer": "4.5e33"},
             {"question": "Solve for $y(t)$.", "answer": "\\frac{1}{2} e^{-t}"},
         ],
-        [
-            ("What is the luminosity, in erg/s?", "4.5e33"),
-            ("Solve for $y(t)$.", "\\frac{1}{2} e^{-t}"),
-        ],
+        [("What is the luminosity, in erg/s?", "4.5e33"), ("Solve for $y(t)$.", "\\frac{1}{2} e^{-t}")],
     ),
 }
 

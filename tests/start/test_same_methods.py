@@ -52,15 +52,7 @@ PAPER = {
     ("pruned", "qwen3_4b"): ("more_baselines", "prune"),
 }
 # `two_modes` is a part of HGPO and the others are of the library alone.
-WITHOUT_SPEC = {
-    "own",
-    "two_modes",
-    "brpo_linear",
-    "dast_by_margin",
-    "alp",
-    "shorter_better",
-    "cosine_length",
-}
+WITHOUT_SPEC = {"own", "two_modes", "brpo_linear", "dast_by_margin", "alp", "shorter_better", "cosine_length"}
 OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler", "elastic"}
 ALONE = {
     "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "laconic", "a_dlp", "hapo", "pass_at_k",

@@ -12,13 +12,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.task import Task
 from reodsl.store import external
-from reodsl.store.external import (
-    Fingerprints,
-    hub_revision,
-    hub_snapshot,
-    leads_out,
-    resolve_sources,
-)
+from reodsl.store.external import Fingerprints, hub_revision, hub_snapshot, leads_out, resolve_sources
 
 
 def data_task(path: str) -> Task:

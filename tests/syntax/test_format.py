@@ -76,10 +76,7 @@ def test_what_the_project_ships_is_in_its_own_layout(path: Path) -> None:
             "study s {\n a=1\n b{c=1}\n a_very_long_name=2\n}",
             "study s {\n  a = 1\n  b { c = 1 }\n  a_very_long_name = 2\n}\n",
         ),
-        (
-            "from std.a import b\nfrom std.abc import d",
-            "from std.a   import b\nfrom std.abc import d\n",
-        ),
+        ("from std.a import b\nfrom std.abc import d", "from std.a   import b\nfrom std.abc import d\n"),
         ("study s {\n arm a=b\n arm abc=d\n}", "study s {\n  arm a   = b\n  arm abc = d\n}\n"),
         # declarations over several lines stand apart
         ("study s {\n a=1\n}\nstudy t { }\nstudy u { }", "study s {\n  a = 1\n}\n\nstudy t {}\nstudy u {}\n"),

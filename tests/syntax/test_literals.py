@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.syntax.literals import (
-    LiteralFault,
-    canonical_number,
-    quote,
-    read_number,
-    read_string,
-)
+from reodsl.syntax.literals import LiteralFault, canonical_number, quote, read_number, read_string
 
 
 @pytest.mark.parametrize(
@@ -104,12 +98,7 @@ def test_the_spelling_keeps_value_and_kind(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("quoted", "value"),
-    [
-        (r'"a\nb\t\r\"\\"', 'a\nb\t\r"\\'),
-        (r'"\u{e9}\u{1F600}"', "é😀"),
-        ('"é"', "é"),
-        ('""', ""),
-    ],
+    [(r'"a\nb\t\r\"\\"', 'a\nb\t\r"\\'), (r'"\u{e9}\u{1F600}"', "é😀"), ('"é"', "é"), ('""', "")],
 )
 def test_escapes(quoted: str, value: str) -> None:
     assert read_string(quoted) == (value, [])

@@ -101,10 +101,7 @@ def resume(job: Job, ranks: Ranks) -> None:
         ranks.barrier()
         again, _ = load_trained_model(folder, CPU, torch.float32, ranks)
         others = build_optimizers(again, rule)
-        most, standing = most_bytes(
-            work,
-            lambda to=(work, again, others): load_state(*to, ranks),
-        )
+        most, standing = most_bytes(work, lambda to=(work, again, others): load_state(*to, ranks))
         after = state(again, others)
         assert standing.steps == 1
         assert before.keys() == after.keys()

@@ -125,10 +125,7 @@ def test_what_is_read_between_trained_tokens_is_learnt_from_nowhere(rows, data):
                 expected.append(sequence[-1])
                 targets.append(own)
                 sequence.append(own)
-        for inputs in (
-            make_padded(cropped, CPU),
-            make_packed(cropped, CPU),
-        ):
+        for inputs in (make_padded(cropped, CPU), make_packed(cropped, CPU)):
             assert inputs.ids.flatten()[inputs.positions].tolist() == expected
             assert inputs.targets.tolist() == targets
 

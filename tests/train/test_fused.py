@@ -123,11 +123,7 @@ def test_flash_attention_4_is_taken_on_the_gpus_that_it_runs_on(
 
 def test_the_kernels_of_the_list_compile_for_hopper_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and back, as torch calls them."""
-    target = {
-        "FLASH_ATTENTION_ARCH": "sm_90",
-        "CUTE_DSL_ARCH": "sm_90a",
-        "FLASH_ATTENTION_NUM_SMS": "132",
-    }
+    target = {"FLASH_ATTENTION_ARCH": "sm_90", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
     for name, value in target.items():
         monkeypatch.setenv(name, value)
     pytest.importorskip("flash_attn.cute")

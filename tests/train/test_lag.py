@@ -43,11 +43,7 @@ def test_responses_are_sampled_by_weights_of_as_many_steps_ago(bench, lag):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "stop_at"),
-    [({}, 3), ({"lag": 2}, 1)],
-    ids=str,
-)
+@pytest.mark.parametrize(("changes", "stop_at"), [({}, 3), ({"lag": 2}, 1)], ids=str)
 def test_an_interrupted_stage_ends_with_the_same_bytes(bench, changes, stop_at):
     name = f"stopped_{'_'.join(changes)}_{stop_at}"
     whole = bench.train(lagging(**changes), f"{name}_whole", start="base", data="questions")

@@ -183,10 +183,7 @@ def test_bare_prefixes_are_graded_without_the_engine():
     late = reward(CutAnswer(of="y", cut=Infix(fn="-", left=Length(of="y"), right=Constant(value=1))))
     assert sampler(ScriptedEngine(RESPONSES, {}), late, (20,)).sample(
         [QUESTION], 0
-    ).unforced_verdicts.values.tolist() == [
-        True,
-        False,
-    ]
+    ).unforced_verdicts.values.tolist() == [True, False]
 
 
 THOUGHTS = ["<think> a \\boxed{ 7 } wait", "a \\boxed{ 7 } </think> b \\boxed{ 7 } <eos>"]
@@ -249,10 +246,7 @@ def test_a_metric_and_an_outcome_force_at_their_splits():
     found = sampler(engine, rule, places=(4, 20)).sample([QUESTION], 0)
     assert vectorise(rule, found.inputs, found.forced.look_up, found.unforced_verdicts.look_up)[
         0, :, 0
-    ].tolist() == [
-        0.5,
-        1.0,
-    ]
+    ].tolist() == [0.5, 1.0]
 
 
 def test_draws_depend_on_seed_step_question_and_rollout_alone():

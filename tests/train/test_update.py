@@ -296,11 +296,7 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"loss": Loss(ratio="sequence"), "loss_mean": "response"},
-        {"loss": Loss(clip="weight")},
-    ],
+    "changes", [{"loss": Loss(ratio="sequence"), "loss_mean": "response"}, {"loss": Loss(clip="weight")}]
 )
 @pytest.mark.parametrize("bound", [16, 4096])
 def test_the_forms_of_the_loss_equal_updates_without_shortcuts(monkeypatch, changes, bound):

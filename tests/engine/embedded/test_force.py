@@ -80,16 +80,7 @@ def test_every_device_gives_the_naive_answers(one_model: Any, device: str) -> No
 
 
 @pytest.mark.parametrize("forcing", [(), (7,), FORCING], ids=["no text", "one token", "three tokens"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"rows": 5},
-        {"prefill_tokens": 7},
-        {"cache_bytes": 1},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{}, {"rows": 5}, {"prefill_tokens": 7}, {"cache_bytes": 1}], ids=str)
 def test_any_cuts_in_any_batch_shape(
     one_model: Any, forcing: tuple[int, ...], settings: dict[str, int]
 ) -> None:
@@ -217,9 +208,6 @@ def test_only_a_response_s_own_cuts_count_against_the_context(one_model: Any) ->
         len(a.tokens)
         for answers in engine.force(requests, responses, cuts, (2, 3), TokenSampling(9))
         for a in answers
-    ] == [
-        9,
-        9,
-    ]
+    ] == [9, 9]
     with pytest.raises(Problem, match="context"):
         engine.force(requests, responses, [[25], []], (2, 3), TokenSampling(9))

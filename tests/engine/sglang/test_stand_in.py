@@ -36,10 +36,7 @@ def address(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A stand-in of two processes in a thread of this one."""
     save(model, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
     monkeypatch.setattr(
-        served_double.Connection,
-        "served",
-        served_double.ServedDouble(tmp_path / "model", RANKS),
-        False,
+        served_double.Connection, "served", served_double.ServedDouble(tmp_path / "model", RANKS), False
     )
     monkeypatch.setattr(served_double.Connection, "key", "a key", False)
     with ThreadingHTTPServer(("127.0.0.1", 0), served_double.Connection) as server:

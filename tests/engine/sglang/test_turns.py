@@ -91,9 +91,7 @@ def trained(model: Any, responses: list[Generation]) -> Any:
 
 
 def test_memory_is_given_back_and_taken_again_around_new_weights(
-    served: SGLangEngine,
-    served_model: Any,
-    told: list[str],
+    served: SGLangEngine, served_model: Any, told: list[str]
 ) -> None:
     """Weights before they are sent, keys and values after; and the answers are those of the new weights."""
     before, answers = rollouts(served, GREEDY)
