@@ -47,7 +47,7 @@ Examples:
 @click.argument("a", shell_complete=complete_runs_or_files)
 @click.argument("b", required=False, shell_complete=complete_runs_or_files)
 @spec_options
-@click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
+@click.option("--all", "everything", is_flag=True, help="Show equal settings and tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
 @click.option("--markdown", is_flag=True, help="Print it as Markdown, for a page such as a pull request's.")
 def diff_command(
@@ -65,7 +65,18 @@ def diff_command(
 
     A and B are spec files, run folders, or names of runs or studies in the store. Comments, order, names and the
     spelling of units do not count. --set and --amend change B; without B, A is compared with itself after these
-    changes. Exits 0 where there is no difference and 2 where there is one.
+    changes. Exits 0 if they do not differ, and 2 if they do.
+
+    Args:
+        a: Spec file, run folder, study or run on the left side.
+        b: Spec file, run folder, study or run on the right side; None to compare `a` with itself after the changes.
+        sets: Texts `PARAM=VALUE` of `--set`, which change the right side.
+        amends: Texts `SETTING=VALUE` of `--amend`, which change the right side.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        everything: Whether to print equal settings and tasks too.
+        as_json: Whether to print JSON instead of text.
+        markdown: Whether to print Markdown instead of text.
     """
     from reodsl.diff.render import to_json, to_markdown, to_text
 
@@ -90,25 +101,33 @@ def diff_command(
 
 
 def _name_changed_side(side: Side) -> str:
-    """Return the name of a side that differs from the other in its changes alone."""
+    """Return a name for the right side if both sides are the same file: `with n=10`, or its label without changes."""
     changes = _changes(side.spec)
     return f"with {changes}" if changes else side.label
 
 
 def _changes(spec: Spec) -> str:
-    """Return the changes from the command line: `n=10, seeds=[1]`."""
+    """Return the changes of a spec by `--set` and `--amend` as text: `n=10, seeds=[1]`."""
     return ", ".join(f"{change.target}={change.value}" for change in spec.changes)
 
 
 def _side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
-    """Return the side that a text names: a spec file, a run's folder, or a run of the store."""
+    """Return a side of the comparison from what the user wrote.
+
+    Args:
+        text: Spec file, `-` for standard input, a run's folder or its `spec.reo.json`, or a study or run of the store.
+        sets: Texts of `--set`, for a spec only.
+        amends: Texts of `--amend`, for a spec only.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+    """
     path = Path(text)
     if path.suffix == ".reo" or text == "-" or (path.is_file() and path.suffix != ".json"):
         return _compile_side(text, sets, amends, target, store_dir)
     if sets or amends:
-        raise click.UsageError(f"{text} is a run: --set and --amend are for a spec")
+        raise click.UsageError(f"{text} is a run, and --set and --amend change only specs")
     resolved = path / "spec.reo.json" if path.is_dir() else path
     if resolved.is_file():
         return _read_side(text, resolved)
@@ -118,7 +137,7 @@ def _side(
 def _compile_side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
-    """Return the side of a spec file with changes."""
+    """Compile a spec file with the changes of `--set` and `--amend` into a side of the comparison."""
     ready = prepare(text, sets, amends, target, store_dir)
     changes = _changes(ready.spec)
     label = f"{text} with {changes}" if changes else text
@@ -126,7 +145,11 @@ def _compile_side(
 
 
 def _read_side(text: str, path: Path) -> Side:
-    """Return the side of a compiled spec (E0967 if it is none)."""
+    """Read a compiled spec, `spec.reo.json`, into a side that is called `text`.
+
+    Raises:
+        Problem: E0967 if the file holds no compiled spec.
+    """
     try:
         spec = Spec.model_validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -141,13 +164,13 @@ def _read_side(text: str, path: Path) -> Side:
 
 
 def _open_side(text: str, store_dir: Path | None) -> Side:
-    """Return the side of a run of the store."""
+    """Return the side of the run of the store that `text` names, by its study or the start of its name."""
     store = existing_store(store_dir)
     record = pick(records(store), text)
     spec = require_spec(store, record)
 
     def payload(task: Task) -> Mapping[str, Any]:
-        """Return the facts that a task's result depended on, as its manifest has them; files are named by their content."""
+        """Return the facts that a task's result depended on: from the stored result, else from the spec alone."""
         material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
         return material["payload"] if material is not None else identity(task)
 

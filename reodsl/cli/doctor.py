@@ -62,6 +62,13 @@ def doctor_command(
 
     With --node, Ray starts, compilers and processes of a group are tried, and files are written beside the store and
     removed, for up to two minutes. Exits 1 when a node lacks anything.
+
+    Args:
+        specs: Spec files, and folders of spec files; empty for all specs under `specs/`.
+        store_dir: Folder of the store, or None to look for it.
+        address: Address of a Ray cluster to check instead of this machine, or None.
+        node: Whether to try what a run needs on each node, instead of checking specs.
+        as_json: Whether to print JSON instead of text.
     """
     if node:
         _probe(store_dir or Path(".reodsl"), address, as_json)

@@ -104,6 +104,19 @@ def reg_command(
     benchmarks, and scores what was trained from that model on exactly these. REG of anything else is refused, or with
     --approximate marked as such; it is then taken on the benchmarks that both have, or of the means where the models have
     others.
+
+    Args:
+        curves: File of curves or of responses.
+        frontier: Frontier file, or name of a published frontier; None if the frontier is of `of`.
+        of: Models of a table of responses whose best curve is the frontier.
+        base: Names of the base models that the scored models were trained from.
+        approximate: Whether a frontier of another model or of other benchmarks is allowed.
+        l_max: Last budget of the integration, such as `16K`; None for the default.
+        grid: Budgets of the integration, such as `0,64,1K`; None for the default.
+        relative_to: Model that differences are relative to, or None.
+        questions: Number of questions of the smallest benchmark, for differences in percent; None to leave them out.
+        picture: File to draw the curves into, or None.
+        as_json: Whether to print JSON instead of text.
     """
     stop = None if l_max is None else token_count("--l-max", l_max)
     points = None if grid is None else token_grid("--grid", grid)
@@ -195,6 +208,14 @@ def frontier_command(
 
     All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
     `reodsl reg` compares with that of the models it scores.
+
+    Args:
+        files: Files of curves or of responses.
+        of: Models that the frontier is made of; empty for all.
+        to: Last budget of the frontier, such as `16K`; None for the last budget of the files.
+        base: Names of the base models that the models were trained from.
+        out: Frontier file to write, or None.
+        as_json: Whether to print JSON instead of text.
     """
     target = None if out is None else file_to_write(_json_file(out), files)
     stop = None if to is None else token_count("--to", to)

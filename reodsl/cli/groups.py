@@ -34,9 +34,9 @@ from reodsl.language.suggest import suggest
 
 
 def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
-    """Return splits if they rise, else raise ValueError."""
+    """Check that splits, which are token positions, rise strictly, and return them; raise ValueError otherwise."""
     if list(splits) != sorted(set(splits)):
-        raise ValueError("it does not rise: write it from short to long")
+        raise ValueError("splits must rise: write them from the shortest to the longest")
     return splits
 
 
@@ -66,13 +66,14 @@ class GroupFile(BaseModel, extra="forbid"):
     reference: list[GroupResponse] = []
     """Responses of the reference model."""
     splits: _Splits = ()
-    """Splits of responses without their own, in tokens."""
+    """Splits of all responses for which the file names none, in tokens."""
 
 
 class _Verdicts(dict[int, bool]):
     """Verdicts by cut; a missing verdict counts as wrong, and its cut is added to `missing`."""
 
     def __init__(self, verdicts: Mapping[int, bool], missing: set[int]) -> None:
+        """Take the verdicts of a response by cut in tokens, and the set that collects missing cuts."""
         super().__init__(verdicts)
         self.missing = missing
 
@@ -93,31 +94,37 @@ class SampledGroup:
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
-    """Return the group of `--length 10,20 --correct yes,no`.
+    """Return the group that the options `--length 10,20 --correct yes,no` describe.
+
+    Args:
+        length: Lengths of the responses in tokens, separated by commas, or None if the option is missing.
+        correct: `yes` or `no` for each response, or once for all, or None if the option is missing.
 
     Raises:
         Problem: E0123 for a wrong option, E0114 if a length is no number.
     """
     if length is None or correct is None:
-        absent = [option for option, value in (("--length", length), ("--correct", correct)) if value is None]
+        missing_options = [
+            option for option, value in (("--length", length), ("--correct", correct)) if value is None
+        ]
         raise _refuse(
-            f"there is no {' and no '.join(absent)}",
+            f"missing: {' and '.join(missing_options)}",
             "give a group, as in `--length 10,20 --correct yes,no`, or a file of one: `--group FILE`",
         )
-    lengths, words = token_grid("--length", length), [word.strip().lower() for word in correct.split(",")]
-    for word in words:
+    lengths, answers = token_grid("--length", length), [word.strip().lower() for word in correct.split(",")]
+    for word in answers:
         if word not in ("yes", "no"):
             raise _refuse(f"--correct {word!r} is neither yes nor no", "write `--correct yes,no`")
-    verdicts = _for_each("--correct", [word == "yes" for word in words], len(lengths))
+    verdicts = _for_each("--correct", [word == "yes" for word in answers], len(lengths))
     pairs = zip(lengths, verdicts, strict=True)
     return _parse({"responses": [{"length": count, "correct": right} for count, right in pairs]}, "--length")
 
 
 def read_file(path: Path) -> GroupFile:
-    """Return the group of a JSON file.
+    """Read the group of responses in a JSON file.
 
     Raises:
-        Problem: E0123 with every mistake in the file.
+        Problem: E0123 if the file cannot be read, or with its first six mistakes.
     """
     try:
         return _parse(json.loads(path.read_bytes()), str(path))
@@ -126,18 +133,23 @@ def read_file(path: Path) -> GroupFile:
 
 
 def _parse(data: object, where: str) -> GroupFile:
-    """Return the group of JSON data; E0123 with every mistake."""
+    """Check JSON data, and return its group; `where` names the data in E0123, which shows the first six mistakes."""
     try:
         return GroupFile.model_validate(data)
     except ValidationError as wrong:
         faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}" for fault in wrong.errors()]
         raise problem(
-            "E0123", "this is not a group of responses", where=where, notes=faults[:6], help="mend these"
+            "E0123", "this is not a group of responses", where=where, notes=faults[:6], help="correct these"
         ) from None
 
 
 def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> SampledGroup:
     """Return the group that a file or options describe, with the numbers of `--given`.
+
+    Args:
+        reward: The reward that will be tried on the group; it decides which numbers are per response or per step.
+        file: The responses.
+        assignments: Texts of `--given`, such as `mode=0,1`.
 
     Raises:
         Problem: E0123 if the numbers do not suit the reward or the group.
@@ -146,9 +158,10 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
     numbers, tracks = _numbers(reward, assignments, len(file.responses))
 
     def rollout(row: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
-        forced, bare = (_Verdicts(row.forced, missing["forced"]), _Verdicts(row.bare, missing["bare"]))
+        """Return a response as a reward reads it, with its numbers by name."""
+        forced, unforced = (_Verdicts(row.forced, missing["forced"]), _Verdicts(row.bare, missing["bare"]))
         values = values if row.thinking is None else {"thinking": float(row.thinking), **values}
-        return RewardedResponse(row.length, row.correct, forced, bare, values, _tokens(reward, values))
+        return RewardedResponse(row.length, row.correct, forced, unforced, values, _tokens(reward, values))
 
     rollouts = (
         rollout(row, {name: values[i] for name, values in numbers.items()})
@@ -159,9 +172,13 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
 
 
 def list_splits(reward: Reward, sample: SampledGroup) -> list[tuple[int, ...]]:
-    """Return the splits of each response in tokens: its own, else the reward's; empty if the reward has none.
+    """Return for each response the token positions at which a reward splits it.
 
-    If splits are `reached`, they are those below the response's end, and its end.
+    The splits of the group file come before the splits of the reward. If the reward splits only at budgets that a
+    response reaches, they are the positions before the response's end, and its end.
+
+    Returns:
+        Splits in tokens by response; an empty list if the reward has no splits.
 
     Raises:
         Problem: E0123 for splits that the reward does not use.
@@ -171,61 +188,76 @@ def list_splits(reward: Reward, sample: SampledGroup) -> list[tuple[int, ...]]:
         if any(sample.splits):
             raise _refuse(f"`{reward.name}` has no splits, and the group gives some", "leave `splits` out")
         return []
-    own = (*split.budgets, split.l_max) if isinstance(split, Budgets) else ()
-    places = [splits or own for splits in sample.splits]
+    reward_splits = (*split.budgets, split.l_max) if isinstance(split, Budgets) else ()
+    splits_by_response = [splits or reward_splits for splits in sample.splits]
     if isinstance(split, (Steps, Exits)) or not split.reached:
-        return places
-    return [reached_places(ends, r.length) for ends, r in zip(places, sample.group.rollouts, strict=True)]
+        return splits_by_response
+    return [
+        reached_places(ends, r.length)
+        for ends, r in zip(splits_by_response, sample.group.rollouts, strict=True)
+    ]
 
 
 def check_inputs(reward: Reward, sample: SampledGroup) -> None:
-    """Check that the group has everything the reward reads.
+    """Check that the group has every number and verdict that the reward reads.
+
+    Cuts without a verdict are known only after the reward was tried on the group.
 
     Raises:
-        Problem: E0123 with all that is lacking.
+        Problem: E0123 with everything that is missing, and the options that give it.
     """
     group = sample.group
-    # A track whose value is given looks at nothing.
-    looks = reward.model_copy(
+    # A track whose value is in --given reads nothing of the responses.
+    reduced_reward = reward.model_copy(
         update={"tracks": tuple(track for track in reward.tracks if track.name not in group.tracks)}
     )
-    lacks = {
+    remedies = {
         f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
-        for name in sorted(_list_given(looks))
+        for name in sorted(_list_given(reduced_reward))
         if not all(name in response.features for response in group.rollouts)
     }
-    over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
-    if "ref" in over and not group.reference:
-        lacks["`ref`, the reference model's responses"] = '`"reference": […]` in a group file'
-    elif list_sampled(looks) and not all(response.features for response in group.reference):
-        lacks["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
+    aggregated_groups = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
+    if "ref" in aggregated_groups and not group.reference:
+        remedies["`ref`, the reference model's responses"] = '`"reference": […]` in a group file'
+    elif list_sampled(reduced_reward) and not all(response.features for response in group.reference):
+        remedies["`thinking(z)` of `ref`"] = '`"thinking": 20` of each in `"reference"` of a group file'
     if reward.splits is not None and not isinstance(reward.splits, Budgets) and not all(sample.splits):
-        lacks[f"its splits, which {_origin(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
+        remedies[f"its splits, which {_origin(reward.splits)}"] = '`"splits": [16, 64, 128]` in a group file'
     for kind, cuts in sample.missing.items():
         if cuts:
-            places = listed([str(cut) for cut in sorted(cuts)], 6)
-            lacks[f"the {kind} answer at {places} tokens"] = (
+            cut_list = listed([str(cut) for cut in sorted(cuts)], 6)
+            remedies[f"the {kind} answer at {cut_list} tokens"] = (
                 f'`"{kind}": {{"{min(cuts)}": true}}` of each response in a group file'
             )
-    if lacks:
-        raise _refuse(f"`{reward.name}` reads {', and '.join(lacks)}", f"give {'; '.join(lacks.values())}")
+    if remedies:
+        raise _refuse(
+            f"`{reward.name}` reads {', and '.join(remedies)}", f"give {'; '.join(remedies.values())}"
+        )
 
 
 def _list_given(reward: Reward) -> set[str]:
-    """Return the names of the numbers that a reward reads of each response; numbers of tokens by their text."""
+    """Return the names of the numbers that a reward reads of each response.
+
+    The name of a question's field is the field, of the user's Python its `FILE.py:FUNCTION`, and of a number of tokens,
+    such as `count(…)`, its expression as text.
+    """
     sampled = set(map(id, list_sampled(reward)))
     fields = {node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled}
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 
-def _tokens(reward: Reward, own: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
-    """Return the given numbers of a response's tokens, equal at each cut."""
-    texts = {expression_text(node): node for node in reward.tokens}
-    return {texts[name]: defaultdict(partial(float, value)) for name, value in own.items() if name in texts}
+def _tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
+    """Return the numbers of a response's tokens from `--given`: for each expression, one value at every cut."""
+    nodes_by_text = {expression_text(node): node for node in reward.tokens}
+    return {
+        nodes_by_text[name]: defaultdict(partial(float, value))
+        for name, value in features.items()
+        if name in nodes_by_text
+    }
 
 
 def _read(reward: Reward, name: str) -> str:
-    """Return how the reward spells a number that it reads."""
+    """Return the expression by which the reward reads the number called `name`, such as `x.name`."""
     if " for t in " in name:
         return name
     if name in reward.functions:
@@ -234,72 +266,82 @@ def _read(reward: Reward, name: str) -> str:
 
 
 def _origin(split: Split) -> str:
-    """Return where a training gets splits from that the spec does not contain."""
+    """Return in words where a training gets splits that are not numbers in the spec."""
     match split:
         case Steps():
-            return "are where its reasoning steps end"
+            return "are the ends of its reasoning steps"
         case Exits():
-            return "are drawn for each response"
+            return "are sampled for each response"
         case QuestionBudgets():
             return "follow from other trainings"
-    return "are found on a frontier of the study"
+    return "are chosen on a frontier of the study"
 
 
 def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
-    """Return a value for each response; a single value counts for all."""
+    """Return a list of `size` values, one for each response; a single value is repeated."""
     if len(values) not in (1, size):
         raise _refuse(
             f"{option} has {len(values)} values for {size} responses",
-            "give one for each response, or one for all",
+            "give a value for each response, or one value for all",
         )
     return values * size if len(values) == 1 else values
 
 
 def _numbers(
-    reward: Reward, texts: Sequence[str], size: int
+    reward: Reward, assignments: Sequence[str], size: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Return the numbers of `--given`: of each response, and of the step.
+    """Return the numbers of `--given` in two groups: numbers of each response, and numbers of the training step.
+
+    Args:
+        reward: The reward, which says which names it reads.
+        assignments: Texts such as `mode=0,1`, of which each names a number and its values.
+        size: Number of responses.
 
     Returns:
-        Values by name for each response, and single values by name as `ResponseGroup.tracks` has them.
+        (for each name, the value of every response; for each name, a single value of the step, which is the number
+        of steps done or the value of a track of the reward).
     """
-    each_has = _list_given(reward)
-    tracks = {track.name for track in reward.tracks}
+    response_names = _list_given(reward)
+    step_names = {track.name for track in reward.tracks}
     reads_step = any(
         node.name == STEP for track in reward.tracks for node in walk(track) if isinstance(node, Variable)
     )
     if reads_step or any(track.start is not None for track in reward.tracks):
-        tracks.add(STEP)
+        step_names.add(STEP)
     numbers: dict[str, list[float]] = {}
-    for text in texts:
-        # A condition on tokens has such signs as well.
-        name, equals, values = text.rpartition("=")
+    for text in assignments:
+        # The name may be a condition on tokens, which contains `=` as well.
+        name, sign, values = text.rpartition("=")
         name = name.strip()
-        if not (equals and name and values.strip()):
+        if not (sign and name and values.strip()):
             raise _refuse(
                 f"--given {text!r} is not an assignment", "write `--given budget=1K` or `--given mode=0,1`"
             )
-        if name not in each_has | tracks:
+        if name not in response_names | step_names:
             raise _refuse(
                 f"`{reward.name}` reads no `{name}`, which --given names",
-                suggest(name, each_has | tracks, "it reads"),
+                suggest(name, response_names | step_names, "it reads"),
             )
         if name in numbers:
-            raise _refuse(f"--given names `{name}` twice", "give it once, with a value for each response")
+            raise _refuse(f"--given names `{name}` twice", "write it once, with a value for each response")
         numbers[name] = [_number(value.strip()) for value in values.split(",")]
-        if name in each_has:
+        if name in response_names:
             continue
         first, *more = numbers[name]
         if more:
             raise _refuse(
-                f"`{name}` is one number in a step, and --given has {len(numbers[name])}",
+                f"`{name}` has one value in a step, and --given has {len(numbers[name])}",
                 f"write `--given {name}={values.split(',')[0].strip()}`",
             )
         if name == STEP and not (first >= 0 and first.is_integer()):
-            raise _refuse(f"no training has done {first:g} steps", "write `--given step=20`")
+            raise _refuse(f"`step` is a whole number of steps, not {first:g}", "write `--given step=20`")
     return (
-        {name: _for_each("--given", values, size) for name, values in numbers.items() if name in each_has},
-        {name: values[0] for name, values in numbers.items() if name not in each_has},
+        {
+            name: _for_each("--given", values, size)
+            for name, values in numbers.items()
+            if name in response_names
+        },
+        {name: values[0] for name, values in numbers.items() if name not in response_names},
     )
 
 
@@ -310,9 +352,10 @@ def _number(text: str) -> float:
     except ValueError:
         return float(token_count("--given", text))
     if not math.isfinite(value):
-        raise _refuse(f"--given {text} is not a number that a question has", "give a finite one")
+        raise _refuse(f"--given {text} is not finite", "write a finite number")
     return value
 
 
 def _refuse(message: str, help: str | None, where: str | None = None) -> Problem:
+    """Return E0123, the diagnostic for a wrong group of responses."""
     return problem("E0123", message, where=where, help=help)

@@ -1,4 +1,4 @@
-"""The command line: from arguments to one command, its exit code, and never a traceback unless asked for."""
+"""The command line: from arguments to one command and its exit code. It prints a traceback only with `--debug`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GROUPS = {
     "Share": ("import", "export"),
     "Store": ("accept", "gc"),
 }
-"""The commands in the order of `--help`, by what one does with them."""
+"""The commands in the order of `--help`, under headings."""
 _FILES = {
     **dict.fromkeys(("check", "fmt", "graph", "budgets", "explain", "lsp"), "specs"),
     **dict.fromkeys(("why", "accept"), "plan"),
@@ -37,18 +37,18 @@ _FILES = {
     **dict.fromkeys(("reg", "frontier"), "gap"),
     "view": "report",
 }
-"""The modules of commands that have none of their own name."""
+"""Modules by command, for commands whose module has another name."""
 _SHORT = frozenset({"check", "diff", "fmt", "graph", "plan", "why"})
-"""Commands that keep nearly all that they make until they end: looking for garbage would take a fifth of their time."""
+"""Commands that run without garbage collection: they free little before their end, and collecting takes 20% of the time."""
 _LONG = frozenset({"rehearse", "run"})
-"""Commands in which others' code computes, which may hang."""
+"""Commands that run code of users and packages, which may hang."""
 
 
 class Formatter(click.HelpFormatter):
-    """The text of `--help`, whose examples are folded between words where the terminal is narrower."""
+    """The text of `--help`, whose examples are folded to the width of the terminal."""
 
     def write_text(self, text: str) -> None:
-        """Write a text, with lines that click keeps as they are folded to the width too."""
+        """Write a text, and fold the lines that click keeps unchanged."""
         start = len(self.buffer)
         super().write_text(text)
         lines = "".join(self.buffer[start:]).split("\n")
@@ -56,7 +56,7 @@ class Formatter(click.HelpFormatter):
 
 
 class Context(click.Context):
-    """A call of a command, whose help is laid by `Formatter`."""
+    """A call of a command, whose help `Formatter` writes."""
 
     formatter_class = Formatter
 
@@ -71,7 +71,7 @@ class Commands(click.Group):
         return [name for names in _GROUPS.values() for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each group of commands with its name."""
+        """Write the commands into the help, in groups with headings and with a short description of each command."""
         for group, names in _GROUPS.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(group):
@@ -80,25 +80,34 @@ class Commands(click.Group):
                 )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called `cmd_name`, or None."""
+        """Return the command called `cmd_name`, imported now, or None for an unknown name.
+
+        The `Args` of its docstring are for readers of the code, and left out of its help.
+        """
         if cmd_name not in self.list_commands(ctx):
             return None
         module = importlib.import_module(f"reodsl.cli.{_FILES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         command.name, command.context_class = cmd_name, Context
+        command.help = (command.help or "").partition("\n    Args:")[0]
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; without such a command, refuse with the nearest name."""
+        """Return what click's method returns: the command's name, the command, and the arguments after the name.
+
+        Raises:
+            Problem: with the replacement, if an earlier version had the command.
+            click.UsageError: with the nearest name, for an unknown command.
+        """
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             if diagnostic := refuse_dropped(f"reodsl {name}"):
                 raise Problem(diagnostic)
             names = self.list_commands(ctx)
             close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"there is {', '.join(names)}"
+            hint = f"did you mean `{close[0]}`?" if close else f"choose one of {', '.join(names)}"
             raise click.UsageError(f"no command is called `{name}`; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -123,10 +132,15 @@ def cli(debug: bool) -> None:
 def main(arguments: list[str]) -> int:
     """Run a command and return its exit code.
 
+    An error is printed as a diagnostic; with `--debug` anywhere before `--` an unexpected exception is raised again.
+
+    Args:
+        arguments: The words after `reodsl`, such as `["plan", "quickstart.reo", "--debug"]`.
+
     Returns:
         0 if done, 1 after an error, 2 for work or a difference, 130 if interrupted.
     """
-    # Behind `--` are names of files.
+    # The words after `--` are names of files.
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
     arguments = [argument for i, argument in enumerate(arguments) if i >= end or argument != "--debug"]
@@ -162,10 +176,10 @@ def main(arguments: list[str]) -> int:
 
 
 def entry() -> None:
-    """Run the command that the process was started with, and leave with its exit code."""
+    """Run the command of `sys.argv`, and end the process with its exit code: 143 after SIGTERM."""
     stopped: list[int] = []
     _open_streams()
-    # Processes that are started from here do not import from the working folder either.
+    # Keeps child processes, too, from importing modules of the working folder.
     os.environ["PYTHONSAFEPATH"] = "1"
     if sys.argv[1:2] and sys.argv[1] in _SHORT:
         gc.disable()
@@ -184,7 +198,7 @@ def entry() -> None:
         code = caught.code
         _flush()
     except OSError as caught:
-        # Whoever read our output has seen enough, or has no room for it.
+        # The reader of our output closed the pipe, or its disk is full.
         if not isinstance(caught, BrokenPipeError):
             _show(_explain(caught))
         _mute()
@@ -197,19 +211,23 @@ def entry() -> None:
 
 
 def _open_streams() -> None:
-    """Open standard streams that the caller closed, so that no other file takes their number."""
+    """Open standard streams that the caller closed on the null device, and let every stream print any letter.
+
+    Without that, the next opened file would get the number of a closed stream, and would receive its output.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        # A terminal may lack letters (Latin-1 has no `…`): they are shown by number, and nothing ends for that.
+        # An encoding may lack letters (Latin-1 has no `…`): print their numbers instead of raising an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:
+    """Write buffered output to stdout, or drop it if nobody can receive it."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -217,11 +235,17 @@ def _flush() -> None:
 
 
 def _mute() -> None:
+    """Send stdout to the null device, so that Python's own flush at exit raises nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(caught: Exception) -> Problem:
-    """Return the problem that ends a command: E0119 if the system refused something, E0121, or E0990 for a defect."""
+    """Return an exception as a problem to print.
+
+    Returns:
+        The exception itself if it is a problem; E0121 for a missing package of an extra, E0119 for an error of the
+        operating system, E0990 for everything else, which is a defect of reodsl.
+    """
     if isinstance(caught, Problem):
         return caught
     if isinstance(caught, ModuleNotFoundError) and (missing := missing_extra(caught)) is not None:
@@ -230,19 +254,19 @@ def _explain(caught: Exception) -> Problem:
         return problem(
             "E0119",
             f"the operating system refused: {caught.strerror or caught}",
-            where=_place(caught),
+            where=_find_file(caught),
             help="check the path, its permissions and the space left",
         )
-    words = first_line(caught, "")
+    message = first_line(caught, "")
     return problem(
         "E0990",
-        f"reodsl met an error it did not expect: {type(caught).__name__}{f': {words}' if words else ''}",
+        f"reodsl met an error it did not expect: {type(caught).__name__}{f': {message}' if message else ''}",
         help="this is a defect; `--debug` shows where it happened",
     )
 
 
-def _place(caught: OSError) -> str | None:
-    """Return the file at fault, or standard output if the system refused to print."""
+def _find_file(caught: OSError) -> str | None:
+    """Return the file that the error is about, `standard output` if printing failed, or None if neither is known."""
     if caught.filename is not None:
         return str(caught.filename)
     *_, (frame, _) = traceback.walk_tb(caught.__traceback__)

@@ -88,6 +88,16 @@ def new_command(
 
     With --quickstart the file is the README's study, by default quickstart.reo. An existing file is never touched.
     Next come `reodsl check FILE`, `reodsl plan FILE` and `reodsl run FILE`.
+
+    Args:
+        file: File to write, `-` for standard output, or None.
+        method: Name of the method to train by.
+        model: Name of the model to train.
+        quickstart: Whether to write the README's study.
+        scheduler: Scheduler of a cluster, `slurm` or `kuberay`, to write a job instead of a spec; None for a spec.
+        spec: Spec that the job runs, or None without a job.
+        listed: Whether to print the methods and models, and write nothing.
+        as_json: Whether to print JSON instead of text.
     """
     if listed:
         _list(as_json)

@@ -24,7 +24,11 @@ MOST_SHOWN = 100
 def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
     """Write diagnostics to stderr with their source lines, in colour on a terminal.
 
-    Diagnostics past `MOST_SHOWN` are only counted, since mending the first ones helps most.
+    It writes at most `MOST_SHOWN` diagnostics, and the number of the others.
+
+    Args:
+        diagnostics: Diagnostics in any order.
+        sources: Texts of the source files by path, from which the lines are quoted.
     """
     ordered = sort_diagnostics(diagnostics)
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -41,9 +45,9 @@ def colourful() -> bool:
 
 
 def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
-    """Return the findings of tasks, each once, with the names of its tasks.
+    """Return the diagnostics of tasks without repetition, each with the names of the tasks that have it.
 
-    A store that refuses all tasks alike is named without tasks.
+    E0950, a store that refuses to be written, gets no names, since it concerns all tasks.
     """
     tasks: dict[Diagnostic, list[str]] = {}
     for task, diagnostics in by_task.items():
@@ -53,21 +57,22 @@ def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnos
 
 
 def _name_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
-    words = listed(names, 3)
+    """Return a diagnostic with at most three names of its tasks, as its place if it has none, else in a note."""
+    task_list = listed(names, 3)
     if diagnostic.code == "E0950" or any(name in (diagnostic.where or "") for name in names):
         return diagnostic
     if not diagnostic.labels and diagnostic.where is None:
-        return replace(diagnostic, where=words)
-    return replace(diagnostic, notes=(*diagnostic.notes, f"in {words}"))
+        return replace(diagnostic, where=task_list)
+    return replace(diagnostic, notes=(*diagnostic.notes, f"in {task_list}"))
 
 
 def terminal_columns() -> int | None:
-    """Return the width of the terminal that stdout is, in characters; None where it is none."""
+    """Return the width of the terminal in characters, or None if stdout is a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_text(text: str) -> None:
-    """Print lines to stdout, folded between words to the width of a terminal."""
+    """Print lines to stdout; on a terminal, fold them between words to its width."""
     columns = terminal_columns()
     lines = text.split("\n")
     click.echo(
@@ -76,12 +81,17 @@ def print_text(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON document, keys in the order given."""
+    """Print a value as an indented JSON document, with keys in the order of its dictionaries."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def lay_columns(rows: Iterable[Sequence[str]], num_left: int = 0) -> list[str]:
-    """Return the rows of a table as lines, with the first `num_left` columns aligned left and the others right."""
+    """Return the rows of a table as lines with columns of equal width.
+
+    Args:
+        rows: Cells by row; every row has the same number of cells.
+        num_left: Number of columns, from the left, whose text is aligned left; further columns are aligned right.
+    """
     lines = list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -102,12 +112,12 @@ REMEDY = "name another path with --out"
 
 
 def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = REMEDY) -> Path:
-    """Return the file that `path` leads to, with links followed; create nothing.
+    """Check that a command may write a file, and return its path with links followed; create nothing.
 
     Args:
         path: the file, whose folder need not exist yet.
-        reads: files that the command reads.
-        remedy: help of the diagnostic.
+        reads: files that the command reads, which it must not overwrite.
+        remedy: advice to the user in the diagnostic, such as to name another path.
 
     Raises:
         Problem: E0118 for a device or folder, a file that the command reads, or a folder that cannot be made.
@@ -128,9 +138,13 @@ def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = REMEDY) 
 
 
 def folder_to_fill(path: Path, remedy: str = REMEDY) -> Path:
-    """Return `path` if files can be written into it; it need not exist yet.
+    """Check that files can be written into a folder, and return its path.
 
-    It is tried before hours of work, and nothing is left in it.
+    The check writes a temporary file into the folder, or into the nearest existing folder above, and removes the file.
+
+    Args:
+        path: the folder, which need not exist yet.
+        remedy: advice to the user in the diagnostic, such as to name another path.
 
     Raises:
         Problem: E0118 if nothing can be written.
@@ -149,6 +163,7 @@ def folder_to_fill(path: Path, remedy: str = REMEDY) -> Path:
 
 
 def _refuse_path(path: Path, reason: str, remedy: str) -> Problem:
+    """Return the diagnostic E0118 for a path that cannot be written, with the reason and advice to the user."""
     return problem(
         "E0118",
         f"nothing can be written here: {reason[:1].lower() + reason[1:]}",

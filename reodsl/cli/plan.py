@@ -57,6 +57,16 @@ def plan_command(
     new value and its line), later (it depends on the result of another task). Each has its price: --all shows tokens, calls,
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
+
+    Args:
+        spec: Path of the spec file.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        everything: Whether to print unchanged tasks too.
+        as_json: Whether to print JSON instead of text.
+        markdown: Whether to print Markdown instead of text.
     """
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
@@ -100,7 +110,17 @@ def why_command(
     store_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it."""
+    """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it.
+
+    Args:
+        spec: Path of the spec file.
+        task: Name of the task, such as `vanilla.train.s1`; with None the command refuses with all names.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        as_json: Whether to print JSON instead of text.
+    """
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     item = find(plan, task)
@@ -229,6 +249,17 @@ def accept_command(
 
     Results made from it are then up to date as well. The reason and the change are stored with it, and `why`, `ls`
     and the report show them.
+
+    Args:
+        spec: Path of the spec file.
+        task: Name of the task that would run again, such as `vanilla.train.s1`.
+        because: Reason why the old result still holds, which is stored with the acceptance.
+        result: Start of the key of the result to accept; None for the task's result in the last run of the study.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        as_json: Whether to print JSON instead of text.
     """
     ready = prepare(spec, sets, amends, target, store_dir).for_run()
     plan = ready.plan()

@@ -1,4 +1,4 @@
-"""Make a spec ready to plan: compiled, lowered, with its keys."""
+"""Compile a spec file, and make it ready to plan."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ def prepare(
     *,
     quiet: bool = False,
 ) -> Ready:
-    """Compile and lower a spec.
+    """Compile a spec file, lower it to a graph of tasks, and compute the tasks' keys.
 
-    Its warnings go to stderr unless `quiet`, and its errors end the command.
+    Errors of the spec are printed to stderr, and end the command with exit code 1.
+
+    Args:
+        path: Path of the spec file, or `-` for standard input.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None for the store beside the spec.
+        quiet: Whether to keep warnings of the spec from stderr.
     """
     compiled = compile_file(
         path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
@@ -37,18 +45,20 @@ def prepare(
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return the findings in files and copies of a hub's data sets that a run would read for questions.
+    """Return the mistakes in the files of questions and of Python that a run of a plan would read.
 
-    Files that are missing may be on the machine that runs the spec. Python beside the spec is read in any case
-    (E0743).
+    Data files and downloaded data sets that are not on this machine are skipped, since the run may happen on another
+    machine. Python beside the spec must be readable here (E0743).
     """
     folder = ready.keys.folder
     todo = [item for item in plan.items if item.verdict != "reuse"]
     codes, unread = read_all((item.task.payload for item in todo), folder)
-    coded = tuple(item.task for item in todo if read_all([item.task.payload], folder)[0]) if codes else ()
+    python_tasks = (
+        tuple(item.task for item in todo if read_all([item.task.payload], folder)[0]) if codes else ()
+    )
     # A package need not be installed where a spec is planned.
-    code = [diagnostic for diagnostic in unread if (diagnostic.where or "").endswith(".py")]
-    tasks = tuple(
+    python_findings = [diagnostic for diagnostic in unread if (diagnostic.where or "").endswith(".py")]
+    data_tasks = tuple(
         item.task
         for item in todo
         if item.task.kind == "data"
@@ -57,12 +67,17 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     )
     try:
         check = load_registry().check
-        lacks = check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
-        diagnostics = check(coded, ready.spec, folder, Machine(local=True)) if coded else ()
-        code += [
-            diagnostic for diagnostic in diagnostics if diagnostic.code == "E0743" and diagnostic not in code
+        data_findings = check(data_tasks, ready.spec, folder, Machine(local=True)) if data_tasks else ()
+        diagnostics = check(python_tasks, ready.spec, folder, Machine(local=True)) if python_tasks else ()
+        python_findings += [
+            diagnostic
+            for diagnostic in diagnostics
+            if diagnostic.code == "E0743" and diagnostic not in python_findings
         ]
     except Problem:
-        lacks = ()
+        data_findings = ()
     # A copy may be without the split, and planning needs no packages.
-    return (*code, *(diagnostic for diagnostic in lacks if diagnostic.code not in ("E0850", "E0121")))
+    return (
+        *python_findings,
+        *(diagnostic for diagnostic in data_findings if diagnostic.code not in ("E0850", "E0121")),
+    )

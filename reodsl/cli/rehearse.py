@@ -1,4 +1,4 @@
-"""`reodsl rehearse SPEC`: run the whole graph of a spec small, and say what that cannot show."""
+"""`reodsl rehearse SPEC`: run every task of a spec at a small size, and print what a rehearsal cannot show."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from reodsl.store import runs
 from reodsl.store.live import read_notes
 
 STEPS = 3
-"""Steps of each stage on a cluster: one more than elsewhere, so that new weights reach engines where there is a lag."""
+"""Steps of each stage on a cluster: one more than on one machine, so that new weights reach engines despite a lag."""
 REAL_TOKENS = 2048
-"""The longest response of a rehearsal with real models: short ones would measure what surrounds tokens alone."""
+"""Length of the longest response with real models, in tokens; in short responses fixed costs would outweigh tokens."""
 NODES = 2
-"""Nodes of a cluster that is made for a rehearsal, at most."""
+"""Largest number of nodes of a Ray cluster that a rehearsal starts itself."""
 PREFIX = ".reodsl-rehearsal-"
-"""The start of the name of the folder beside the store in which a rehearsal keeps what it needs until it ends."""
+"""Start of the name of a rehearsal's temporary folder, which is beside the store."""
 
 
 @click.command(
@@ -71,8 +71,8 @@ Examples:
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    help="Place all on the Ray cluster there as a run does (`auto`: the one of this node; `local`: one that is made for it,"
-    " with GPUs that are only declared). Processors stand in for GPUs, or with --real they are used.",
+    help="Place all tasks on the Ray cluster at this address as a run does (`auto`: this node's cluster; `local`: a new"
+    " cluster, with GPUs that are only declared). Processors stand in for GPUs; with --real, GPUs are used.",
 )
 @click.option("--out", type=PathOption(), metavar="DIR", help="Keep the report there.")
 @trust_options
@@ -103,10 +103,29 @@ def rehearse_command(
     With --address it keeps the spec's cluster, and reports whether placement, weight updates and lag were reached.
     With --real the spec's own models run where the spec says, and `plan` prices by the measured times.
     Exits 0 if every task finished, 1 if a task failed or a phase on the cluster was not reached.
+
+    Args:
+        spec: Path of the spec file.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        engine: Engine that generates, `embedded` or `sglang`; None for the default.
+        tokens: Length of the longest response, in tokens; None for the default.
+        steps: Steps of each stage at most; None for the default.
+        real: Whether to run the spec's own models where the spec runs.
+        address: Address of a Ray cluster, `auto` or `local`; None to run in this process.
+        out: Folder in which the report is kept; None to remove it.
+        without_sandbox: Whether scorers of packages may run without the sandbox.
+        allow_python: Whether Python files of the spec that are new to this machine may run.
+        quiet: Whether to print only errors and what the rehearsal did not cover.
+        as_json: Whether to print JSON instead of text.
     """
     if engine and (real or address):
         option = "--real" if real else "--address"
-        raise click.UsageError(f"{option} takes the spec's engine; change that one with --amend")
+        raise click.UsageError(
+            f"{option} uses the spec's engine: leave out --engine, or change the spec's with --amend"
+        )
     if real and address == "local":
         raise click.UsageError("--address local declares GPUs that do not exist, and --real needs GPUs")
     from reodsl.cli.run import Doubts, Watcher
@@ -115,8 +134,8 @@ def rehearse_command(
     registry = load_registry()
     if registry.stand_ins is None:
         raise problem("E0121", "these runners do not support rehearsals", help="take those of reodsl")
-    declared = bool(address) and not real
-    if declared and ready.spec.study.cluster is None:
+    with_stand_in_gpus = bool(address) and not real
+    if with_stand_in_gpus and ready.spec.study.cluster is None:
         raise problem(
             "E0971",
             "the spec names no cluster, so a rehearsal places nothing on one",
@@ -126,70 +145,84 @@ def rehearse_command(
     parent = ready.store.root.parent
     parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    start, local = time.monotonic(), address == "local"
-    steps = steps or (STEPS if declared else Size().steps)
+    started, makes_cluster = time.monotonic(), address == "local"
+    steps = steps or (STEPS if with_stand_in_gpus else Size().steps)
     phases: tuple[Phase, ...] = ()
     try:
         doubles = registry.stand_ins(ready.spec, ready.keys.folder, scratch / "models")
         if real:
             doubles = StandIns(data=doubles.data)
-            small = shrink(ready.spec, _size_for(ready.spec, tokens or REAL_TOKENS, steps), doubles)
-        elif declared:
-            size = _size_for(ready.spec, tokens or Size().longest, steps, NODES if local else None)
-            small = shrink(ready.spec, size, doubles)
+            small_spec = shrink(ready.spec, _size_for(ready.spec, tokens or REAL_TOKENS, steps), doubles)
+        elif with_stand_in_gpus:
+            size = _size_for(ready.spec, tokens or Size().longest, steps, NODES if makes_cluster else None)
+            small_spec = shrink(ready.spec, size, doubles)
         else:
             size = Size(longest=tokens or Size().longest, steps=steps)
-            small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
-        missing = list_unshown(ready.spec, small, doubles, declared)
-        little = prepare_study(small, Path(spec), scratch / "store").for_run()
-        plan = little.plan()
+            small_spec = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
+        unshown = list_unshown(ready.spec, small_spec, doubles, with_stand_in_gpus)
+        small_study = prepare_study(small_spec, Path(spec), scratch / "store").for_run()
+        plan = small_study.plan()
         folder = out or scratch / "report"
-        watcher = Watcher(little, plan, folder, quiet, as_json)
-        # What a double writes is noise, so warnings about its responses say nothing.
-        watcher.doubts = Doubts(little, True)
+        watcher = Watcher(small_study, plan, folder, quiet, as_json)
+        # A tiny stand-in model writes random text, so warnings about responses would be false.
+        watcher.doubts = Doubts(small_study, True)
         machine = Machine(
-            small.study.cluster is None and address is None,
-            None if local else address,
+            small_spec.study.cluster is None and address is None,
+            None if makes_cluster else address,
             without_sandbox=without_sandbox,
             allow_python=allow_python,
-            notes=_begin_notes(scratch) if declared else None,
+            notes=_begin_notes(scratch) if with_stand_in_gpus else None,
         )
-        outcome = run(little, plan, machine, folder, watcher)
-        measured = _keep(ready, little) if real else 0
+        outcome = run(small_study, plan, machine, folder, watcher)
+        num_measured = _keep(ready, small_study) if real else 0
         if machine.notes is not None:
-            phases = list_reached(small, read_notes(machine.notes), *_read_rollouts(little, outcome))
+            phases = list_reached(
+                small_spec, read_notes(machine.notes), *_read_rollouts(small_study, outcome)
+            )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _tell(ready, little, outcome, phases, missing, time.monotonic() - start, out, as_json)
+    _tell(ready, small_study, outcome, phases, unshown, time.monotonic() - started, out, as_json)
     if real and not as_json:
         click.echo(
-            f"`reodsl plan` now uses the measured times of {measured} tasks, until a run measures them."
+            f"`reodsl plan` now uses the measured times of {num_measured} tasks, until a run measures them."
         )
     if outcome.results.failed or any(phase.reached is False for phase in phases):
         raise SystemExit(1)
 
 
 def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> Size:
-    """Return a rehearsal's size with work for each GPU of a step, on `nodes` nodes if given."""
+    """Return the size of a rehearsal on a cluster, with at least as many prompts in a step as a step has GPUs.
+
+    Args:
+        spec: The spec to rehearse.
+        tokens: Length of the longest response, in tokens.
+        steps: Steps of each stage at most.
+        nodes: Nodes of a cluster that the rehearsal starts itself; None for the nodes of the spec's cluster.
+    """
     gpus = max((gpus_of(c) for c in values_of(spec.study, Cluster)), default=1) if nodes is None else 1
     prompts, pool = max(Size().prompts, gpus), max(Size().pool, gpus)
     return Size(longest=tokens, steps=steps, prompts=prompts, pool=pool, nodes=nodes)
 
 
 def _begin_notes(folder: Path) -> Path:
-    """Make the folder in which all processes of a rehearsal on a cluster note what they do."""
+    """Make the folder in which the processes of a rehearsal on a cluster record what they do, and return its path."""
     notes = (folder / "notes").resolve()
     notes.mkdir()
     return notes
 
 
-def _read_rollouts(little: Ready, outcome: RunOutcome) -> tuple[list[int], float]:
-    """Return the steps whose weights sampled responses, and the largest lag of these weights in steps."""
+def _read_rollouts(small_study: Ready, outcome: RunOutcome) -> tuple[list[int], float]:
+    """Read from the stored rollouts which weights sampled responses.
+
+    Returns:
+        (steps after which the sampling weights were taken, with repetitions; the largest number of steps by which
+        these weights were older than the trained weights).
+    """
     import polars as pl
 
     versions, lag = list[int](), 0.0
-    store = little.store.open()
-    for task in little.graph.tasks:
+    store = small_study.store.open()
+    for task in small_study.graph.tasks:
         folder = store.path(outcome.results.keys[task.id]) if task.id in outcome.results.keys else None
         if task.kind == "train" and folder is not None and (folder / "rollouts.parquet").exists():
             table = pl.read_parquet(
@@ -201,31 +234,47 @@ def _read_rollouts(little: Ready, outcome: RunOutcome) -> tuple[list[int], float
     return versions, lag
 
 
-def _keep(ready: Ready, little: Ready) -> int:
-    """Keep the rehearsal's measurements in the spec's store, and return the number of measured tasks."""
-    tasks = {task.id for task in little.graph.tasks}
-    results = read_history(little.store, runs.records(little.store), tasks).results
+def _keep(ready: Ready, small_study: Ready) -> int:
+    """Copy the rehearsal's measured times and memory into the spec's store, and return the number of measured tasks.
+
+    Args:
+        ready: The spec, whose store receives the measurements.
+        small_study: The small study that was run in its place.
+    """
+    tasks = {task.id for task in small_study.graph.tasks}
+    results = read_history(small_study.store, runs.records(small_study.store), tasks).results
     keep_rehearsal(ready.store.open().root, ready.spec.study.name, results.values())
     return len(results)
 
 
 def _tell(
     ready: Ready,
-    little: Ready,
+    small_study: Ready,
     outcome: RunOutcome,
     phases: tuple[Phase, ...],
-    missing: tuple[str, ...],
+    unshown: tuple[str, ...],
     seconds: float,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the tasks that failed, how many were done, what was reached, and the limits; or the same as JSON."""
+    """Print the outcome of a rehearsal: failed tasks, the number of done tasks, reached phases, and what is not covered.
+
+    Args:
+        ready: The spec.
+        small_study: The small study that was run in its place.
+        outcome: Results, failures and report of the run.
+        phases: Phases on a cluster, each with whether it was reached; empty without a cluster.
+        unshown: Sentences on what the rehearsal does not cover.
+        seconds: Duration of the run.
+        out: Folder in which the report is kept, or None if it is removed.
+        as_json: Whether to print JSON instead of text.
+    """
     from reodsl.cli.output import gather_findings, print_json, show
     from reodsl.diagnostics.render import to_json
     from reodsl.plan.places import locate_failures
 
     results = outcome.results
-    faults = list(gather_findings(locate_failures(little.spec, little.graph, results.failed)))
+    faults = list(gather_findings(locate_failures(small_study.spec, small_study.graph, results.failed)))
     show(faults, ready.spec.sources)
     if as_json:
         tasks = [
@@ -238,7 +287,7 @@ def _tell(
                 if task.id in results.keys
                 else "blocked",
             }
-            for task in little.graph.tasks
+            for task in small_study.graph.tasks
         ]
         print_json(
             {
@@ -246,12 +295,12 @@ def _tell(
                 "status": "failed" if results.failed else "finished",
                 "tasks": tasks,
                 "reached": [asdict(phase) for phase in phases],
-                "unshown": list(missing),
+                "unshown": list(unshown),
                 "diagnostics": to_json(faults),
             }
         )
         return
-    num_done, num_tasks = len(results.keys), len(little.graph.tasks)
+    num_done, num_tasks = len(results.keys), len(small_study.graph.tasks)
     click.echo(f"Rehearsed {ready.spec.study.name}: {num_done} of {num_tasks} tasks done in {seconds:.0f} s.")
     for phase in phases:
         state = {True: "reached", False: "not reached", None: "left out"}[phase.reached]
@@ -260,7 +309,7 @@ def _tell(
         for words in more:
             click.echo(f"  {words}")
     click.echo("Not covered by the rehearsal:")
-    for limit in missing:
+    for limit in unshown:
         click.echo(f"  - {limit}")
     if out is not None and outcome.page is not None:
         click.echo(f"report: {outcome.page}")

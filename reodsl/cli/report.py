@@ -32,13 +32,20 @@ Examples:
     help="Where to put it. Default: where the run left its report, or a folder in runs/.",
 )
 @click.option("--pictures", is_flag=True, help="Write each chart as PDF and SVG for a paper's column too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's path as JSON.")
 def report_command(run: str, store_dir: Path | None, out: Path | None, pictures: bool, as_json: bool) -> None:
     """Draw the report of a run, finished or not.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
     or evaluated, and nothing in the store changes. Use it to see the results so far
     of a run that is still going, or to replace a report that was lost, edited, or drawn by an earlier version.
+
+    Args:
+        run: Name of a study, or the start of a run's name.
+        store_dir: Folder of the store, or None to look for it.
+        out: Folder for the report, or None for the folder where the run left its report.
+        pictures: Whether to write each chart as PDF and SVG too.
+        as_json: Whether to print JSON instead of text.
     """
     from reodsl.report.run import redraw
     from reodsl.report.verdict_words import read_verdict
@@ -86,6 +93,12 @@ def view_command(run: str | None, store_dir: Path | None, port: int | None, open
     The page lists runs, and shows each run's report as it grows and every response: filtered, cut at a budget with the
     answer forced there, and two arms beside each other. Its address has a key in it: whoever has the address can read the
     store while this runs.
+
+    Args:
+        run: Name of a study, or the start of a run's name, whose report is opened first; None for the list of runs.
+        store_dir: Folder of the store, or None to look for it.
+        port: Port to listen on, or None for the usual port or a free port.
+        opens: Whether to open the page in this machine's browser.
     """
     from reodsl.view.api import Api
     from reodsl.view.server import Viewer, key_place, read_key

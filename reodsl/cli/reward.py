@@ -71,6 +71,17 @@ def reward_command(
     REWARD is a reward that the file declares or imports, a call of one with its arguments, or an experiment, whose own
     settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
     the responses are made by hand with --length and --correct, or in a file.
+
+    Args:
+        spec: Path of the file that declares or imports the reward.
+        reward: Name or call of a reward, or name of an experiment; None if the file has a single reward.
+        length: Lengths of the responses in tokens, such as `10,20`, or None.
+        correct: Verdicts on the responses, such as `yes,no`, or None.
+        file: Group file with the responses, or None.
+        given: Texts `NAME=NUMBER,...` of `--given`.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        as_json: Whether to print JSON instead of text.
     """
     if file is not None and (length or correct):
         raise problem(

@@ -93,6 +93,23 @@ def run_command(
 
     Finished tasks are not run again, and an interrupted run resumes where it stopped: repeat the same command.
     Exits 0 if every result exists, 1 if a task failed.
+
+    Args:
+        spec: Path of the spec file.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        local: Whether to run in this process, without Ray.
+        address: Address of a Ray cluster, or `auto`; None for a new Ray on this machine.
+        out: Folder for the report, or None for a folder in `runs/`.
+        track: Names of trackers that receive the training steps.
+        fetching: Whether to download missing models and data sets without asking.
+        without_sandbox: Whether scorers of packages may run without the sandbox.
+        allow_python: Whether Python files of the spec that are new to this machine may run.
+        allow_served: Whether questions and answers may be sent to a served model whose address or key is new here.
+        quiet: Whether to print only errors and the path of the report.
+        as_json: Whether to print JSON instead of text.
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")

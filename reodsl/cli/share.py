@@ -61,6 +61,15 @@ def fetch_command(
     It takes weights, settings and tokenizers, and files with questions, and nothing else of a repository. Files that are
     here already are kept; if the spec names no commit, branches that moved on the hub are listed. HF_HOME is the folder for
     downloads, HF_ENDPOINT another hub, and HF_TOKEN the token for closed repositories. Exits 0 if everything is here.
+
+    Args:
+        spec: Path of the spec file.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None to look for it.
+        dry_run: Whether to print what would be downloaded, without downloading it.
+        update: Whether to download newer commits of branches that are here already.
     """
     from reodsl.share.fetch import fetch, list_repositories, look_up
 
@@ -162,6 +171,14 @@ def export_command(
 
     RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
     budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
+
+    Args:
+        run: Name of a study, or the start of a run's name.
+        to: Form of the files; only `inspect` exists.
+        arms: Names of the arms to export; empty for all.
+        store_dir: Folder of the store, or None to look for it.
+        out: Folder for the output, or None for the default folder.
+        as_json: Whether to print JSON instead of text.
     """
     from reodsl.share.evaluated import export, gather
 
@@ -261,6 +278,20 @@ def import_command(
 
     `reodsl reg` and `reodsl frontier` take it. It is written completely or not at all. A line for each model says what was
     found and which kind of curve it gives.
+
+    Args:
+        ctx: Click's context, whose `obj` holds the number of files before each `--model`.
+        files: Result files of other tools.
+        models: Names of models, each for the files before its `--model`.
+        benchmark: Benchmark of all files, or None for the names in the files.
+        tokenizer: Folder or hub name of the tokenizer that counts tokens, or None.
+        columns: Texts `NAME=PATH` of `--column`: the column of the table, and where a row of a file holds its value.
+        right_from: Least score of a right answer; None if all scores are 0 or 1.
+        common: Whether to keep only questions that all models have.
+        ended: Whether to leave out forced answers.
+        no_thinking: Whether to count texts without thinking.
+        out: Parquet file to write.
+        as_json: Whether to print JSON instead of text.
     """
     named: list[str | None] = [None] * len(files)
     # One name is that of all files, wherever it stands.

@@ -49,6 +49,12 @@ def check_command(
 
     Safe on a stranger's spec: nothing in it can run code, read files but those it imports, or reach a network.
     Exits 1 on an error.
+
+    Args:
+        paths: Spec files, and folders of spec files.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        as_json: Whether to print JSON instead of text.
     """
     from reodsl.diagnostics.render import to_json
     from reodsl.language import check_file
@@ -86,6 +92,10 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
 
     FILES are .reo files or folders of them; `-` reads a spec from standard input and writes it to standard output.
     Comments stay. A file with syntax errors is not changed.
+
+    Args:
+        paths: Spec files, and folders of spec files; or only `-` for standard input.
+        check: Whether to print the names of files that would change, without writing.
     """
     from reodsl.syntax.formatter import format_source
 
@@ -169,7 +179,16 @@ Examples:
 def graph_command(
     spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, dot: bool, as_json: bool
 ) -> None:
-    """Show the tasks of a spec and what each depends on."""
+    """Show the tasks of a spec and what each depends on.
+
+    Args:
+        spec: Path of the spec file.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        dot: Whether to print the graph in Graphviz's DOT language.
+        as_json: Whether to print JSON instead of text.
+    """
     from reodsl.cli.prepare import prepare
 
     graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
@@ -228,6 +247,12 @@ def budgets_command(expression: str, frontier: str | None, as_json: bool) -> Non
     """Token budgets of a schedule, and their trapezoid weights.
 
     EXPRESSION is what a spec writes after `budgets NAME =`. The last entry of a list is the longest response.
+
+    Args:
+        expression: Schedule of budgets as a spec writes it, such as `linear(to: 32K tokens, n: 5)`.
+        frontier: Frontier file, or name of a published frontier, to measure the error of the trapezoid rule on; or
+            None.
+        as_json: Whether to print JSON instead of text.
     """
     from reodsl.language.chosen_reward import read_schedule
     from reodsl.numbers.greedy import describe_schedule
@@ -267,7 +292,12 @@ Examples:
 @click.argument("name", metavar="[CODE|TOPIC]", required=False, shell_complete=complete_codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
 def explain_command(name: str | None, as_json: bool) -> None:
-    """Explain a diagnostic, with a wrong and a right example, or print the document on a topic."""
+    """Explain a diagnostic, with a wrong and a right example, or print the document on a topic.
+
+    Args:
+        name: Code of a diagnostic or topic of a document; None to list all of them.
+        as_json: Whether to print JSON instead of text.
+    """
     if name is None:
         listing = [(key, title(key)) for key in (*topics(), *codes())]
         if as_json:

@@ -1,8 +1,8 @@
-"""End a command that was asked to stop and does not, whatever hangs in it.
+"""Kill a command that hangs after a signal to stop.
 
-Python handles a signal between two of its own steps: not while foreign code computes, and nothing ends while a thread
-runs. So a second process waits beside the command and runs this file as a script. The kernel's own handler writes
-each signal's number to it, and seconds later it kills the command. A killed run loses nothing that was stored.
+Python handles a signal only between two bytecode instructions, so not while C code computes; and a process does not end
+while a thread runs. So a second process runs this file as a script. Python's wakeup descriptor sends it the number of
+each signal, and `GRACE_SECONDS` later it kills the command. A killed run loses nothing that was stored.
 """
 
 from __future__ import annotations
@@ -14,56 +14,61 @@ import sys
 import time
 
 GRACE_SECONDS = 8.0
-"""After a signal, in which a run lets go of what it holds."""
+"""Seconds after a signal in which a run may end by itself, and free its devices and locks."""
 REPEAT_SECONDS = 1.0
-"""Seconds after a signal from which on another one kills at once; both may be of one key."""
+"""Seconds after a signal from which a second signal kills at once; an earlier one may come from the same key press."""
 
 
 def end_when_stopped() -> None:
-    """Start a process that kills this one if it still runs `GRACE_SECONDS` after it was asked to stop."""
+    """Start a second process, which kills this process if it still runs `GRACE_SECONDS` after SIGINT or SIGTERM."""
     import subprocess
 
-    reads, writes = os.pipe()
-    os.set_blocking(writes, False)
-    # A session of its own keeps a Ctrl-C at the terminal from it.
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    # In a new session, a Ctrl-C at the terminal does not reach the second process.
     subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(GRACE_SECONDS)],
-        stdin=reads,
+        stdin=read_end,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
-    os.close(reads)
-    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    os.close(read_end)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 
 
 def leave(code: int) -> None:
-    """End this process with an exit code after half of `GRACE_SECONDS`, even if a thread keeps running."""
+    """Start a timer that ends this process with an exit code after half of `GRACE_SECONDS`, even if a thread still runs."""
     import threading
 
-    late = threading.Timer(GRACE_SECONDS / 2, os._exit, (code,))
-    late.daemon = True
-    late.start()
+    timer = threading.Timer(GRACE_SECONDS / 2, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
 
 
 def _wait(command: int, seconds: float) -> None:
-    """Wait for signals until the command ends; kill the command if it runs for `seconds` after a signal."""
+    """Read signal numbers from stdin until the command ends, and kill the command if it runs too long after a signal.
+
+    Args:
+        command: Process id of the command, which is this process's parent.
+        seconds: Time from the first SIGINT or SIGTERM until the kill; a second signal shortens it.
+    """
     stopping = False
     while not stopping:
-        numbers = os.read(0, 1)
-        if not numbers:
+        signal_bytes = os.read(0, 1)
+        if not signal_bytes:
             return
-        stopping = numbers[0] in (signal.SIGINT, signal.SIGTERM)
+        stopping = signal_bytes[0] in (signal.SIGINT, signal.SIGTERM)
     since = time.monotonic()
     while (remaining := since + seconds - time.monotonic()) > 0 and select.select([0], [], [], remaining)[0]:
-        numbers = os.read(0, 1)
-        if not numbers:
+        signal_bytes = os.read(0, 1)
+        if not signal_bytes:
             return
-        if time.monotonic() - since > REPEAT_SECONDS and numbers[0] in (signal.SIGINT, signal.SIGTERM):
+        if time.monotonic() - since > REPEAT_SECONDS and signal_bytes[0] in (signal.SIGINT, signal.SIGTERM):
             break
     if os.getppid() == command:
         show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
         sys.stderr.write(
-            f"{show_cursor}\nkilled: it did not stop by itself; finished work is kept; run the same command to resume\n"
+            f"{show_cursor}\nkilled: the command did not stop by itself; finished work is kept; run it again to resume\n"
         )
         os.kill(command, signal.SIGKILL)
 

@@ -48,6 +48,13 @@ def ls_command(
     """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR.
 
     A run with nothing to do has no line: it is counted with the run that it repeats.
+
+    Args:
+        run: Name of a study, or the start of a run's name; None to list runs.
+        selector: Pattern of tasks, such as `reo_exp+` or `*.train`; None for all tasks of the run.
+        store_dir: Folder of the store, or None to look for it.
+        verify: Whether to compare each result with its checksums.
+        as_json: Whether to print JSON instead of text.
     """
     store = existing_store(store_dir)
     runs = records(store)
@@ -204,6 +211,13 @@ def gc_command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_j
     It keeps what the last finished run of each study used, and what runs have made since, whether they finished or not.
 
     A result that is removed can be made again by running its spec again.
+
+    Args:
+        store_dir: Folder of the store, or None to look for it.
+        keep: Number of finished runs of each study whose results stay.
+        dry_run: Whether to list what would be removed, without removing it.
+        yes: Whether to remove without asking.
+        as_json: Whether to print JSON instead of text.
     """
     store = existing_store(store_dir)
     items = find_garbage(store, keep)

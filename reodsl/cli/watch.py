@@ -268,6 +268,13 @@ def watch_command(run: str | None, store_dir: Path | None, once: bool, every: fl
 
     RUN is a study, or the start of a run's name. Watching changes nothing, and Ctrl-C ends the watching, not the
     run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it is still going.
+
+    Args:
+        run: Name of a study, or the start of a run's name; None for the run that is going on, else the latest run.
+        store_dir: Folder of the store, or None to look for it.
+        once: Whether to print the present state once, without waiting for the end of the run.
+        every: Seconds between two looks at the store.
+        as_json: Whether to print JSON instead of text.
     """
     store = existing_store(store_dir)
     name = _choose_run(store, run).name
