@@ -1,7 +1,7 @@
 """A process that draws charts and bundles Vega's script in V8; a script that needs the standard library and vl-convert.
 
-With `png` or `pdf` it answers each line, a Vega-Lite chart as JSON, with its SVG and that form of it, each as its length in
-eight bytes and itself. With `script` it writes Vega, Vega-Lite and Vega-Embed as one script for a page.
+With `png` or `pdf` it reads a Vega-Lite chart as JSON from each line. For each chart it writes two blocks, the SVG and the
+PNG or PDF: eight bytes of length, then the bytes. With `script` it writes Vega, Vega-Lite and Vega-Embed as one script.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import sys
 from typing import BinaryIO
 
 PIXELS = 2.0
-"""PNG pixels for each unit of a chart's size."""
+"""PNG pixels for each SVG pixel."""
 POINTS = 0.75
-"""Points of a PDF, 72 an inch, for each unit, of which an SVG has 96 an inch."""
+"""PDF points (72 per inch) for each SVG pixel (96 per inch)."""
 
 
 def main() -> None:
-    """Write the script of Vega, or draw each chart of the input."""
+    """Write the script of Vega, or an SVG and a PNG or PDF of each chart that standard input has."""
     import vl_convert
 
     out = sys.stdout.buffer
     if sys.argv[1:] == ["script"]:
-        # Its type stub asks for a snippet, its code does not.
+        # The type stub requires a `snippet` argument; the function does not.
         out.write(vl_convert.javascript_bundle().encode())  # type: ignore[call-arg]
         return
     for line in sys.stdin.buffer:
@@ -38,15 +38,16 @@ def main() -> None:
 
 
 def _send(out: BinaryIO, content: bytes) -> None:
+    """Write a block: its length in eight bytes, then its bytes."""
     out.write(len(content).to_bytes(8, "big"))
     out.write(content)
 
 
 def scale(svg: str, factor: float) -> str:
-    """Return the same picture in another size.
+    """Return an SVG with another width and height.
 
     Args:
-        svg: text of the picture.
+        svg: text of the SVG.
         factor: new size over old size.
     """
     head, end, rest = svg.partition(">")
@@ -55,7 +56,10 @@ def scale(svg: str, factor: float) -> str:
 
 
 def renumber_ids(svg: str) -> str:
-    """Return an SVG whose clips and gradients are numbered from 0, since Vega counts on from chart to chart."""
+    """Return an SVG whose clips and gradients are numbered from 0, in order of appearance.
+
+    Vega continues its numbers from chart to chart, so equal charts would give different files.
+    """
     numbers: dict[str, str] = {}
 
     def renumber(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Pictures of charts, and the script that draws them on a page, made by processes that end with their work.
+"""Pictures of charts, and the script that draws charts on a page, made by subprocesses.
 
-They need V8, which gives back nothing of what it took as long as its process lives.
+The work needs V8, which returns memory to the system only at the end of its process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from reodsl.diagnostics import problem
 
 _DRAWER = Path(__file__).with_name("drawer.py")
 _BATCH_BYTES = 300_000
-"""Bytes of charts after which another process draws."""
+"""Bytes of charts, as JSON, after which a new process continues."""
 _FORBIDDEN_IN_SVG = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\ufffe\uffff]")
-"""The characters that no SVG may hold, as JSON has them: a name with one would end the drawer."""
+"""Characters that XML forbids, as JSON escapes them: the drawing process would end at one of them."""
 
 
 Form = Literal["png", "pdf"]
@@ -42,6 +42,8 @@ class Picture:
 def vega_script() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package.
 
+    The script is safe inside an HTML `<script>` element.
+
     Raises:
         Problem: E0985 if the process that bundles them fails.
     """
@@ -50,10 +52,14 @@ def vega_script() -> str:
 
 
 def pictures(charts: Iterable[Mapping[str, Any]], form: Form = "png") -> Iterator[Picture]:
-    """Yield the pictures of Vega-Lite charts, in order.
+    """Yield the picture of each Vega-Lite chart, in order.
+
+    Args:
+        charts: Vega-Lite specs.
+        form: format of each picture's `image`.
 
     Raises:
-        Problem: E0985 if the process that draws them fails.
+        Problem: E0985 if a process that draws them fails, or if the address space is limited.
     """
     for lines in _batch_lines(charts):
         answer = io.BytesIO(_ask_drawer(b"".join(lines), form))
@@ -62,7 +68,7 @@ def pictures(charts: Iterable[Mapping[str, Any]], form: Form = "png") -> Iterato
 
 
 def _batch_lines(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
-    """Yield batches of charts as lines of JSON, a batch for each process."""
+    """Yield the charts as lines of JSON, in batches of about `_BATCH_BYTES` bytes; a process draws each batch."""
     lines: list[bytes] = []
     for chart in charts:
         text = _FORBIDDEN_IN_SVG.sub("\\1\N{REPLACEMENT CHARACTER}", json.dumps(chart, ensure_ascii=False))
@@ -75,7 +81,15 @@ def _batch_lines(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
 
 
 def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
-    """Return the output of a process of `drawer.py` for these lines."""
+    """Run `drawer.py` in a subprocess and return its output.
+
+    Args:
+        lines: charts for its standard input, as lines of JSON.
+        arguments: arguments of its command line: `png`, `pdf` or `script`.
+
+    Raises:
+        Problem: E0985 if the process fails, or if the address space is limited.
+    """
     require_space()
     # With `-P` neither the script's folder nor the working folder is on its import path.
     command = [sys.executable, "-P", str(_DRAWER), *arguments]
@@ -93,15 +107,15 @@ def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
 
 
 def _read_block(answer: io.BytesIO) -> bytes:
-    """Return the next block of bytes, which its length precedes."""
+    """Return the next block of the drawer's output: eight bytes of its length, then its bytes."""
     return answer.read(int.from_bytes(answer.read(8), "big"))
 
 
 def require_space() -> None:
-    """Refuse to draw charts under a limit of address space, since V8 reserves far more than it uses.
+    """Check that the address space is unlimited, since V8 reserves far more than it uses.
 
     Raises:
-        Problem: E0985 if there is such a limit.
+        Problem: E0985 if a limit is set.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:

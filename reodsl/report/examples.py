@@ -11,13 +11,17 @@ from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, reading
 
 MOST_RESPONSES = 12
-"""Responses on the page, or one of each arm where there are more arms."""
+"""Responses on the page; with more arms than this, one response of each arm."""
 MOST_CHARACTERS = 20_000
 """Characters of a response that are shown; a longer one loses its middle."""
 
 
 def section(material: Material) -> Markup | None:
-    """Return the first sample of some questions by all arms, in turn from each benchmark; None without responses."""
+    """Return the first sample of each arm for some questions, which the benchmarks supply in rotation.
+
+    Returns:
+        At most `MOST_RESPONSES` folded responses, but at least one of each arm; None without stored responses.
+    """
     folders = {arm: folder for (arm, _), folder in reversed([*material.evaluations.items()])}
     tables = {}
     for arm in material.arms:
@@ -48,19 +52,25 @@ def section(material: Material) -> Markup | None:
     )
     view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
     about = "shows all of them, cut at any budget, with the forced answer."
-    parts = [_fold(material, arm, row) for *_, arm, row in responses]
-    return tag("div", tag("p", f"{len(parts)} responses; ", view, f" {about}", class_="about"), parts)
+    folds = [_fold(material, arm, row) for *_, arm, row in responses]
+    return tag("div", tag("p", f"{len(folds)} responses; ", view, f" {about}", class_="about"), folds)
 
 
 def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
-    """Return a response below a line that says how it ended."""
+    """Return a response as a folded element whose summary names arm, question, length and verdict.
+
+    Args:
+        material: results of the run.
+        arm: name of the arm.
+        row: row of `samples.parquet`.
+    """
     wording = material.study.arm(arm).name_wording(row.get("mode"))
     verdict = "right" if row["correct"] else "wrong"
-    head = (arm, row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
+    facts = (arm, row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
     answer = "no answer" if row["answer"] is None else f"answer: {row['answer']}"
     return tag(
         "details",
-        tag("summary", " · ".join(fact for fact in head if fact)),
+        tag("summary", " · ".join(fact for fact in facts if fact)),
         tag("div", row["text"], class_="question"),
         tag("div", shorten(row["response"] or ""), class_="trace"),
         tag("div", tag("p", answer), class_="inside"),
@@ -68,6 +78,6 @@ def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
 
 
 def shorten(text: str) -> str:
-    """Return a text without its middle if it is long."""
+    """Return a text of at most about `MOST_CHARACTERS` characters: the middle of a longer text is left out."""
     half = MOST_CHARACTERS // 2
     return text if len(text) <= MOST_CHARACTERS else f"{text[:half]} … {text[-half:]}"

@@ -37,7 +37,11 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
 
 
 def _make_study_tables(material: Material) -> dict[str, pl.DataFrame]:
-    """Return the study's tables on their `balanced` subsets, and comparisons with `published` numbers."""
+    """Return the frames of declared tables: `balanced` subsets, and comparisons with `published` numbers.
+
+    Returns:
+        A frame for each of the two names that any table of the study uses, with the table's name as a column.
+    """
     main = tables.main(material)
     subsets: list[pl.DataFrame] = []
     comparisons: list[pl.DataFrame] = []
@@ -59,47 +63,47 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
         frame.write_parquet(folder / f"{name}.parquet")
-        _plain(frame).write_csv(folder / f"{name}.csv")
+        _make_csv_safe(frame).write_csv(folder / f"{name}.csv")
 
 
 COLUMN = 320
-"""The width of a chart for a paper: 3.33 inches, a column's, in units of which an inch has 96."""
+"""Width of a chart for a paper in pixels: a column of 3.33 inches with 96 pixels per inch."""
 _LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 110}
 _ROW, _EDGE = 16, 24
-"""The height of a legend's row, and of what is around a legend."""
+"""Heights in pixels: of a legend's row, and of the margin around a legend."""
 
 
 def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
     """Write `<name>.svg` and `<name>.pdf` for each chart, as wide as a paper's column, on white, with a legend.
 
     Args:
-        folder: where the files go.
+        folder: folder that the files are written into.
         gallery: the charts.
-        arms: number of arms in a legend, by which a chart grows.
+        arms: number of arms, which sets the height of the legends.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 2}
     config["axis"] = {**config["axis"], "titleLimit": COLUMN - 70}
     config["legend"] = {**config["legend"], **_LEGEND}
-    below = _EDGE + _ROW * math.ceil(arms / _LEGEND["columns"])
+    legend_height = _EDGE + _ROW * math.ceil(arms / _LEGEND["columns"])
     charts = []
     for spec in gallery.specs.values():
-        height = {"height": spec["height"] + below} if isinstance(spec.get("height"), int) else {}
-        fit = {"width": COLUMN, "autosize": {"type": "fit", "contains": "padding"}, "config": config}
-        charts.append(map_parts(spec, _lay_legend) | height | fit)
+        height = {"height": spec["height"] + legend_height} if isinstance(spec.get("height"), int) else {}
+        sizing = {"width": COLUMN, "autosize": {"type": "fit", "contains": "padding"}, "config": config}
+        charts.append(map_parts(spec, _lay_legend) | height | sizing)
     for name, picture in zip(gallery.specs, pictures(charts, "pdf"), strict=True):
         (folder / f"{name}.svg").write_bytes(picture.svg)
         (folder / f"{name}.pdf").write_bytes(picture.image)
 
 
 def _lay_legend(node: Any) -> Any:
-    """Return a node of a chart with its legend of arms below, in two columns."""
+    """Return a node of a chart; if the node has a legend of arms, the legend goes below in two columns."""
     legend = node.get("legend") if isinstance(node, dict) else None
     return node | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else node
 
 
 def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> None:
-    """Write the verdict and its sentences as JSON, or `null` without one, over an earlier file.
+    """Write the verdict and its sentences as JSON over an earlier file; `null` without a verdict.
 
     Args:
         path: the file.
@@ -113,17 +117,20 @@ def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> N
 
 
 def write_spec(path: Path, material: Material) -> None:
-    """Write the resolved spec as JSON, presentation fields included."""
+    """Write the resolved spec as JSON, with the fields that affect only presentation."""
     with path.open("w", encoding="utf-8") as file:
         json.dump(dumped(material.spec), file, indent=1)
         file.write("\n")
 
 
-def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame that is safe as CSV in a spreadsheet: no nested columns, no text that starts a formula."""
+def _make_csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame that is safe as CSV in a spreadsheet.
+
+    Nested columns are dropped, and a text that a spreadsheet would read as a formula gets an apostrophe in front.
+    """
     flat = frame.select(pl.exclude(pl.List, pl.Struct))
     texts = [name for name, kind in flat.schema.items() if kind == pl.String]
-    # Spreadsheets pass over spaces, and some take the wide forms of the signs for the signs.
+    # Spreadsheets ignore leading spaces, and some read the full-width forms of `= + - @` too.
     formula = r"^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]"
     return flat.with_columns(
         pl.when(pl.col(name).str.contains(formula))

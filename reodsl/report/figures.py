@@ -34,29 +34,39 @@ class Gallery:
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
-        """Keep a chart and return the figure that shows it."""
+        """Add a chart to the gallery and return the HTML figure that shows it.
+
+        Args:
+            name: preferred name, which gets a number if it is in use.
+            chart: Vega-Lite spec with a `description`.
+            wide: whether the figure is as wide as the page.
+        """
         key = safe_name(name, self.specs)
         self.specs[key] = map_parts(chart, lambda node: legible(node) if isinstance(node, str) else node)
         container = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
         return tag("figure", container, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the page's charts by name, without their data, and their rows by name, each stored once."""
+        """Return the charts and their data for the page's script.
+
+        Returns:
+            By name, each chart's spec without data and the names of its rows; and by name the rows, each stored once.
+        """
         rows: dict[str, Any] = {}
         charts: dict[str, Any] = {}
         for key, full_spec in self.specs.items():
             spec = {name: value for name, value in full_spec.items() if name != "datasets"}
             rows |= full_spec["datasets"]
-            # The page has one legend of arms and frontier for a group of charts.
-            spec = map_parts(spec, lambda node: node | {"legend": None} if _names_lines(node) else node)
+            # The page has one legend for a group of charts.
+            spec = map_parts(spec, lambda node: node | {"legend": None} if _has_legend(node) else node)
             charts[key] = {"spec": spec | {"width": "container"}, "rows": list(full_spec["datasets"])}
         return charts, rows
 
 
 def safe_name(name: str, used_names: Sequence[str] | dict[str, Any]) -> str:
-    """Return a name from any text that is safe for files and attributes, and not in `used_names`.
+    """Return a text as a name that is safe in files and attributes and is not in `used_names`.
 
-    It has at most 60 letters, digits, `-` and `_`, and a number if needed.
+    The name has at most 60 ASCII letters, digits, `-` and `_`, and then a number if needed.
     """
     stem = (
         "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")
@@ -72,7 +82,9 @@ def safe_name(name: str, used_names: Sequence[str] | dict[str, Any]) -> str:
 def legend(
     material: Material, arms: Sequence[str], *, frontier: bool, visible: Sequence[str] | None = None
 ) -> Markup:
-    """Return buttons that switch arms on and off in every chart of a group; pointing at a button highlights its arm.
+    """Return buttons that switch arms on and off in every chart of a group.
+
+    Pointing at a button highlights its arm. With more than two arms, two more buttons switch all on or off.
 
     Args:
         material: results of the run.
@@ -80,12 +92,12 @@ def legend(
         frontier: whether the legend has an entry for the frontier.
         visible: arms that are on at first; None for all.
     """
-    kinds = theme.dashes(material.colours)
+    dash_indices = theme.dashes(material.colours)
     colour = material.colours
     entries = [
         tag(
             "button",
-            dot(colour[arm], kinds[arm]),
+            dot(colour[arm], dash_indices[arm]),
             arm,
             type="button",
             data_arm=arm,
@@ -98,8 +110,8 @@ def legend(
             tag("button", word, type="button", data_all=which, class_="all")
             for word, which in (("all", "on"), ("none", "off"))
         ]
-    edge = tag("span", tag("span", class_="dash"), "frontier", class_="key") if frontier else None
-    return tag("div", entries, edge, class_="legend")
+    frontier_entry = tag("span", tag("span", class_="dash"), "frontier", class_="key") if frontier else None
+    return tag("div", entries, frontier_entry, class_="legend")
 
 
 def curve_group(
@@ -110,14 +122,14 @@ def curve_group(
     lines: Sequence[str] = (),
     keys: Markup | None = None,
 ) -> Markup:
-    """Return accuracy over budgets on several benchmarks, with the chart of their mean large.
+    """Return charts of accuracy over budgets on several benchmarks, the chart of their mean large.
 
     Args:
         gallery: collection that the charts are added to.
         material: results of the run.
-        name: beginning of the charts' names.
+        name: prefix of the charts' names.
         benchmarks: names of benchmarks, or `mean`.
-        lines: arms that are switched on; none for all.
+        lines: arms that are switched on at first; empty for all.
         keys: element whose buttons switch arms, in place of a legend.
     """
     arms = [arm for arm in material.arms if arm in lines] or list(material.arms)
@@ -129,23 +141,23 @@ def curve_group(
         )
         for benchmark in benchmarks
     ]
-    above = (
+    switches = (
         legend(material, material.arms, frontier=material.frontier().height > 0, visible=arms)
         if keys is None
         else None
     )
-    return tag("div", tag("div", above, tag("div", figures, class_="charts")), keys, data_group=True)
+    return tag("div", tag("div", switches, tag("div", figures, class_="charts")), keys, data_group=True)
 
 
 SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, pl.DataFrame], Json]]] = {
     "lengths": (length_rows, lengths),
     "difficulty": (difficulty_rows, difficulty),
 }
-"""Charts of how responses are spread: the rows that each is drawn from, and the chart."""
+"""Charts of distributions of responses, by name: a function for the rows, and a function for the chart of them."""
 
 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return the distribution of responses by length and by difficulty; None without stored responses."""
+    """Return charts of responses by length and by difficulty; None without stored responses."""
     rows = {name: read(material) for name, (read, _) in SPREAD.items()}
     present = {arm for frame in rows.values() for arm in frame["arm"]}
     arms = [arm for arm in material.chart_arms if arm in present]
@@ -168,7 +180,13 @@ def spread_group(gallery: Gallery, material: Material) -> Markup | None:
 
 
 def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
-    """Return accuracy over mean length, and REG with its intervals if the study has a score."""
+    """Return a chart of accuracy over mean length, and a chart of REG with its intervals if the study has a score.
+
+    Args:
+        gallery: collection that the charts are added to.
+        material: results of the run.
+        table: frame of `tables.main`.
+    """
     figures = [gallery.figure("accuracy-length", scatter(material, table))]
     if "reg" in table.columns and table["reg"].drop_nulls().len():
         figures.append(gallery.figure("reg", gaps(material, table)))
@@ -188,11 +206,11 @@ FIRST_METRICS = {
     "sft": ("loss",),
     **dict.fromkeys(("simpo", "dpo"), ("loss", "accuracy")),
 }
-"""The metrics shown at once; the others are in a folded box."""
+"""The metrics that are shown unfolded, by method; the other metrics are in a folded box."""
 
 
 def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
-    """Return training curves by kind of training, RL first."""
+    """Return the charts of training metrics, a group for each method, RL first."""
     groups = []
     for method, heading in METHODS.items():
         figures: dict[str, Markup] = {}
@@ -204,41 +222,54 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
                 figures[metric] = gallery.figure(f"{method}-{metric}", training(material, metric, method))
         if not figures:
             continue
-        first = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
-        rest = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
-        more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
-        keys = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
-        main_charts = tag("div", first, class_="charts")
-        last = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
-        parts = (tag("h3", heading), keys, _shaping(last), main_charts, more if rest else None)
+        first_figures = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
+        other_figures = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
+        folded = tag(
+            "details", tag("summary", "More measurements"), tag("div", other_figures, class_="charts inside")
+        )
+        switches = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
+        main_charts = tag("div", first_figures, class_="charts")
+        last_step = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
+        parts = (
+            tag("h3", heading),
+            switches,
+            _smoothing_controls(last_step),
+            main_charts,
+            folded if other_figures else None,
+        )
         groups.append(tag("div", parts, data_group=True))
     return groups
 
 
-def _shaping(last: int) -> Markup:
-    """Return controls that smooth curves and choose the steps that are shown."""
+def _smoothing_controls(last_step: int) -> Markup:
+    """Return controls that smooth curves and choose the range of steps.
+
+    Args:
+        last_step: the last step of any training.
+    """
 
     def step(name: str, value: int) -> Markup:
-        return tag("input", type="number", name=name, min=1, max=last, value=value)
+        """Return a field for the number of a step."""
+        return tag("input", type="number", name=name, min=1, max=last_step, value=value)
 
     return tag(
         "div",
         tag(
             "label",
             "smooth over",
-            tag("input", type="range", name="smooth", min=1, max=max(1, min(50, last // 2)), value=1),
+            tag("input", type="range", name="smooth", min=1, max=max(1, min(50, last_step // 2)), value=1),
             tag("output", "1 step"),
         ),
         tag("label", "from step", step("from", 1)),
-        tag("label", "to", step("to", last)),
+        tag("label", "to", step("to", last_step)),
         tag("button", "all steps", type="button", name="whole"),
         class_="filters shaping",
-        data_last=last,
+        data_last=last_step,
     )
 
 
 def declared_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return the charts over lengths and steps that the spec declares, with their legend."""
+    """Return the charts over length or step that the spec declares, with a legend; None without any."""
     table = tables.main(material)
     figures = []
     arms: set[str] = set()
@@ -252,14 +283,14 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
             arms |= set(chart.lines)
     if not figures:
         return None
-    keys = (
+    switches = (
         legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
         if arms
         else None
     )
-    return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
+    return tag("div", switches, tag("div", figures, class_="charts two"), data_group=True)
 
 
-def _names_lines(node: Any) -> bool:
+def _has_legend(node: Any) -> bool:
     """Return whether a node of a chart is an encoding with a legend of arms or of the frontier."""
     return isinstance(node, dict) and "legend" in node and node.get("field") in ("arm", "line")

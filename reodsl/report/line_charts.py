@@ -14,10 +14,10 @@ from reodsl.report.vega import Cross, Json, Rows, channel, layer
 
 HEIGHT = 210
 MOST_POINTS = 400
-"""Points of a line; longer runs are thinned."""
+"""The most points of a line; the steps of longer runs are averaged in groups."""
 
 FAR_FACTOR = 20.0
-"""Rewards that differ by more than this factor are drawn each as a share of its arm's largest."""
+"""Arms whose largest rewards differ by more than this factor are drawn as shares of each arm's largest reward."""
 
 LABELS = {
     "reward": "reward",
@@ -46,22 +46,23 @@ LABELS = {
     "mfu": "share of the device's peak FLOPs",
     "memory": "peak memory so far (GB)",
 }
-"""The metrics that are drawn, in this order, and their names."""
+"""The title of each metric that is drawn, in the order of the charts."""
 
 SHARES = ("accuracy", "clip_fraction", "mfu")
 """The metrics that are drawn in percent."""
 
 TRACK = "track_"
-"""The beginning of metrics that have the values of a reward's tracks; they are drawn after the others."""
+"""The prefix of metrics that are values of a reward's tracks; their charts come after those of `LABELS`."""
 
 COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
-"""Metrics whose chart says nothing where it stays at 0."""
+"""Metrics that have no chart if they are 0 at every step."""
 
 
 def training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Json:
-    """Return a metric over an arm's steps as a chart: its mean over seeds in bold, each seed thin.
+    """Return a chart of a metric by step: each arm's mean over seeds in bold, each seed thin.
 
-    Stages follow one another on the axis.
+    Stages of an arm follow one another on the axis. Rewards of very different size are drawn as shares of each arm's
+    largest reward.
 
     Args:
         material: results of the run.
@@ -101,13 +102,13 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
     stages = datasets.add(changes) if changes.height else None
     if stages is not None:
-        begins = [
+        stage_tooltip = [
             channel("arm", "nominal"),
             channel("stage", "nominal", title="begins"),
             channel("at", title="after step"),
         ]
         dashed = {"strokeDash": [2, 4], "opacity": 0.7}
-        layers.append(layer(stages, "rule", dashed, x=x, color=tint, tooltip=begins))
+        layers.append(layer(stages, "rule", dashed, x=x, color=tint, tooltip=stage_tooltip))
     return vega.chart(
         datasets,
         layers,
@@ -122,7 +123,7 @@ def stage_changes(material: Material, method: str) -> pl.DataFrame:
     """Return the step after which each stage of a method begins, without the first stage of an arm.
 
     Returns:
-        Columns `arm`, `stage` and `at`, a step.
+        Columns `arm`, `stage` (name of the stage that begins) and `at` (the last step before it).
     """
     empty = pl.DataFrame(schema={"arm": pl.String, "stage": pl.String, "at": pl.Int64})
     if not {"index", "stage"} <= set(material.metrics.columns):
@@ -137,23 +138,26 @@ def stage_changes(material: Material, method: str) -> pl.DataFrame:
 
 
 def _differ_much(rows: pl.DataFrame) -> bool:
-    """Return whether the largest reward of an arm is so large that another arm's would be a flat line beside it."""
+    """Return whether the largest rewards of two arms differ by more than `FAR_FACTOR`.
+
+    On a common axis the smaller reward would then be a flat line.
+    """
     largest = rows.group_by("arm").agg(pl.col("reward").abs().max())["reward"]
     largest = largest.filter(largest > 0)
     return len(largest) > 1 and float(largest.max()) > FAR_FACTOR * float(largest.min())  # type: ignore[arg-type]
 
 
 def metrics_of(material: Material) -> tuple[str, ...]:
-    """Return the metrics that may be drawn: the rows of `LABELS`, then tracks."""
+    """Return the names of metrics that may be drawn: those in `LABELS`, then the tracks of rewards."""
     return (*LABELS, *(name for name in material.metrics.columns if name.startswith(TRACK)))
 
 
 def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
-    """Return a metric by step for the stages of a method; no rows if it was not measured.
+    """Return a metric by step for the stages of a method; no rows if the metric was not measured.
 
     Returns:
-        Columns `arm`, `seed`, `at` (a step) and the metric. A line of more than `MOST_POINTS` steps becomes the mean
-        of stretches of equal length.
+        Columns `arm`, `seed`, `at` (a step) and the metric. If a line has more than `MOST_POINTS` steps, each row is
+        the mean over a group of successive steps, at the last step of the group.
     """
     empty = pl.DataFrame(schema={"arm": pl.String, "seed": pl.Int64, "at": pl.Int64, metric: pl.Float64})
     if metric not in material.metrics.columns:
@@ -167,22 +171,27 @@ def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
     if not rows.height:
         return empty
     steps = rows.group_by("arm", "seed").len()["len"]
-    stretch = -(-int(steps.max() or 1) // MOST_POINTS)  # type: ignore[arg-type]
-    if stretch == 1:
+    group_size = -(-int(steps.max() or 1) // MOST_POINTS)  # type: ignore[arg-type]
+    if group_size == 1:
         return rows
-    stretch_index = (pl.int_range(pl.len()).over("arm", "seed") // stretch).alias("_place")
-    thinned = rows.group_by("arm", "seed", stretch_index, maintain_order=True)
+    group_index = (pl.int_range(pl.len()).over("arm", "seed") // group_size).alias("_place")
+    thinned = rows.group_by("arm", "seed", group_index, maintain_order=True)
     return thinned.agg(pl.col("at").last(), pl.col(metric).mean()).drop("_place")
 
 
 LEVELS = ("always", "3/4 or more", "1/2 to 3/4", "1/4 to 1/2", "less", "never")
-"""Levels of how often the base model is right on a question, the easiest first."""
+"""Levels of difficulty by the share of the base model's responses that are right, the easiest first."""
 LENGTHS = 32
-"""Stretches of equal size from 0 to the longest response of any arm."""
+"""Number of bins of equal size from 0 to the longest response of any arm."""
 
 
 def lengths(material: Material, rows: pl.DataFrame) -> Json:
-    """Return the share of each arm's responses by length, over seeds and benchmarks, from `length_rows`."""
+    """Return a chart of the share of each arm's responses by length, over all seeds and benchmarks.
+
+    Args:
+        material: results of the run.
+        rows: frame of `length_rows`.
+    """
     datasets = Rows()
     data = datasets.add(rows)
     x = channel("tokens", title="response length (tokens)")
@@ -190,13 +199,13 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
         channel("arm", "nominal"),
         channel("tokens", title="from tokens", format=","),
         channel("share", title="responses", format=".1%"),
-        channel("right", title="of them right", format=".1%"),
+        channel("right", title="share right", format=".1%"),
     ]
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
     y = channel("share", title="share of responses", axis={"format": "%"})
     line = vega.lines(data, x, y, material, arms, tooltip=tooltip, interpolate="step-after")
     peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
-    most = ", ".join(
+    peaks_text = ", ".join(
         f"{row['arm']} most often from {row['tokens']:g} tokens on ({in_percent(row['share'])}%)"
         for row in peaks.to_dicts()[:12]
     )
@@ -204,24 +213,24 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
         datasets,
         [line],
         title="response lengths",
-        about=f"Share of responses by length in tokens: {most}.",
+        about=f"Share of responses by length in tokens: {peaks_text}.",
         height=210,
         cross=Cross("tokens", "share", data, percent=True),
     )
 
 
 def length_rows(material: Material) -> pl.DataFrame:
-    """Return the distribution of each arm's response lengths.
+    """Return a histogram of each arm's response lengths.
 
     Returns:
-        Columns `arm`, `tokens` (where a stretch begins), `share` of the arm's responses in it, and `right`, the share
-        of right ones among them.
+        Columns `arm`, `tokens` (the first length of a bin), `share` (of the arm's responses that are in the bin), and
+        `right` (the share of responses in the bin that are right; null for an empty bin).
     """
     counts: list[pl.DataFrame] = []
     longest = max(
         (_longest(folder / "samples.parquet") for folder in material.evaluations.values()), default=0
     )
-    size = max(1, -(-(longest + 1) // LENGTHS))
+    bin_size = max(1, -(-(longest + 1) // LENGTHS))
     for (arm, _), folder in material.evaluations.items():
         path = folder / "samples.parquet"
         if not path.is_file():
@@ -229,7 +238,7 @@ def length_rows(material: Material) -> pl.DataFrame:
         with reading(path):
             counts.append(
                 pl.scan_parquet(path, glob=False)
-                .group_by((pl.col("tokens") // size * size).alias("tokens"))
+                .group_by((pl.col("tokens") // bin_size * bin_size).alias("tokens"))
                 .agg(pl.len().alias("count"), pl.col("correct").sum().alias("hits"))
                 .with_columns(pl.lit(arm).alias("arm"))
                 .collect(engine="streaming")
@@ -239,13 +248,13 @@ def length_rows(material: Material) -> pl.DataFrame:
             schema={"arm": pl.String, "tokens": pl.Int64, "share": pl.Float64, "right": pl.Float64}
         )
     bins = pl.concat(counts).group_by("arm", "tokens").agg(pl.col("count", "hits").sum())
-    every = (
+    all_bins = (
         bins.select("arm")
         .unique()
-        .join(pl.DataFrame({"tokens": range(0, longest + size + 1, size)}), how="cross")
+        .join(pl.DataFrame({"tokens": range(0, longest + bin_size + 1, bin_size)}), how="cross")
     )
     return (
-        every.join(bins, on=["arm", "tokens"], how="left")
+        all_bins.join(bins, on=["arm", "tokens"], how="left")
         .with_columns(pl.col("count", "hits").fill_null(0))
         .with_columns(
             (pl.col("count") / pl.col("count").sum().over("arm")).alias("share"),
@@ -257,7 +266,7 @@ def length_rows(material: Material) -> pl.DataFrame:
 
 
 def _longest(path: Path) -> int:
-    """Return the most tokens of any response in a file; 0 without a file."""
+    """Return the largest number of tokens of a response in `samples.parquet`; 0 if the file does not exist."""
     if not path.is_file():
         return 0
     with reading(path):
@@ -265,7 +274,12 @@ def _longest(path: Path) -> int:
 
 
 def difficulty(material: Material, rows: pl.DataFrame) -> Json:
-    """Return each arm's accuracy by how often the base model is right on the question, from `difficulty_rows`."""
+    """Return a chart of each arm's accuracy by the difficulty of questions.
+
+    Args:
+        material: results of the run.
+        rows: frame of `difficulty_rows`.
+    """
     datasets = Rows()
     data = datasets.add(rows)
     present = set(rows["arm"])
@@ -273,7 +287,7 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     x = channel(
         "level",
         "nominal",
-        # No name of an arm: Vega makes an expression of this text, which the page's policy and its parser are strict on.
+        # The title names no arm: Vega compiles it to an expression, and a name may break its parser or the page's policy.
         title="how often the base is right on the question",
         sort=list(LEVELS),
         axis={"labelAngle": 0, "labelOverlap": "greedy"},
@@ -288,26 +302,28 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     look: Json = {"color": vega.colour(material, arms), "opacity": vega.faded(0.12)}
     dots = layer(data, "point", {"filled": True, "size": 55}, x=x, y=y, tooltip=tooltip, **look)
     hardest = rows.filter(pl.col("level") == rows["level"][-1])
-    named = ", ".join(f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12])
+    hardest_text = ", ".join(
+        f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12]
+    )
     return vega.chart(
         datasets,
         [vega.lines(data, x, y, material, arms), dots],
         title="accuracy by difficulty",
-        about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {named}.",
+        about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {hardest_text}.",
         height=230,
     )
 
 
 def reference(material: Material) -> str:
-    """Return the arm that difficulty is measured by: the first that other arms start from, else the first."""
+    """Return the arm that defines difficulty: the first arm that others start from, else the first arm."""
     return next((arm for arm in material.bases if arm in material.arms), material.arms[0])
 
 
 def difficulty_rows(material: Material) -> pl.DataFrame:
     """Return each arm's accuracy by the difficulty of questions, the easiest first.
 
-    The level of a question is the share of the base model's own responses to the question, over all seeds, that are
-    right. The base has no rows: its accuracy by its own accuracy says nothing.
+    The difficulty of a question is the share of the base model's responses that are right, over all seeds. The base
+    model itself has no rows, since its accuracy defines the levels.
 
     Returns:
         Columns `arm`, `level`, `accuracy` (a share, over samples, seeds and questions) and `questions`, their number.
@@ -353,7 +369,11 @@ def difficulty_rows(material: Material) -> pl.DataFrame:
 
 
 def _shares(material: Material, arm: str) -> pl.DataFrame | None:
-    """Return the share of an arm's responses to each question that are right, over samples and seeds."""
+    """Return the share of right responses of an arm to each question, over samples and seeds.
+
+    Returns:
+        Columns `benchmark`, `question` and `share`; None if the arm has no stored responses.
+    """
     files = [
         folder / "samples.parquet"
         for (name, _), folder in material.evaluations.items()

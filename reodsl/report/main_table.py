@@ -22,28 +22,28 @@ HEADS = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓", "reg_
 def main_table(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None = None, columns: Sequence[str] = ALL
 ) -> Markup:
-    """Return `tables.main` as an HTML table, with arms outside the frontier tinted.
+    """Return `tables.main` as an HTML table, with a tint for arms that do not belong to the frontier.
 
     Args:
         material: results of the run.
         table: frame of `tables.main`.
-        arms: arms in order; None for all.
-        columns: columns by name, of the known ones and the study's measures.
+        arms: names of arms in order; None for all.
+        columns: names of columns: the built-in ones and the study's measures.
     """
     main = results(table, material.arms if arms is None else arms, columns)
     anchors = find_first_evaluations(material)
     colours = material.colours
-    kinds = theme.dashes(colours)
+    dash_indices = theme.dashes(colours)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     heads = name_columns(material.study, HEADS, " ↓")
     group_columns = [(benchmark, column) for benchmark, names in main.columns.items() for column in names]
-    starts = {(benchmark, names[0]) for benchmark, names in main.columns.items() if names}
+    group_starts = {(benchmark, names[0]) for benchmark, names in main.columns.items() if names}
     body = []
     for arm, cells in main.rows.items():
         head = tag(
             "th",
-            dot(colours[arm], kinds[arm]),
+            dot(colours[arm], dash_indices[arm]),
             arm,
             tag("span", "baseline", class_="tag") if arm == baseline else None,
             class_="name fixed",
@@ -54,14 +54,14 @@ def main_table(
         data = [
             number(
                 cell,
-                first=(cell.benchmark, cell.column) in starts,
+                first=(cell.benchmark, cell.column) in group_starts,
                 label=f"{title(cell.benchmark)} {heads.get(cell.column, cell.column)}",
                 made_at=anchors.get(arm if cell.column in ("accuracy", "length") else ""),
             )
             for cell in cells
         ]
-        judged = bool(material.frontier_arms) and arm not in material.frontier_arms
-        body.append(tag("tr", head, data, class_="own" if judged else None, role="row"))
+        is_outside = bool(material.frontier_arms) and arm not in material.frontier_arms
+        body.append(tag("tr", head, data, class_="own" if is_outside else None, role="row"))
     groups = [
         tag(
             "th",
@@ -72,23 +72,23 @@ def main_table(
         )
         for benchmark, names in main.columns.items()
     ]
-    named = [
+    column_heads = [
         tag(
             "th",
             heads.get(column, column),
             class_=_looks(
-                edge=(benchmark, column) in starts, fixed=benchmark == MEAN, tight=column == "reg_plain"
+                edge=(benchmark, column) in group_starts, fixed=benchmark == MEAN, tight=column == "reg_plain"
             ),
             scope="col",
         )
         for benchmark, column in group_columns
     ]
     top = (
-        [tag("tr", tag("th", "arm", class_="name fixed"), named, class_="only")]
+        [tag("tr", tag("th", "arm", class_="name fixed"), column_heads, class_="only")]
         if len(groups) == 1
         else [
             tag("tr", tag("td", "", class_="name fixed"), groups),
-            tag("tr", tag("th", "arm", class_="name fixed", scope="col"), named),
+            tag("tr", tag("th", "arm", class_="name fixed", scope="col"), column_heads),
         ]
     )
     element = tag(
@@ -98,18 +98,18 @@ def main_table(
 
 
 def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = None) -> Markup:
-    """Return a cell of the page: its value, linked to the result it comes from, its change and its interval.
+    """Return a cell as HTML: its value, linked to the result that it comes from, its change and its interval.
 
     Args:
         cell: value and texts.
         first: whether the cell begins a group of columns.
         label: name of the column, for narrow screens that show the table as a list.
-        made_at: id of the result's row on the page.
+        made_at: id of the result's row on the page; None for no link.
     """
     empty = cell.text == formats.NONE
-    lead = cell.column == "difference"
-    text = tag("b", cell.text, class_=cell.tone or None) if lead and not empty else cell.text
-    tone = "" if lead else cell.tone
+    is_difference = cell.column == "difference"
+    text = tag("b", cell.text, class_=cell.tone or None) if is_difference and not empty else cell.text
+    tone = "" if is_difference else cell.tone
     return tag(
         "td",
         tag("a", text, href=f"#{made_at}", class_="made") if made_at and not empty else text,
@@ -123,7 +123,7 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
 
 
 def find_first_evaluations(material: Material) -> dict[str, str]:
-    """Map each arm to the id of its first evaluation's row on the page, and the empty name to the score's."""
+    """Return the page's id of each arm's first evaluation, by arm, and of the score, by the empty name."""
     anchors: dict[str, str] = {}
     for index, role in enumerate(map(parse_role, material.artifacts)):
         if role.kind in ("evaluate", "score"):
@@ -132,7 +132,7 @@ def find_first_evaluations(material: Material) -> dict[str, str]:
 
 
 def _looks(**names: bool) -> str | None:
-    """Return the names of the CSS classes that are true."""
+    """Return the names of the CSS classes that are true, joined by spaces; None without any."""
     return " ".join(name for name, holds in names.items() if holds) or None
 
 
@@ -148,7 +148,17 @@ _HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "RE
 def rows(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the head of the table, and a row of texts for each arm."""
+    """Return the table as texts.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+        arms: names of arms in order; None for all.
+        columns: names of columns.
+
+    Returns:
+        The heads of the columns, and a row of cells for each arm, its name first.
+    """
     heads = name_columns(material.study, _HEADS)
     main = results(table, material.arms if arms is None else arms, columns)
     head = [
@@ -160,7 +170,7 @@ def rows(
 
 
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return the table as a LaTeX `tabular` with the rules of booktabs."""
+    """Return a table as a LaTeX `tabular` with the rules of booktabs."""
     lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     lines += [
@@ -171,7 +181,7 @@ def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return the table as GitHub's Markdown."""
+    """Return a table in GitHub's Markdown, with special characters escaped."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
@@ -181,16 +191,16 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return the table as CSV for programs: ASCII signs, no separators, and an empty cell for a missing value."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    """Return a table as CSV for programs: ASCII signs, no thousands separators, an empty cell for a missing value."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
     writer.writerow(head)
     for arm, *cells in body:
-        # A name that begins as a formula does is not a formula.
+        # An apostrophe keeps a spreadsheet from reading a name as a formula.
         name = f"'{arm}" if re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", arm) else arm
         numbers = [re.sub(rf"[{formats.STAR},]", "", cell.replace(formats.MINUS, "-")) for cell in cells]
         writer.writerow([name, *("" if cell == formats.NONE else cell for cell in numbers)])
-    return out.getvalue().rstrip("\n")
+    return output.getvalue().rstrip("\n")
 
 
 def buttons(
@@ -200,7 +210,15 @@ def buttons(
     arms: Sequence[str] | None = None,
     columns: Sequence[str] = ALL,
 ) -> Markup:
-    """Return buttons that copy a table; each table of a page has another `name`."""
+    """Return buttons that copy a table as LaTeX, Markdown or CSV.
+
+    Args:
+        name: prefix of element ids, different for each table of a page.
+        material: results of the run.
+        table: frame of `tables.main`.
+        arms: names of arms in order; None for all.
+        columns: names of columns.
+    """
     head, body = rows(material, table, arms, columns)
     texts = {"LaTeX": latex(head, body), "Markdown": markdown(head, body), "CSV": plain(head, body)}
     keys = {kind: f"{name}-{kind.lower()}" for kind in texts}
@@ -221,9 +239,10 @@ def buttons(
 
 
 def _escape(text: str) -> str:
+    """Return a text with LaTeX's special characters escaped."""
     return "".join(_LATEX.get(char, char) for char in text)
 
 
 def _number(text: str) -> str:
-    """Write a number for LaTeX, with a real minus and the star raised."""
+    """Return a number for LaTeX, with a minus in mathematics and the star raised."""
     return text.replace(formats.MINUS, "$-$").replace(formats.STAR, "$^{*}$").replace(formats.NONE, "--")

@@ -9,7 +9,12 @@ from reodsl.report import formats
 
 
 def intervals(study: Study, seeds: int) -> str:
-    """Explain brackets and marks: what an interval covers, and what it does not cover with one seed."""
+    """Explain the brackets or spreads beside values, and what an interval does not cover with one seed.
+
+    Args:
+        study: the study.
+        seeds: number of seeds with results.
+    """
     score = study.score
     if score is None:
         return "± is one standard deviation over seeds." if seeds > 1 else ""
@@ -24,12 +29,12 @@ def intervals(study: Study, seeds: int) -> str:
 
 
 def star(score: Score) -> str:
-    """Return the meaning of the star at a difference."""
+    """Return the sentence that explains the star at a difference."""
     return f"{formats.STAR} significantly different from {score.relative_to} (Holm-corrected)."
 
 
 def frontiers(study: Study) -> str:
-    """Return which frontier is the paper's and how each is biased; empty for a published frontier."""
+    """Explain the cross-fitted and the plain frontier and how each is biased; empty for a published frontier."""
     score = study.score
     edge = next((edge for edge in study.frontiers if score is not None and edge.name == score.frontier), None)
     if edge is None or edge.published:
@@ -42,31 +47,36 @@ def frontiers(study: Study) -> str:
 
 
 def misfits(study: Study) -> tuple[str, ...]:
-    """Return why the published frontier of the score does not match the arms."""
+    """Return the reasons why the published frontier of the score does not match the arms; empty if it matches."""
     score = study.score
     curves = next((edge.published for edge in study.frontiers if score and edge.name == score.frontier), ())
     if score is None or score.misfits or not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
         return score.misfits if score is not None else ()
     benchmarks = dict.fromkeys(benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks)
     return (
-        f"{score.frontier} is a mean over benchmarks that it does not name, beside each arm's mean over "
+        f"{score.frontier} is a mean over unnamed benchmarks, but each arm's mean is over "
         + ", ".join(benchmarks),
     )
 
 
 def approximate(study: Study) -> str:
-    """Return the sentence that says why REG is approximate; empty if it is exact."""
+    """Return the sentence that says why REG is approximate; empty if REG is exact."""
     reasons = "; ".join(misfits(study))
     return f"REG is approximate ({formats.APPROXIMATE_MARK}): {reasons}." if reasons else ""
 
 
 def nearly(study: Study) -> str:
-    """Return the mark before the name of an approximate REG."""
+    """Return the mark that precedes the name of an approximate REG; empty if REG is exact."""
     return formats.APPROXIMATE_MARK if misfits(study) else ""
 
 
 def bars(study: Study, seeds: int) -> str:
-    """Explain the bars of charts."""
+    """Return the meaning of the bars of charts, to complete a sentence that begins with "Bars are".
+
+    Args:
+        study: the study.
+        seeds: number of seeds with results.
+    """
     if study.score is not None:
         return f"{100 * study.score.confidence:g}% intervals"
     return "one standard deviation over seeds" if seeds > 1 else "absent: there is one seed and no score"

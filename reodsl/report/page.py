@@ -50,35 +50,39 @@ _HERE = Path(__file__).parent
 def page(
     material: Material, gallery: figures.Gallery, installed: Mapping[str, str], live: str | None = None
 ) -> str:
-    """Return the report as HTML.
+    """Return the report as one HTML document.
 
     Args:
         material: results of the run.
         gallery: collection that the charts are added to, so that they can be written as files too.
-        installed: versions of packages here.
-        live: address of the run's state, relative to the page, if a server shows the page.
+        installed: versions of the installed packages, by name.
+        live: relative address that returns the run's state, if a server shows the page.
     """
     study = material.study
     table = tables.main(material)
     material = replace(material, highlighted_arms=choose_highlighted(material, table))
-    charts, few = material, note_left_out(material, material.highlighted_arms)
-    if few is not None:
+    charts, left_out_note = material, note_left_out(material, material.highlighted_arms)
+    if left_out_note is not None:
         charts = keep_arms(material, material.highlighted_arms)
-    chosen = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
-    top = _header(material, table, _first_chart(gallery, charts, ranking.ranking(material, table)))
+    charted_rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
+    header = _header(material, table, _first_chart(gallery, charts, ranking.ranking(material, table)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
-        ("curves", "Accuracy at every budget", _below_note(few, _curves(gallery, charts))),
-        ("tradeoff", "Accuracy, length and REG", _below_note(few, _tradeoff(gallery, charts, chosen))),
-        ("gap", "Where the gap comes from", _below_note(few, _gap(gallery, charts))),
-        ("training", "Training", _below_note(few, training_section(gallery, charts))),
+        ("curves", "Accuracy at every budget", _below_note(left_out_note, _curves(gallery, charts))),
+        (
+            "tradeoff",
+            "Accuracy, length and REG",
+            _below_note(left_out_note, _tradeoff(gallery, charts, charted_rows)),
+        ),
+        ("gap", "Where the gap comes from", _below_note(left_out_note, _gap(gallery, charts))),
+        ("training", "Training", _below_note(left_out_note, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(gallery, material)),
         ("examples", "Responses", examples.section(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
     present = [(key, name, body) for key, name, body in sections if body]
     body = [
-        top,
+        header,
         navigation([(key, name) for key, name, _ in present], live),
         _note_unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in present]),
@@ -88,12 +92,17 @@ def page(
 
 
 def _below_note(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
-    """Return the elements of a section below a note, if there are both."""
+    """Return a section's elements below a note; without a note or without elements, only the elements."""
     return [note, *parts] if note is not None and parts else list(parts)
 
 
 def navigation(sections: Sequence[tuple[str, str]], live: str | None = None) -> Markup:
-    """Return links to sections, by their ids and names, and the switch between light and dark."""
+    """Return links to sections, and the switch between light and dark.
+
+    Args:
+        sections: id and name of each section.
+        live: relative address of the run's state; if given, a link to all runs and a field for the state are added.
+    """
     links = [tag("a", name, href=f"#{key}") for key, name in sections]
     if live is not None:
         links = [tag("a", "All runs", href="../"), *links, tag("span", id="state", role="status")]
@@ -102,20 +111,27 @@ def navigation(sections: Sequence[tuple[str, str]], live: str | None = None) -> 
 
 
 def document(name: str, body: Child, gallery: figures.Gallery, live: str | None = None) -> str:
-    """Return body, charts and scripts as a document that runs only its own scripts, known by their hashes.
+    """Return a complete HTML document of a body, charts and scripts.
 
-    It sends no request, except to the address of its own server that `live` names.
+    Its Content-Security-Policy runs only these scripts, by their hashes, and forbids requests; with `live` it allows
+    requests to the page's own server.
+
+    Args:
+        name: title of the document.
+        body: content of the page.
+        gallery: charts of the page.
+        live: relative address of the run's state, if a server shows the page.
     """
     charts, rows = gallery.blocks()
-    # In a scope of their own: Vega's names are those of the whole page.
+    # A block of its own hides the script's names from Vega's, which are global.
     script = "{" + "".join((_HERE / f).read_text("utf-8") for f in ("elements.js", "page.js")) + "}"
     scripts = (drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    asks = "'none'" if live is None else "'self'"
+    connect_source = "'none'" if live is None else "'self'"
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {asks}; base-uri 'none'; form-action 'none'"
+        f"connect-src {connect_source}; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -136,11 +152,17 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _first_chart(gallery: figures.Gallery, material: Material, line: Markup | None) -> Child:
-    """Return the mean curves of the study's first chart beside `line`, whose arms switch them."""
+def _first_chart(gallery: figures.Gallery, material: Material, ranking_list: Markup | None) -> Child:
+    """Return the mean curves of the study's first chart beside the ranking of arms.
+
+    Args:
+        gallery: collection that the chart is added to.
+        material: results of the run.
+        ranking_list: list of arms whose buttons switch curves on and off. It is returned alone if no curve exists.
+    """
     charts = _curve_charts(material)
     if not charts:
-        return line
+        return ranking_list
     score = material.study.score
     about = "Each response is cut off at the budget and the model must answer immediately. "
     if score is not None:
@@ -154,12 +176,17 @@ def _first_chart(gallery: figures.Gallery, material: Material, line: Markup | No
             if is_logarithmic(material.curves["budget"])
             else "The filled area is REG against the plain frontier, in tokens."
         )
-    group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=line)
+    group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=ranking_list)
     return [tag("div", group, class_="first"), tag("p", about.strip(), class_="note")]
 
 
 def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
-    """Return the charts of accuracy over budgets by name, with their arms: those of the spec, or one of all arms."""
+    """Return the name and the arms of each chart of accuracy over budgets.
+
+    Returns:
+        The charts that the spec declares, else one chart `curves`. Empty arms stand for all arms. Empty if no arm's
+        answers are forced or nothing is evaluated.
+    """
     if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
         return []
     declared = [c for c in material.study.charts if c.x == "budget" and c.y == "accuracy"]
@@ -167,7 +194,13 @@ def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
 
 
 def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
-    """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart."""
+    """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+        first: element with the first chart.
+    """
     study = material.study
     questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
     question_count = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
@@ -195,7 +228,7 @@ def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
 
 
 def verdict(study_verdict: StudyVerdict | None) -> Markup | None:
-    """Return a verdict as the first lines of a page, the headline large; None without a verdict."""
+    """Return the sentences of a verdict for the head of a page, the first as a headline; None without a verdict."""
     lines = verdict_words.sentences(study_verdict)
     if not lines:
         return None
@@ -203,22 +236,31 @@ def verdict(study_verdict: StudyVerdict | None) -> Markup | None:
 
 
 def _note_unfinished(material: Material) -> Markup | None:
-    """Return a note on the missing parts of a page whose study has not ended."""
+    """Return a note that lists what a page leaves out because the study has not ended; None if it has ended."""
     if not material.unfinished:
         return None
-    lines = [tag("p", line) for line in material.unfinished]
-    return tag("aside", tag("b", "This study is not finished."), lines, class_="unfinished", role="status")
+    paragraphs = [tag("p", line) for line in material.unfinished]
+    return tag(
+        "aside", tag("b", "This study is not finished."), paragraphs, class_="unfinished", role="status"
+    )
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
-    """Return the section of results: notes, the study's tables, and how to read them."""
+    """Return the section of results: notes, the study's tables, and an explanation of the numbers.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+    """
     study, score = material.study, material.study.score
     sampled = note_samples(material)
     if not table.height:
         return [tag("p", "Nothing is evaluated yet.", class_="about"), sampled] if study.arms else []
-    least = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
-    parts: list[Child] = [
-        tag("p", least, spread_note(material), class_="about"),
+    reg_note = (
+        f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
+    )
+    elements: list[Child] = [
+        tag("p", reg_note, spread_note(material), class_="about"),
         note_evaluations(material),
         sampled,
         *_list_inexact(material),
@@ -226,18 +268,18 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     if study.tables:
         for layout in study.tables:
             if len(study.tables) > 1:
-                parts.append(tag("h3", layout.name))
-            parts += _table(material, table, layout)
+                elements.append(tag("h3", layout.name))
+            elements += _table(material, table, layout)
     else:
-        parts.append(main_table.main_table(material, table))
-        parts.append(main_table.buttons("main", material, table))
-    lines = [tag("p", line) for line in _explain_table(material) if line]
-    how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
-    return [*parts, ranking.matrix(material.verdict), how, *_list_accepted(material)]
+        elements.append(main_table.main_table(material, table))
+        elements.append(main_table.buttons("main", material, table))
+    paragraphs = [tag("p", line) for line in _explain_table(material) if line]
+    explanation = tag("details", tag("summary", "How to read this"), tag("div", paragraphs, class_="inside"))
+    return [*elements, ranking.matrix(material.verdict), explanation, *_list_accepted(material)]
 
 
 def _explain_table(material: Material) -> list[str]:
-    """Explain the table's numbers, how they were made and how they err, a paragraph for each."""
+    """Explain the numbers of the table, how they were measured and how they are biased, a paragraph for each."""
     study, score = material.study, material.study.score
     base = score.relative_to if score is not None else None
     return [
@@ -263,16 +305,16 @@ def _explain_table(material: Material) -> list[str]:
 
 
 def _list_inexact(material: Material) -> list[Child]:
-    """List the arms whose responses are not exactly their model's, with the reasons."""
+    """List the arms whose responses differ from what their models would write, with the reasons (W0809)."""
     if "inexact" not in material.curves.columns:
         return []
     rows = material.curves.drop_nulls("inexact").select("name", "inexact").unique(maintain_order=True)
-    arms = ", ".join(f"{name} ({why})" for name, why in rows.iter_rows())
+    arms = ", ".join(f"{name} ({reasons})" for name, reasons in rows.iter_rows())
     return [tag("p", f"Not exactly what their models would answer (W0809): {arms}.", class_="about")]
 
 
 def _list_accepted(material: Material) -> list[Child]:
-    """List the results that a person accepted after a change, with the reasons."""
+    """List the stored results that a person accepted after a change, with the changes and the person's reason."""
     if not material.acceptances:
         return []
     lines = [
@@ -284,22 +326,30 @@ def _list_accepted(material: Material) -> list[Child]:
 
 
 def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child]:
-    """Return a table of the study, on its questions, with published numbers if any."""
-    parts: list[Child] = []
+    """Return a declared table as HTML, with buttons to copy and a comparison with published numbers if any.
+
+    A table with `subset = balanced` has only the questions that all of its arms solve.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+        layout: the declared table: its rows, columns and subset.
+    """
+    elements: list[Child] = []
     if layout.subset == "balanced":
         subset = balanced_table(material, layout.rows)
-        parts.append(tag("p", _subset_words(subset), class_="about"))
+        elements.append(tag("p", _subset_words(subset), class_="about"))
         if not any(subset.questions):
-            return parts
+            return elements
         table = subset.table
-    parts.append(main_table.main_table(material, table, layout.rows, layout.column_names))
+    elements.append(main_table.main_table(material, table, layout.rows, layout.column_names))
     name = figures.safe_name(f"table-{layout.name}", ())
-    parts.append(main_table.buttons(name, material, table, layout.rows, layout.column_names))
-    return [*parts, study_tables.published_comparison(layout, study_tables.compare_numbers(layout, table))]
+    elements.append(main_table.buttons(name, material, table, layout.rows, layout.column_names))
+    return [*elements, study_tables.published_comparison(layout, study_tables.compare_numbers(layout, table))]
 
 
 def _subset_words(subset: Subset) -> str:
-    """Return which questions the balanced subset has."""
+    """Return a sentence on the number of questions in a balanced subset."""
     sizes = dict.fromkeys(subset.questions)
     count = " or ".join(str(size) for size in sizes) or "no"
     by_seed = " (by seed)" if len(sizes) > 1 else ""
@@ -310,27 +360,36 @@ def _subset_words(subset: Subset) -> str:
 
 
 def spread_note(material: Material) -> str:
-    """Return what the small numbers mean, over several seeds or within one."""
+    """Return a sentence on the seeds, and an explanation of the brackets or spreads beside values."""
     seeds = max(1, len(material.seeds))
     means = f"Means over {plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
     return (means + notes.intervals(material.study, seeds)).strip()
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the curves of each benchmark, and the spec's further charts; the mean of the first chart is in the header."""
-    several = material.benchmarks if len(material.benchmarks) > 1 else ()
-    parts = []
+    """Return the section of curves: each declared chart on each benchmark.
+
+    The mean of the first chart is left out, since the head of the page shows it.
+    """
+    single_benchmarks = material.benchmarks if len(material.benchmarks) > 1 else ()
+    elements = []
     for chart_index, (name, lines) in enumerate(_curve_charts(material)):
-        benchmarks = [*((MEAN,) if chart_index else ()), *several]
+        benchmarks = [*((MEAN,) if chart_index else ()), *single_benchmarks]
         if benchmarks:
-            parts.append(tag("h3", name) if chart_index else None)
-            parts.append(figures.curve_group(gallery, material, name, benchmarks, lines))
+            elements.append(tag("h3", name) if chart_index else None)
+            elements.append(figures.curve_group(gallery, material, name, benchmarks, lines))
     about = "Responses shorter than the budget are graded unchanged. Names switch arms on and off."
-    return [tag("p", about, class_="about"), *filter(None, parts)] if parts else []
+    return [tag("p", about, class_="about"), *filter(None, elements)] if elements else []
 
 
 def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:
-    """Return accuracy, length and REG as points, the charts that the spec declares, and the distribution of responses."""
+    """Return the section on accuracy, length and REG: points of arms, declared charts, and distributions of responses.
+
+    Args:
+        gallery: collection that the charts are added to.
+        material: results of the run.
+        table: frame of `tables.main`, with the arms of the charts.
+    """
     if not table.height:
         return []
     about = "Up and to the left is better: more right answers, in fewer tokens."
@@ -345,7 +404,7 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
 
 
 def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the section on tokens lost by cause; empty without a score."""
+    """Return the section on tokens lost by cause; empty without a score or without forced answers."""
     rows = gap.gap_rows(material)
     if not rows.height:
         return []
@@ -360,7 +419,7 @@ def _gap(gallery: figures.Gallery, material: Material) -> list[Markup]:
 
 
 def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:
-    """Return charts of the metrics of all trainings, their numbers of steps and tokens, and their data."""
+    """Return charts of the metrics of all trainings, trained amounts, and the data left out of training."""
     groups = figures.training_groups(gallery, material)
     about = (
         "Averaged over seeds; stages are shown in sequence. Arms have different rewards, so do not compare reward curves "
@@ -374,7 +433,7 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
 
 
 def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the budgets of each arm, and the charts of rules and frontiers."""
+    """Return the section on split budgets: a table of each arm's budgets, and charts of rules and frontiers."""
     section, charts = schedules.section(material), schedules.draw_lines(gallery, material)
     about = (
         "Budgets at which responses are split for dense rewards. The error is the relative, signed error of the weighted "
@@ -389,7 +448,7 @@ MOST_REASONS = 5
 
 
 def note_evaluations(material: Material) -> Markup | None:
-    """Return how many answers of evaluations count as wrong because the verifier gave no verdict; None without any."""
+    """Return a note on the answers of evaluations without a verdict, which count as wrong; None if there are none."""
     means = material.summary.filter(pl.col("benchmark") == MEAN)
     words = say_failed(_sum_counts(means))
     if not words:
@@ -401,14 +460,14 @@ def note_evaluations(material: Material) -> Markup | None:
 
 
 def note_trainings(material: Material) -> Markup | None:
-    """Return how many answers of trainings had no verdict, and how many responses failed in the reward's Python."""
-    # Metrics have no responses to a monitor set.
+    """Return a note on failures of the verifier and of the reward's Python in trainings; None without failures."""
+    # The metrics of a training do not count its responses to the monitor set.
     monitored = [folder / "monitor.parquet" for folder in material.trainings.values()]
     metric_counts = _sum_counts(material.metrics)
     with reading(monitored[0].parent if monitored else Path()):
         counts = {
-            name: metric_counts.get(name, 0) + more
-            for name, more in count_kinds(count_reasons(monitored)).items()
+            name: metric_counts.get(name, 0) + monitored_count
+            for name, monitored_count in count_kinds(count_reasons(monitored)).items()
         }
     words = say_failed(counts)
     files = [table for folder in material.trainings.values() for table in list_tables(folder)]
@@ -416,7 +475,10 @@ def note_trainings(material: Material) -> Markup | None:
 
 
 def note_samples(material: Material) -> Markup | None:
-    """Return how many answers had no verdict in responses that are sampled once: pools and reference samples."""
+    """Return a note on the answers in stored samples without a verdict; None without such answers.
+
+    Stored samples are responses that are sampled once: pools and reference samples.
+    """
     files = {name: list_tables(folder) for name, folder in material.sample_folders.items()}
     with reading(next(iter(material.sample_folders.values()), Path())):
         failed = [name for name, tables in files.items() if count_reasons(tables)]
@@ -426,15 +488,23 @@ def note_samples(material: Material) -> Markup | None:
 
 
 def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:
+    """Return the sum of each column of counted failures (`COUNTS`) that the rows have."""
     return {name: float(rows[name].sum()) for name in COUNTS if name in rows.columns}
 
 
 def _draw_note(words: str, files: Iterable[Path]) -> Markup:
+    """Return a warning of some words and the commonest reasons that the files of responses record."""
     files = list(files)
     with reading(files[0].parent if files else Path()):
         return _draw_reasons(words, count_reasons(files))
 
 
 def _draw_reasons(words: str, reasons: Sequence[tuple[str, int]]) -> Markup:
+    """Return a warning of some words and the commonest reasons.
+
+    Args:
+        words: text of the warning.
+        reasons: each reason with its number of answers, the commonest first.
+    """
     lines = [tag("li", line) for line in say_reasons(reasons, MOST_REASONS)]
     return tag("div", tag("p", words), tag("ul", lines) if lines else None, class_="about warn")

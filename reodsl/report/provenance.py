@@ -45,12 +45,19 @@ def versions() -> dict[str, str]:
 
 
 def rerun(spec: Spec) -> str:
-    """Return the command that computes these results again, with every change from the command line."""
+    """Return the command that computes the results of a spec again, with every change from the command line."""
     return _command("run", spec)
 
 
 def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
-    """Return command, changes, seeds, versions, the text of every source, and the digests of all artifacts."""
+    """Return the section that explains how to repeat the run.
+
+    It has the command, changes, seeds, versions, the text of every source, and the digests of all artifacts.
+
+    Args:
+        material: results of the run.
+        installed: versions of the installed packages, by name.
+    """
     spec = material.spec
     artifacts = material.artifacts.values()
     commits = sorted({revision for artifact in artifacts for revision in artifact.hub.items()})
@@ -64,17 +71,17 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         ),
         "From a hub": ", ".join(f"{repo} at {commit}" for repo, commit in commits),
         "Answers": "; ".join(answers_read(spec)),
-        "Sandbox": unconfined and f"answers were checked without one: {unconfined}",
+        "Sandbox": unconfined and f"answers were checked without a sandbox: {unconfined}",
     }
     definitions = [(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
-    parts = [tag("dl", definitions, class_="pair")]
+    elements = [tag("dl", definitions, class_="pair")]
     if spec.changes:
         lines = [tag("li", tag("code", f"{c.option} {c.target}={c.value}")) for c in spec.changes]
-        parts.append(tag("h3", "Changed on the command line, not saved in a spec"))
-        parts.append(tag("ul", lines))
+        elements.append(tag("h3", "Changed on the command line, not saved in a spec"))
+        elements.append(tag("ul", lines))
     if spec.sources:
-        parts.append(tag("h3", "The spec and what it imports"))
-        parts += [
+        elements.append(tag("h3", "The spec and what it imports"))
+        elements += [
             tag(
                 "details",
                 tag("summary", path, class_="mono"),
@@ -83,16 +90,16 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
             )
             for i, path in enumerate(sorted(spec.sources, key=lambda path: (path != spec.path, path)))
         ]
-    return [*parts, *([list_artifacts(material)] if material.artifacts else [])]
+    return [*elements, *([list_artifacts(material)] if material.artifacts else [])]
 
 
 def seeds(study: Study) -> str:
-    """Return the seeds."""
+    """Return the study's seeds joined by commas; a dash without seeds."""
     return ", ".join(str(seed) for seed in study.seeds) or formats.NONE
 
 
 def answers_read(spec: Spec) -> list[str]:
-    """Return how the answers of each benchmark are read and compared; benchmarks that agree share a text."""
+    """Return how answers of each benchmark are read and compared, a text for all benchmarks with equal grading."""
     benchmarks: dict[str, list[str]] = {}
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
@@ -107,7 +114,12 @@ def answers_read(spec: Spec) -> list[str]:
 
 
 def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions that made the artifacts, and the installed ones of packages that no artifact names."""
+    """Return the versions of packages that made the artifacts, and the installed version of every other package.
+
+    Args:
+        material: results of the run.
+        installed: versions of the installed packages, by name.
+    """
     recorded: dict[str, list[str]] = {}
     for artifact in material.artifacts.values():
         for name, version in artifact.versions.items():
@@ -127,11 +139,18 @@ def anchor(index: int) -> str:
 
 
 def why(spec: Spec, task: str) -> str:
-    """Return the command that explains a task."""
+    """Return the command that explains a task of the spec."""
     return _command("why", spec, task)
 
 
 def _command(name: str, spec: Spec, *arguments: str) -> str:
+    """Return a command of `reodsl` on the spec, with every change from the command line.
+
+    Args:
+        name: name of the command.
+        spec: the spec.
+        arguments: arguments between the spec and the changes.
+    """
     changes = (word for change in spec.changes for word in (change.option, f"{change.target}={change.value}"))
     return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *changes])
 
@@ -142,7 +161,7 @@ def lines_of(spec: Spec) -> dict[str, str]:
 
 
 def list_artifacts(material: Material) -> Markup:
-    """Return the results behind a report as a folded table, a row for each."""
+    """Return the results behind a report as a folded table, a row for each result."""
     tasks = lower(material.spec)["report"].inputs
     rows, lines = [], lines_of(material.spec)
     for i, (role, artifact) in enumerate(material.artifacts.items()):

@@ -25,9 +25,9 @@ ALL = ("accuracy", "length", "reg")
 BUILTIN_COLUMNS = frozenset({"difference", *ALL, "reg_plain"})
 """Columns that every table knows; others are measures, by their names."""
 CHANGE = "change of REG"
-"""The head of differences where each method is compared with itself, and not with a baseline."""
+"""The head of the column `difference` if the study names no baseline that differences are relative to."""
 _CHANGES = {"accuracy": "accuracy_change", "reg": "difference", "difference": "difference"}
-"""The name of each column's difference from the baseline. Lengths' would only add noise."""
+"""The name of each column's change from the baseline. Changes of length are left out, since they only add noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class Results:
 
 
 def results(table: pl.DataFrame, arms: Sequence[str] | None = None, fields: Sequence[str] = ALL) -> Results:
-    """Return the cells of `tables.main`.
+    """Return the cells of `tables.main`, an arm for each row, a benchmark for each group of columns.
 
     Args:
         table: frame of `tables.main`.
-        arms: arms in order; None for all.
-        fields: columns by name.
+        arms: names of arms in order; None for all. Arms without results are left out.
+        fields: names of columns.
     """
     average, *benchmarks = reversed(column_groups(table))
-    # The average comes first, which stays while the benchmarks are scrolled.
+    # The average comes first, since it stays in view while benchmarks are scrolled.
     columns = {group: columns_of(table, group, fields) for group in (average, *reversed(benchmarks))}
     values = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     evaluated = table["arm"].unique(maintain_order=True).to_list()
@@ -86,19 +86,22 @@ def results(table: pl.DataFrame, arms: Sequence[str] | None = None, fields: Sequ
 
 
 def column_groups(table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the column groups: each benchmark and the average, or the average alone with one benchmark."""
+    """Return the groups of columns: each benchmark, then `mean`; only `mean` if there is one benchmark."""
     names = table["benchmark"].unique(maintain_order=True).to_list()
     benchmarks = [name for name in names if name != MEAN]
     return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
 
 
 def filled_columns(table: pl.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that have any value."""
+    """Return the columns of a table that have any value."""
     return tuple(name for name in columns if name in table.columns and table[name].drop_nulls().len())
 
 
 def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a benchmark; the average has the difference of REG first, and REG against both frontiers."""
+    """Return the columns of a benchmark that have any value.
+
+    Under `mean`, if REG is shown, the difference of REG comes first, and REG against the plain frontier last.
+    """
     if benchmark != MEAN or "reg" not in fields:
         return filled_columns(table, fields)
     return filled_columns(table, ("difference", *fields, "reg_plain"))
@@ -107,15 +110,23 @@ def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tu
 def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) -> Cell:
     """Return a number of a row of `tables.main`, with its difference from the baseline.
 
-    On average, REG's difference has a column of its own, and is not repeated beside REG. That column has the change
-    in percent beside it, if the baseline's REG is significantly different from 0.
+    Under `mean`, the difference of REG has its own column and is not repeated beside REG. That column has the change
+    in percent beside the difference, if the baseline's REG is significantly different from 0.
+
+    Args:
+        row: row of `tables.main`; empty if the arm has no result on the benchmark.
+        benchmark: name of the benchmark, or `mean`.
+        column: name of the column.
+        roomy: whether there is room for the interval.
     """
     if column not in BUILTIN_COLUMNS:
         return _measure_cell(row, benchmark, column, roomy)
     scale = 100.0 if column == "accuracy" else 1.0
-    stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
-    change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
-    star = formats.has_star(row, stem)
+    change_column = "" if column == "reg" and roomy else _CHANGES.get(column, "")
+    change, low, high = (
+        row.get(f"{change_column}{end}") if change_column else None for end in ("", "_low", "_high")
+    )
+    has_star = formats.has_star(row, change_column)
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
     interval_text = about = _spread(row, column, scale)
     value = row.get(column)
@@ -124,17 +135,17 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
     else:
         text = formats.percent(value) if column == "accuracy" else formats.number(value)
         change_text = formats.format_change(None if change is None else scale * change) + (
-            formats.STAR if star else ""
+            formats.STAR if has_star else ""
         )
         if change is not None:
             ends = f"{formats.format_signed(scale * change)} {_interval(low, high, scale)}"
             about = f"{interval_text}; {ends}".strip("; ")
-    tone = ("good" if better else "bad") if star else ""
+    tone = ("good" if better else "bad") if has_star else ""
     return Cell(benchmark, column, text, change_text, interval_text, about, tone, roomy)
 
 
 def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bool) -> Cell:
-    """Return a measure with its interval, and its difference from the baseline in words."""
+    """Return the cell of one of the study's measures: value, interval, and the change from the baseline on hover."""
     value, change = row.get(column), row.get(f"{column}_change")
     digits = 1 if value is not None and abs(value) >= 10 else 3
     interval_text = formats.interval(row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
@@ -148,21 +159,33 @@ def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bo
 
 
 def _spread(row: Mapping[str, Any], column: str, scale: float) -> str:
-    """Return the interval, or `±0.6` over seeds without a score."""
+    """Return the spread of a value: its interval with a score, else `±0.6`, the standard deviation over seeds.
+
+    Args:
+        row: row of `tables.main`.
+        column: name of the column.
+        scale: factor from the row's unit to the shown unit, 100 for shares.
+    """
     low, high, sd = (row.get(f"{column}_{end}") for end in ("low", "high", "sd"))
     if low is not None and high is not None:
         return _interval(low, high, scale)
-    # Of REG against the plain frontier there is no interval: none would hold what it estimates as often as it says.
+    # REG against the plain frontier has no interval, since no interval would have its stated coverage.
     return formats.spread(None if sd is None or column == "reg_plain" else scale * sd)
 
 
 def _interval(low: float | None, high: float | None, scale: float) -> str:
-    """Return `[0.9, 1.4]` in the unit of the cell."""
+    """Return an interval as `[0.9, 1.4]` in the shown unit; empty if an end is missing."""
     return formats.interval(None if low is None else scale * low, None if high is None else scale * high)
 
 
 def name_columns(study: Study, heads: Mapping[str, str], after: str = "") -> dict[str, str]:
-    """Return the heads of columns, marked if REG is approximate, and the head of REG's difference with `after` behind it."""
+    """Return the heads of columns, with a mark before REG if REG is approximate.
+
+    Args:
+        study: the study.
+        heads: head of each column but `difference`, by name.
+        after: text behind the head of `difference`, such as an arrow.
+    """
     baseline = study.score.relative_to if study.score is not None else None
     mark = notes.nearly(study)
     named = {name: mark * name.startswith("reg") + head for name, head in heads.items()}
@@ -175,24 +198,24 @@ COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def report_summary(folder: Path, *, average_only: bool = False, width: int | None = None) -> Table:
-    """Return the table of a report's folder (`tables/main.parquet`, `spec.reo.json`, the verdict), for rich to print.
+    """Return a report's main table and verdict for rich to print, read from the report's folder.
 
     Args:
-        folder: folder of the report.
+        folder: folder of the report, with `tables/main.parquet`, `spec.reo.json` and the verdict.
         average_only: whether to leave out the benchmarks.
         width: width in characters into which the table has to fit; intervals, then the last measures, are left out.
     """
     study = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8")).study
     table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
-    most = len(study.measures)
-    forms = [(True, most), *((False, number) for number in range(most, -1, -1))]
-    for intervals, number in forms if width is not None else forms[:1]:
+    num_measures = len(study.measures)
+    layouts = [(True, num_measures), *((False, measures) for measures in range(num_measures, -1, -1))]
+    for intervals, measures in layouts if width is not None else layouts[:1]:
         out = summary_table(
             study,
             table,
             average_only=average_only,
             intervals=intervals,
-            measures=number,
+            measures=measures,
             verdict=verdict_words.read_sentences(folder),
         )
         if width is None or Console(width=10_000).measure(out).maximum <= width:
@@ -211,15 +234,15 @@ def summary_table(
 ) -> Table:
     """Return a table for the terminal: the verdict, REG's difference from the baseline, REG, accuracy and length.
 
-    Arms outside the frontier are bold. With one group of columns, each number has its interval beside it, or its
-    spread over seeds without a score.
+    Arms that do not belong to the frontier are bold. With one group of columns, each number has its interval beside
+    it, or its standard deviation over seeds without a score.
 
     Args:
         study: the study.
         table: frame of `tables.main`.
         average_only: whether to leave out the benchmarks.
         intervals: whether intervals are shown.
-        measures: number of the study's own measures that are columns; None for all.
+        measures: number of the measures declared by the study that are shown; None for all.
         verdict: sentences above the table.
     """
     baseline = study.score.relative_to if study.score is not None else None
@@ -254,10 +277,11 @@ def summary_table(
     out.add_column("arm", no_wrap=True)
     for group in groups:
         for i, column in enumerate(columns):
-            above = "" if len(groups) == 1 else f"{escape(title(group)) if i == 0 else ''}\n"
-            out.add_column(above + escape(heads.get(column, column)), justify="right", no_wrap=True)
+            head_line = "" if len(groups) == 1 else f"{escape(title(group)) if i == 0 else ''}\n"
+            out.add_column(head_line + escape(heads.get(column, column)), justify="right", no_wrap=True)
 
     def text(cell: Cell) -> Text:
+        """Return a cell as coloured text, with its interval if the table shows intervals."""
         if cell.column == "difference" and cell.text == formats.NONE:
             return Text("")
         style = COLOURS[cell.tone] if cell.column == "difference" else ""
@@ -268,7 +292,7 @@ def summary_table(
         )
         return Text.assemble((cell.text, style), (suffix, "dim"))
 
-    judged = frontier_arms(study)
+    frontier_names = frontier_arms(study)
     rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
         cells = [
@@ -276,5 +300,7 @@ def summary_table(
             for group in groups
             for column in columns
         ]
-        out.add_row(Text(arm, style="bold" if judged and arm not in judged else ""), *map(text, cells))
+        out.add_row(
+            Text(arm, style="bold" if frontier_names and arm not in frontier_names else ""), *map(text, cells)
+        )
     return out

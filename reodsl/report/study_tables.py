@@ -1,4 +1,4 @@
-"""The tables that a study declares: its balanced subset, and published numbers beside measured ones."""
+"""The tables that a study declares: balanced subsets of the questions, and published beside measured numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Subset:
 
 
 def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
-    """Return the paper's comparison of arms on questions that all solve, once a seed, and its means over seeds.
+    """Compare arms on the questions that all of them solve, in each seed, and return the means over seeds.
 
     Args:
         material: results of the run.
@@ -78,7 +78,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             for arm in samples
         ]
     schema = {"arm": pl.String, "seed": pl.Int64, "accuracy": pl.Float64, "length": pl.Float64}
-    several = pl.len() > 1
+    has_several_seeds = pl.len() > 1
     table = (
         pl.DataFrame(rows, schema=schema, orient="row")
         .group_by("arm", maintain_order=True)
@@ -86,7 +86,10 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             pl.lit(MEAN).alias("benchmark"),
             pl.len().alias("seeds"),
             pl.col("accuracy", "length").mean(),
-            *[pl.when(several).then(pl.col(m).std()).alias(f"{m}_sd") for m in ("accuracy", "length")],
+            *[
+                pl.when(has_several_seeds).then(pl.col(m).std()).alias(f"{m}_sd")
+                for m in ("accuracy", "length")
+            ],
         )
     )
     return Subset(table, tuple(counts), num_questions)
@@ -97,7 +100,11 @@ Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
 
 
 def _samples(arm: str, folder: Path) -> Samples:
-    """Return an arm's questions with the verdicts and tokens of their samples."""
+    """Read the verdicts and the tokens of an arm's samples.
+
+    Raises:
+        Problem: E0431 if questions have different numbers of samples, E0981 if the file cannot be read.
+    """
     with reading(folder / "samples.parquet"):
         frame = (
             pl.scan_parquet(folder / "samples.parquet", glob=False)
@@ -138,14 +145,16 @@ HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "change_pct": "RE
 
 
 def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each number that is measured, published or both, with the columns of `SCHEMA`.
-
-    Accuracies are shares, lengths and REG tokens, changes of REG percent; `difference` is measured minus published. A
-    missing number is null.
+    """Compare the numbers of a table with the published numbers.
 
     Args:
         layout: the study's table. Measures that it does not show are left out.
         table: frame of `tables.main`, or of a balanced subset.
+
+    Returns:
+        A row with the columns of `SCHEMA` for each number that is measured, published or both. Accuracies are shares,
+        lengths and REG tokens, changes of REG percent; `difference` is measured minus published. A missing number is
+        null.
     """
     printed = layout.published
     if printed is None:
@@ -174,21 +183,41 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of `tables.main` by arm and benchmark."""
 
 
-def _find_measured(cells: Cells, arm: str, benchmark: str, measure: str, base: str | None) -> float | None:
-    """Return a number as the paper defines it, with REG and its change against the plain frontier."""
+def _find_measured(
+    cells: Cells, arm: str, benchmark: str, measure: str, baseline: str | None
+) -> float | None:
+    """Return a measured number as the paper defines it: REG and its change are against the plain frontier.
+
+    Args:
+        cells: rows of `tables.main` by arm and benchmark.
+        arm: name of the arm.
+        benchmark: name of the benchmark.
+        measure: column of `tables.main`.
+        baseline: arm that published changes of REG are relative to, if any.
+
+    Returns:
+        The number; None if it was not measured.
+    """
     row = cells.get((arm, benchmark), {})
     if measure not in ("reg", "change_pct"):
         return row.get(measure)
     plain = row.get("reg_plain", row.get("reg"))
-    if measure == "reg" or plain is None or arm == base:
+    if measure == "reg" or plain is None or arm == baseline:
         return plain if measure == "reg" else None
-    base_row = cells.get((base or "", benchmark), {}) if base is not None else {}
+    base_row = cells.get((baseline or "", benchmark), {}) if baseline is not None else {}
     base_value = base_row.get("reg_plain", base_row.get("reg"))
     return None if base_value is None else change_pct(plain, base_value)
 
 
 def _find_published(printed: PublishedTable, arm: str, benchmark: str, name: str) -> float | None:
-    """Return a published number in the unit of the measured one; None if it is not printed."""
+    """Return a published number in the unit of the measured number; None if it is not published.
+
+    Args:
+        printed: the published table.
+        arm: name of the arm.
+        benchmark: name of the benchmark.
+        name: attribute of a published row, such as `reg_change`.
+    """
     row = next((row for row in printed.rows if row.name == arm), None)
     values: Sequence[float] = getattr(row, name) if row is not None else ()
     if not values or benchmark not in printed.benchmarks:
@@ -198,7 +227,14 @@ def _find_published(printed: PublishedTable, arm: str, benchmark: str, name: str
 
 
 def published_comparison(layout: Table, frame: pl.DataFrame) -> Markup | None:
-    """Return `compare_numbers` as HTML: the mean open, each benchmark folded, and a sentence on unmatched numbers."""
+    """Return `compare_numbers` as HTML: the mean is open, each benchmark folded; None without published numbers.
+
+    If the mean is not published, the first compared benchmark is open instead.
+
+    Args:
+        layout: the study's table.
+        frame: frame of `compare_numbers`.
+    """
     printed = layout.published
     if printed is None or not frame.height:
         return None
@@ -218,7 +254,7 @@ def published_comparison(layout: Table, frame: pl.DataFrame) -> Markup | None:
 
 
 def list_unmatched(layout: Table, frame: pl.DataFrame) -> list[str]:
-    """Return sentences on the numbers that are published and not measured, and the reverse."""
+    """Return sentences that name the arms and benchmarks that are only published or only measured."""
     printed = layout.published
     assert printed is not None
     measured = set(frame.filter(pl.col("measured").is_not_null())["arm"])
@@ -236,7 +272,12 @@ def list_unmatched(layout: Table, frame: pl.DataFrame) -> list[str]:
 
 
 def _table(frame: pl.DataFrame, name: str) -> Markup:
-    """Return the table of a benchmark: measured and published value of each measure, and their difference."""
+    """Return the comparison on a benchmark: measured and published value of each measure, and their difference.
+
+    Args:
+        frame: frame of `compare_numbers`.
+        name: name of the benchmark.
+    """
     rows = frame.filter(pl.col("benchmark") == name)
     measures = [
         m
@@ -245,7 +286,7 @@ def _table(frame: pl.DataFrame, name: str) -> Markup:
     ]
     cells = {(row["arm"], row["measure"]): row for row in rows.to_dicts()}
     titles = dict(rows.select("arm", "title").unique(maintain_order=True).iter_rows())
-    top = tag("tr", tag("th", title(name), class_="name"), [
+    group_head = tag("tr", tag("th", title(name), class_="name"), [
         tag("th", HEADS[m], colspan=3, class_="edge", scope="colgroup") for m in measures
     ])  # fmt: skip
     heads = [
@@ -261,11 +302,16 @@ def _table(frame: pl.DataFrame, name: str) -> Markup:
         )
         for arm, name in titles.items()
     ]
-    return data_table([top, tag("tr", tag("th", "arm", class_="name"), heads)], body)
+    return data_table([group_head, tag("tr", tag("th", "arm", class_="name"), heads)], body)
 
 
 def _cells(row: dict[str, Any], measure: str) -> list[Markup]:
-    """Return the measured number, the published number and their difference, as cells."""
+    """Return three cells: the measured number, the published number and their difference.
+
+    Args:
+        row: row of `compare_numbers`; empty for empty cells.
+        measure: name of the measure; accuracies are shown in percent.
+    """
     scale = 100.0 if measure == "accuracy" else 1.0
     values = [row.get(name) for name in ("measured", "published", "difference")]
     numbers = [None if value is None else scale * value for value in values]

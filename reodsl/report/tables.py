@@ -14,26 +14,26 @@ def per_seed(material: Material) -> pl.DataFrame:
     """Return the results of each seed, in the order of the study's arms.
 
     Returns:
-        A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens),
-        and with a score the differences from the baseline.
+        A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens), and
+        with a score the differences from the baseline.
     """
     values = ("arm", "seed", "benchmark", *MEASURES, *CHANGES, "change_pct")
     scores = material.scores
     if scores.height:
-        several = scores.filter(pl.col("seed").is_not_null())
-        frame = several if several.height else scores.with_columns(_only_seed(material))
+        seeded = scores.filter(pl.col("seed").is_not_null())
+        frame = seeded if seeded.height else scores.with_columns(_only_seed(material))
         frame = frame.select(name for name in values if name in frame.columns)
         scored_arms = frame.select("arm").unique()
-        rest = material.summary.join(scored_arms, on="arm", how="anti")
+        unscored = material.summary.join(scored_arms, on="arm", how="anti")
         frame = pl.concat(
-            [frame, rest.select("arm", "seed", "benchmark", "accuracy", "length")], how="diagonal_relaxed"
+            [frame, unscored.select("arm", "seed", "benchmark", "accuracy", "length")], how="diagonal_relaxed"
         )
     else:
         frame = material.summary.select("arm", "seed", "benchmark", "accuracy", "length")
     extra = material.summary.select(
         "arm", pl.col("seed").alias("own"), "benchmark", "questions", "samples", "unfinished"
     )
-    # An arm without a seed of its own is the same in each.
+    # An arm without a seed, such as an untrained model, has the same row in every seed.
     joined = (
         frame.join(extra, on=["arm", "benchmark"], how="left")
         .filter(pl.col("own").is_null() | pl.col("seed").is_null() | (pl.col("own") == pl.col("seed")))
@@ -43,7 +43,7 @@ def per_seed(material: Material) -> pl.DataFrame:
 
 
 def _only_seed(material: Material) -> pl.Expr:
-    """Return the seed of a study with a single seed, as a column."""
+    """Return a column `seed` with the study's single seed; null if the study has no seed or several."""
     seeds = material.summary["seed"].drop_nulls().unique()
     return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
 
@@ -52,11 +52,12 @@ def main(material: Material) -> pl.DataFrame:
     """Return the paper's table in long form: a row for each arm and benchmark, means over seeds.
 
     Returns:
-        `seeds` is their number, and `<measure>_sd` the standard deviation over them (n - 1), null with one seed.
-        `difference` (REG, tokens), `accuracy_change` (shares) and `length_change` (tokens) are from the arm
-        `relative_to`, paired by seed and question, and null for that arm itself. `<name>_low` and `_high` are
-        intervals over seeds and questions. `change_pct` is `difference` in percent of that arm's REG if its interval
-        excludes 0, and `length_pct` the same of lengths. Measures have columns of their names.
+        `seeds` is the number of seeds, and `<measure>_sd` the standard deviation over seeds (n - 1), null with one
+        seed. `difference` (REG, tokens), `accuracy_change` (shares) and `length_change` (tokens) are differences from
+        the arm `relative_to`, paired by seed and question, and null for that arm itself. `<name>_low` and `_high` are
+        intervals over seeds and questions. `change_pct` is `difference` in percent of that arm's REG, if the interval
+        of that REG excludes 0; `length_pct` is the change of length in percent of that arm's length. The study's
+        measures have columns by their names.
     """
     frame = per_seed(material)
     measures = [m for m in MEASURES if m in frame.columns]
@@ -69,7 +70,7 @@ def main(material: Material) -> pl.DataFrame:
 
 
 def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """Return the table with the score's intervals, and its differences from the baseline."""
+    """Return the table with the score's intervals and its differences from the baseline as further columns."""
     scores = material.scores
     if not scores.height:
         return table
@@ -85,7 +86,7 @@ def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """Return the table with the differences of accuracy and length from the baseline."""
+    """Return the table with the changes of accuracy and length from the baseline; null for the baseline itself."""
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     if baseline is None or baseline not in set(table["arm"]):
@@ -93,20 +94,20 @@ def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
     reference = table.filter(pl.col("arm") == baseline).select(
         "benchmark", *[pl.col(m).alias(f"{m}_of_baseline") for m in ("accuracy", "length")]
     )
-    other = pl.col("arm") != baseline
+    is_compared = pl.col("arm") != baseline
     columns = {name: pl.col(name) for name in table.columns if name.startswith((*CHANGES, "change_"))}
     columns["length_pct"] = _percent("length")
     if "accuracy_change" not in columns:
         columns["accuracy_change"] = pl.col("accuracy") - pl.col("accuracy_of_baseline")
     return (
         table.join(reference, on="benchmark", how="left", maintain_order="left")
-        .with_columns(pl.when(other).then(value).alias(name) for name, value in columns.items())
+        .with_columns(pl.when(is_compared).then(value).alias(name) for name, value in columns.items())
         .drop("accuracy_of_baseline", "length_of_baseline")
     )
 
 
 def _measures(table: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """Return the table with each measure by its name, its interval, and its difference from the baseline."""
+    """Return the table with columns for each measure of the study: value, interval, and change from the baseline."""
     for number, measure in enumerate(material.study.measures):
         name = measure.name
         if name in table.columns or not material.measures.height:
@@ -114,19 +115,29 @@ def _measures(table: pl.DataFrame, material: Material) -> pl.DataFrame:
         ends = {"value": name} | {
             end: f"{name}_{end}" for end in ("low", "high", "change", "change_low", "change_high")
         }
-        mine = material.measures.filter(measure=number).select("arm", "benchmark", *ends).rename(ends)
-        table = table.join(mine, on=["arm", "benchmark"], how="left", maintain_order="left")
+        measure_rows = material.measures.filter(measure=number).select("arm", "benchmark", *ends).rename(ends)
+        table = table.join(measure_rows, on=["arm", "benchmark"], how="left", maintain_order="left")
     return table
 
 
 def _percent(measure: str) -> pl.Expr:
-    """Return the change from the baseline in percent of its size; null where that is 0."""
+    """Return the change from the baseline in percent of the baseline's size, as a column; null if the baseline is 0.
+
+    Args:
+        measure: column that is compared with the column `<measure>_of_baseline`.
+    """
     base = pl.col(f"{measure}_of_baseline")
     return pl.when(base != 0).then(100 * (pl.col(measure) - base) / base.abs())
 
 
-def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFrame:
-    """Return rows sorted by arm as in the study, by benchmark with `mean` last, then by the columns in `more`."""
+def _sort_rows(frame: pl.DataFrame, material: Material, *columns: str) -> pl.DataFrame:
+    """Return the rows of known arms, sorted by arm as in the study, then by benchmark with `mean` last.
+
+    Args:
+        frame: rows with the columns `arm` and `benchmark`.
+        material: results of the run.
+        columns: further columns to sort by.
+    """
     arms = {name: i for i, name in enumerate(material.arms)}
     benchmarks = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}
     return (
@@ -137,13 +148,18 @@ def _sort_rows(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFr
             .replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
             .alias("_place"),
         )
-        .sort("_arm", "_place", *more)
+        .sort("_arm", "_place", *columns)
         .drop("_arm", "_place")
     )
 
 
 def frontier(material: Material) -> pl.DataFrame:
-    """Return the scored frontier: seed, benchmark, budget (tokens), accuracy (share), and the joined names of its `arms`."""
+    """Return the frontier that the study is scored against.
+
+    Returns:
+        Columns `seed`, `benchmark`, `budget` (tokens), `accuracy` (share), and `arms`: the names of the arms that reach
+        the frontier at that budget, joined by commas, if they were stored.
+    """
     edge = material.frontier()
     if not material.winners.height or not edge.height:
         return edge.drop("name")
@@ -159,7 +175,11 @@ def frontier(material: Material) -> pl.DataFrame:
 
 
 def winning_shares(material: Material) -> pl.DataFrame:
-    """Return the share of a frontier's budgets that each arm holds: arm, benchmark, share (mean over seeds)."""
+    """Return the share of a frontier's budgets at which each arm, or each set of tied arms, is best.
+
+    Returns:
+        Columns `arm` (tied arms are joined by commas), `benchmark` and `share`, over the budgets of all seeds.
+    """
     table = frontier(material)
     if "arms" not in table.columns:
         return pl.DataFrame(schema={"arm": pl.String, "benchmark": pl.String, "share": pl.Float64})

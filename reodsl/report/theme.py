@@ -7,11 +7,11 @@ from typing import Any
 
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 
-# Found by a search: at least 3:1 against white and near-black, and apart by 21 units of CIELAB or more, also under
-# protanopia, deuteranopia and tritanopia (tests/report/test_theme.py). No ninth is as far; more arms differ in their dashes.
+# Found by a search: at least 3:1 against white and near-black, and 21 units of CIELAB or more between colours, also under
+# protanopia, deuteranopia and tritanopia (tests/report/test_theme.py). No ninth colour fits; more arms differ in dashes.
 COLOURS = ("#0f99d3", "#8d9b04", "#a24496", "#de7569", "#047a24", "#7164e5", "#c71262", "#b584a1")
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
-"""Dashes of lines, the first whole: each colour with each of them is 32 arms."""
+"""Dash patterns of lines in pixels (drawn, gap, …), the first solid: 8 colours with 4 patterns tell 32 arms apart."""
 UNTRAINED_COLOUR = "#8d96a3"
 
 _LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ffffff"}
@@ -23,35 +23,46 @@ FRONTIER_KEY = _LIGHT["ink"]
 
 
 def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str]:
-    """Return a colour for each arm, in order: grey for an untrained arm, then the palette, repeated if needed."""
+    """Return each arm's colour: grey for the first untrained arm, for all others the palette in order.
+
+    The palette starts again after its last colour.
+
+    Args:
+        arms: names of arms, in order.
+        untrained: names of arms whose models are not trained.
+    """
     chosen: dict[str, str] = {}
-    used = 0
+    palette_index = 0
     for arm in arms:
         if arm in untrained and UNTRAINED_COLOUR not in chosen.values():
             chosen[arm] = UNTRAINED_COLOUR
         else:
-            chosen[arm] = COLOURS[used % len(COLOURS)]
-            used += 1
+            chosen[arm] = COLOURS[palette_index % len(COLOURS)]
+            palette_index += 1
     return chosen
 
 
 def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
-    """Return the index in `DASHES` of each arm, which grows each time its colour is used again.
+    """Return the index in `DASHES` of each arm's line: 0 for the first arm of a colour, 1 for the second, and so on.
 
     Args:
-        chosen: colour of each arm.
+        chosen: colour of each arm, in order.
     """
     uses: dict[str, int] = {}
-    kinds = {}
+    dash_indices = {}
     for arm, colour in chosen.items():
-        kinds[arm] = uses.get(colour, 0) % len(DASHES)
+        dash_indices[arm] = uses.get(colour, 0) % len(DASHES)
         uses[colour] = uses.get(colour, 0) + 1
-    return kinds
+    return dash_indices
 
 
 def config(dark: bool = False) -> dict[str, Any]:
-    """Return a Vega-Lite `config` with a clear background: axes, grid, titles, and and mark styles."""
-    c = _DARK if dark else _LIGHT
+    """Return a Vega-Lite `config` with a transparent background: axes, grid, titles and mark styles.
+
+    Args:
+        dark: whether the page behind the chart is dark.
+    """
+    shades = _DARK if dark else _LIGHT
     return {
         "background": "transparent",
         "font": FONT,
@@ -59,9 +70,9 @@ def config(dark: bool = False) -> dict[str, Any]:
         "axis": {
             "domain": False,
             "ticks": False,
-            "gridColor": c["grid"],
-            "labelColor": c["muted"],
-            "titleColor": c["muted"],
+            "gridColor": shades["grid"],
+            "labelColor": shades["muted"],
+            "titleColor": shades["muted"],
             "labelFontSize": 11,
             "titleFontSize": 11,
             "titleFontWeight": "normal",
@@ -69,7 +80,7 @@ def config(dark: bool = False) -> dict[str, Any]:
             "titlePadding": 8,
         },
         "title": {
-            "color": c["ink"],
+            "color": shades["ink"],
             "fontSize": 13,
             "fontWeight": 600,
             "anchor": "start",
@@ -77,19 +88,19 @@ def config(dark: bool = False) -> dict[str, Any]:
             "limit": 300,
         },
         "legend": {
-            "labelColor": c["ink"],
-            "titleColor": c["muted"],
+            "labelColor": shades["ink"],
+            "titleColor": shades["muted"],
             "labelFontSize": 11,
             "titleFontSize": 11,
             "titleFontWeight": "normal",
             "labelLimit": 240,
         },
-        "header": {"labelColor": c["ink"], "titleColor": c["muted"]},
-        "text": {"color": c["ink"], "fontSize": 11},
+        "header": {"labelColor": shades["ink"], "titleColor": shades["muted"]},
+        "text": {"color": shades["ink"], "fontSize": 11},
         "style": {
-            "frontier": {"color": c["ink"]},
-            "ink": {"color": c["ink"], "fill": c["ink"]},
-            "rule": {"color": c["muted"]},
-            "halo": {"stroke": c["paper"]},
+            "frontier": {"color": shades["ink"]},
+            "ink": {"color": shades["ink"], "fill": shades["ink"]},
+            "rule": {"color": shades["muted"]},
+            "halo": {"stroke": shades["paper"]},
         },
     }

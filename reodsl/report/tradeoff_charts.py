@@ -21,9 +21,10 @@ def scatter(
     measure: str = "accuracy",
     lines: Sequence[str] | None = None,
 ) -> Json:
-    """Return accuracy, `reg` or a measure over response length as a chart, a point for each arm, green if its REG is small.
+    """Return a chart of accuracy, `reg` or a measure over response length, a point for each arm.
 
-    Bars are the intervals of the score, or one standard deviation over seeds without a score.
+    Points are green if the arm's REG is small. Bars are the intervals of the score, or one standard deviation over
+    seeds without a score.
 
     Args:
         material: results of the run.
@@ -36,20 +37,20 @@ def scatter(
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))
     label = {"accuracy": "accuracy", "reg": "REG (tokens)"}.get(measure, measure)
     if measure not in ("accuracy", "reg"):
-        # Vega reads points and brackets in a field's name.
-        own = {f"{measure}{end}": f"measure{end}" for end in ("", "_low", "_high")}
-        rows, measure = rows.rename(own), "measure"
+        # Vega reads dots and brackets in a column's name as a path.
+        safe_names = {f"{measure}{end}": f"measure{end}" for end in ("", "_low", "_high")}
+        rows, measure = rows.rename(safe_names), "measure"
     measures = [m for m in ("accuracy", "length", "reg", "measure") if m in rows.columns]
     datasets = Rows()
     data = datasets.add(_add_ends(rows, measures))
-    room = {"zero": False, "padding": EDGE}
-    x = channel("length", title="mean response length (tokens)", scale=room)
-    # Room for names may reach past 100%, which no accuracy does.
-    share = {"format": "%", "labelExpr": "datum.value > 1 || datum.value < 0 ? '' : datum.label"}
+    padded_scale = {"zero": False, "padding": EDGE}
+    x = channel("length", title="mean response length (tokens)", scale=padded_scale)
+    # The margin for names may extend the axis above 100%, so labels outside 0 to 100% are hidden.
+    percent_axis = {"format": "%", "labelExpr": "datum.value > 1 || datum.value < 0 ? '' : datum.label"}
     y = (
-        channel(measure, title=label, axis=share, scale=room)
+        channel(measure, title=label, axis=percent_axis, scale=padded_scale)
         if measure == "accuracy"
-        else channel(measure, title=label, axis={"format": "~s"}, scale=room)
+        else channel(measure, title=label, axis={"format": "~s"}, scale=padded_scale)
     )
     dots = layer(
         data,
@@ -90,7 +91,12 @@ def scatter(
 
 
 def gaps(material: Material, table: pl.DataFrame) -> Json:
-    """Return the mean REG of each arm as a chart: a dot with its interval, smallest first; 0 is the frontier."""
+    """Return a chart of each arm's mean REG: a dot with its interval, smallest first; the rule at 0 is the frontier.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+    """
     rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
     datasets = Rows()
     data = datasets.add(_add_ends(rows, ["reg"]))
@@ -101,7 +107,7 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
     zero = datasets.add(pl.DataFrame({"at": [0]}))
     interval = {"x": channel("reg_low"), "x2": {"field": "reg_high"}, "y": y, "color": tint}
     dot = {"x": x, "y": y, "color": tint, "tooltip": _tooltip(rows.columns)}
-    # Beside the rule at 0, not across it.
+    # The number is beside the rule at 0, not across it.
     offset = {"dx": 5, "dy": -13, "align": "left", "style": "ink"}
     layers = [
         layer(zero, "rule", {"style": "frontier", "strokeDash": [6, 3]}, switched=False, x=channel("at")),
@@ -122,20 +128,25 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
 
 
 def _fill() -> Json:
-    """Return the colour of points by REG, with its legend."""
+    """Return the encoding that colours points by REG, green for a small REG and red for a large one, with a legend."""
     legend = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "titleOrient": "left"}
     shade = {"range": list(GOOD_TO_BAD), "interpolate": "lab"}
     return channel("reg", title="REG (tokens)", scale=shade, legend=legend)
 
 
 def _tooltip(columns: Sequence[str]) -> list[Json]:
-    """Return an arm's name, accuracy, length and, with a score, REG."""
+    """Return the encodings that are shown on hover: an arm's name, accuracy, length and, if scored, REG."""
     first = [channel("arm", "nominal"), channel("accuracy", format=".1%"), channel("length", format=",.1f")]
     return [*first, channel("reg", title="REG", format=",.1f")] if "reg" in columns else first
 
 
 def _describe(rows: pl.DataFrame, measure: str) -> str:
-    """Return each arm's point in words."""
+    """Return each arm's point in words, for screen readers.
+
+    Args:
+        rows: rows of `tables.main` for one benchmark.
+        measure: column of the vertical axis.
+    """
     form = {"accuracy": ".1%", "measure": ".3g"}.get(measure, ".1f")
     points = rows.filter(pl.col(measure).is_not_null() & pl.col("length").is_not_null())
     return ", ".join(
@@ -144,7 +155,10 @@ def _describe(rows: pl.DataFrame, measure: str) -> str:
 
 
 def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
-    """Return the rows with the ends of bars: the interval, else one standard deviation, else the value itself."""
+    """Return the rows with columns for the ends of bars: `<measure>_low` and `<measure>_high`.
+
+    An end is that of the interval, else one standard deviation from the value, else the value itself.
+    """
     columns = []
     for measure in measures:
         sd = pl.col(f"{measure}_sd") if f"{measure}_sd" in rows.columns else pl.lit(0.0)
@@ -159,25 +173,29 @@ EDGE = 44
 """Pixels kept free around the points, so that names stay inside."""
 
 NARROW_PIXELS = 400
-"""The width in pixels for which names are placed: a wider chart only has more room."""
+"""The assumed width of a chart in pixels when names are placed: a wider chart only has more room."""
 
 Side = tuple[int, int, str]
-"""An offset in pixels to the right and down, and the text's alignment there."""
+"""The offset of a name from its point in pixels, to the right and down, and the name's alignment."""
 
 _SIDES: tuple[Side, ...] = ((0, -16, "center"), (0, 18, "center"), (13, 1, "left"), (-13, 1, "right"))
 _Box = tuple[float, float, float, float]
 
 
 def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, pl.DataFrame]]:
-    """Return the rows (with column `arm`) by the side of the point where the name goes, without unused sides.
+    """Choose on which side of its point each arm's name is written.
 
-    From left to right, each name takes the first side where it overlaps least with points and the names before it.
+    From left to right, each name takes the side where it overlaps least with points and with the names already
+    placed.
 
     Args:
         rows: points, with the columns `arm`, `x` and `y`.
         x: column of the horizontal axis.
         y: column of the vertical axis.
         height: height of the chart in pixels.
+
+    Returns:
+        Each side that is used, with the rows of the arms whose names go there.
     """
     points = rows.filter(pl.col(x).is_not_null() & pl.col(y).is_not_null())
     if not points.height:
@@ -195,20 +213,26 @@ def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, p
     return [(side, points.filter(pl.col("arm").is_in(arms))) for side, arms in parts if arms]
 
 
-def _box(position: tuple[float, float], side: Side, half: float) -> _Box:
-    """Return the box of a name with width `2 half`: left, top, right and bottom, in pixels."""
+def _box(position: tuple[float, float], side: Side, half_width: float) -> _Box:
+    """Return the box around a name: left, top, right and bottom, in pixels.
+
+    Args:
+        position: the arm's point, in pixels to the right and down.
+        side: offset and alignment of the name.
+        half_width: half the width of the name, in pixels.
+    """
     dx, dy, align = side
-    middle = position[0] + dx + {"center": 0.0, "left": half, "right": -half}[align]
-    return (middle - half, position[1] + dy - 7, middle + half, position[1] + dy + 7)
+    middle = position[0] + dx + {"center": 0.0, "left": half_width, "right": -half_width}[align]
+    return (middle - half_width, position[1] + dy - 7, middle + half_width, position[1] + dy + 7)
 
 
 def _pixels(values: pl.Series, size: float) -> list[float]:
-    """Return the positions of values on an axis of `size` pixels."""
+    """Return the positions of values on an axis of `size` pixels, with a margin of `EDGE` pixels at its ends."""
     numbers = [float(value) for value in values]
     low, high = min(numbers), max(numbers)
     return [EDGE + (size - 2 * EDGE) * ((n - low) / (high - low) if high > low else 0.5) for n in numbers]
 
 
 def _overlap(a: _Box, b: _Box) -> float:
-    """Return the area that two boxes share."""
+    """Return the area that two boxes share, in square pixels."""
     return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -1,4 +1,4 @@
-"""Show how much each arm trained: steps, summed rate, questions and tokens, and how much of its data it had."""
+"""Show how much each arm trained: steps, summed learning rate, questions and tokens, and the data left out."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from reodsl.report.markup import Child, data_table, name_cell, tag
 from reodsl.report.material import Material
 
 CLOSE_SHARE = 0.05
-"""The relative difference up to which two amounts count as equal, as at `reodsl check`."""
+"""The relative difference up to which two amounts count as equal, as in `reodsl check`."""
 COLUMNS = {"steps": 0, "summed rate": 4, "questions": 0, "tokens generated": 0}
-"""The amounts shown, each with its digits. Tokens differ with the methods, and no arm is unequal by these."""
+"""Digits of each amount in the table. Tokens are not compared, since methods that shorten responses change them."""
 DATA = ("questions", "lost", "picked", "dropped")
 
 
 def trained_amounts(material: Material) -> pl.DataFrame:
-    """Return how much RL each arm had as measured, means over seeds; no rows if no training measured tokens.
+    """Return how much RL each arm had, as measured, averaged over seeds; no rows if no training measured tokens.
 
     Returns:
-        Columns `arm`, `steps`, `summed rate` (of learning), `questions` and `tokens generated`.
+        Columns `arm`, `steps`, `summed rate` (the learning rate summed over steps), `questions` and `tokens generated`.
     """
     metrics = material.metrics
     if not {"tokens", "lr"} <= set(metrics.columns):
         return pl.DataFrame(schema={"arm": pl.String} | dict.fromkeys(COLUMNS, pl.Float64))
-    questions = pl.DataFrame(
+    question_counts = pl.DataFrame(
         [
-            (arm.name, i, _count_asked(stage))
+            (arm.name, i, _count_questions(stage))
             for arm in material.study.arms
             for i, stage in enumerate(arm.stages)
         ],
@@ -38,7 +38,7 @@ def trained_amounts(material: Material) -> pl.DataFrame:
     )
     return (
         metrics.filter(pl.col("method") == "ppo")
-        .join(questions, on=["arm", "index"], how="left")
+        .join(question_counts, on=["arm", "index"], how="left")
         .group_by("arm", "seed", maintain_order=True)
         .agg(
             pl.len().cast(pl.Float64).alias("steps"),
@@ -52,10 +52,10 @@ def trained_amounts(material: Material) -> pl.DataFrame:
 
 
 def unequal_arms(material: Material) -> list[str]:
-    """Return the arms whose steps, summed rate or questions differ from the baseline's with the same start.
+    """Return the arms that trained for another amount than the arm that they are compared with.
 
-    The baseline is the arm that differences are relative to, else the first. Arms that SFT or preferences train too
-    are not compared.
+    Arms are compared if they start from the same checkpoint and train by RL alone: with the study's baseline if it is
+    one of these arms, else with the first of them. Amounts are steps, summed learning rate and questions.
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score
@@ -64,17 +64,17 @@ def unequal_arms(material: Material) -> list[str]:
         if (
             isinstance(arm.checkpoint, FromTraining)
             and arm.name in rows
-            and all(map(_count_asked, arm.stages))
+            and all(map(_count_questions, arm.stages))
         ):
             groups.setdefault(arm.checkpoint.experiment.start, []).append(rows[arm.name])
     unequal = []
     for members in groups.values():
-        first = next((row for row in members if score and row["arm"] == score.relative_to), members[0])
+        baseline = next((row for row in members if score and row["arm"] == score.relative_to), members[0])
         unequal += [
             row["arm"]
             for row in members
             if any(
-                abs(row[name] - first[name]) > CLOSE_SHARE * max(row[name], first[name])
+                abs(row[name] - baseline[name]) > CLOSE_SHARE * max(row[name], baseline[name])
                 for name in list(COLUMNS)[:3]
             )
         ]
@@ -88,12 +88,12 @@ def section(material: Material) -> list[Child]:
         return []
     unequal = unequal_arms(material)
     reason = f" The study says why: {material.study.unequal}." if material.study.unequal else ""
-    warned = (
+    warning_text = (
         f"Trained for a different amount than the arms they are compared with: {', '.join(unequal)}. A difference in REG"
         f" may come from this and not from the method.{reason}"
     )
-    means = " Means over seeds." if len(material.seeds) > 1 else ""
-    words = f"How much each arm learned from rewards, and how many tokens its responses had.{means}"
+    seeds_note = " Means over seeds." if len(material.seeds) > 1 else ""
+    words = f"How much each arm learned from rewards, and how many tokens its responses had.{seeds_note}"
     body = [
         tag(
             "tr",
@@ -103,12 +103,12 @@ def section(material: Material) -> list[Child]:
         for row in rows.to_dicts()
     ]
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in COLUMNS], class_="only")
-    warning = [tag("p", warned, class_="about warn")] if unequal else []
+    warning = [tag("p", warning_text, class_="about warn")] if unequal else []
     return [tag("h3", "Trained amounts"), *warning, tag("p", words, class_="about"), data_table(head, body)]
 
 
 def data_section(material: Material) -> list[Child]:
-    """Return a table of how much of its data each training had, means over seeds; empty if each had all."""
+    """Return a table of the data left out of each training, averaged over seeds; empty if no training recorded any."""
     if not material.selections.height:
         return []
     rows = (
@@ -146,6 +146,6 @@ def data_section(material: Material) -> list[Child]:
     return [tag("h3", "Left out of training"), tag("p", words, class_="about"), data_table(head, body)]
 
 
-def _count_asked(stage: Stage) -> int | None:
-    """Return the questions of a step of RL; None for another method."""
+def _count_questions(stage: Stage) -> int | None:
+    """Return the questions of a step of RL; None if the stage trains by another method."""
     return stage.method.batch.prompts if isinstance(stage.method, Ppo) else None

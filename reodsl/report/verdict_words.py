@@ -16,7 +16,7 @@ from reodsl.store.files import LARGEST_RECORD, read_plain
 MOST_NAMED = 4
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ALIKE_SHARE = 0.5
-"""The share of equal responses from which two arms that lead are said to have them in common."""
+"""The least share of equal responses at which the verdict says that two leading arms wrote the same texts."""
 
 
 def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
@@ -51,92 +51,99 @@ def read_sentences(folder: Path) -> tuple[str, ...]:
 
 
 def _lead(verdict: StudyVerdict) -> str:
-    """Return who leads, by how much REG is below the baseline's, and whether several leaders can be ranked.
+    """Return the headline: who leads, by how much its REG is below the baseline's, and whether leaders can be ranked.
 
-    Only a significant difference is called a difference.
+    The words "significantly" and "leads" follow the corrected comparisons, not the intervals.
     """
     base, leaders = verdict.baseline, verdict.leaders
-    against = {pair.one: pair for pair in verdict.against_baseline}
-    lower = [arm for arm, pair in against.items() if pair.significant and pair.value < 0]
+    by_arm = {pair.one: pair for pair in verdict.against_baseline}
+    lower_arms = [arm for arm, pair in by_arm.items() if pair.significant and pair.value < 0]
     if base in leaders:
         if len(leaders) == 1:
-            higher = f"every other arm has a significantly higher REG, by {_sizes(against.values())} tokens"
-            sure = all(pair.significant for pair in against.values())
-            return f"{base}, the baseline, leads{f': {higher}' if sure else ''}."
+            higher = f"every other arm has a significantly higher REG, by {_sizes(by_arm.values())} tokens"
+            all_significant = all(pair.significant for pair in by_arm.values())
+            return f"{base}, the baseline, leads{f': {higher}' if all_significant else ''}."
         return f"No arm has a significantly lower REG than {base}, the baseline; {_ranking(verdict)}."
     if base is None:
         if len(leaders) > 1:
             return _sentence(_ranking(verdict, named=True))
         return f"{leaders[0]} leads."
-    certain = [arm for arm in leaders if arm in lower]
-    if len(leaders) == 1 and certain:
-        return f"{leaders[0]} leads: its REG is lower than {base}'s by {_gain(against[leaders[0]], verdict)}."
-    below = "a significantly lower" if len(certain) == len(leaders) else "a lower"
-    gains = _sizes([against[arm] for arm in leaders])
+    significant_leaders = [arm for arm in leaders if arm in lower_arms]
+    if len(leaders) == 1 and significant_leaders:
+        return f"{leaders[0]} leads: its REG is lower than {base}'s by {_gain(by_arm[leaders[0]], verdict)}."
+    below = "a significantly lower" if len(significant_leaders) == len(leaders) else "a lower"
+    gains = _sizes([by_arm[arm] for arm in leaders])
     verb = "has" if len(leaders) == 1 else "have"
     lead = f"{join_arms(leaders)} {verb} {below} REG than {base}, by {gains} tokens"
-    if len(certain) == len(leaders):
+    if len(significant_leaders) == len(leaders):
         return f"{lead}; {_ranking(verdict)}."
-    lead = f"{lead}; for {join_arms(certain or lower)} the difference is significant."
+    lead = f"{lead}; for {join_arms(significant_leaders or lower_arms)} the difference is significant."
     return f"{lead} {_sentence(_ranking(verdict))}" if len(leaders) > 1 else lead
 
 
 def _sizes(pairs: Iterable[PairDifference]) -> str:
-    """Return the smallest and largest size of differences in tokens: `13.6 to 21.1`."""
+    """Return the smallest and the largest size of REG differences in tokens: `13.6 to 21.1`."""
     sizes = sorted(abs(pair.value) for pair in pairs)
     return " to ".join(dict.fromkeys(formats.number(size) for size in (sizes[0], sizes[-1])))
 
 
 def _sentence(words: str) -> str:
+    """Return words as a sentence: a capital first, a full stop last."""
     return f"{words[0].upper()}{words[1:]}."
 
 
 def _ranking(verdict: StudyVerdict, *, named: bool = False) -> str:
-    """Return that several leaders are tied or cannot be ranked."""
+    """Return a clause that says that several leaders are tied or cannot be ranked.
+
+    Args:
+        verdict: verdict with two or more leaders.
+        named: whether the leaders are named. If not, they are called `they` or `the three`.
+    """
     leaders = verdict.leaders
     named = named or verdict.baseline in leaders
     if len(leaders) > 2:
         count = COUNTS[len(leaders)] if len(leaders) < len(COUNTS) else f"{len(leaders)}"
         return f"{join_arms(leaders) if named else f'the {count}'} cannot be ranked"
     (pair,) = verdict.tied
-    whom = join_arms(leaders) if named else "they"
+    subject = join_arms(leaders) if named else "they"
     distance = f"{formats.number(0.0 - pair.value)} tokens apart"
     interval_text = _interval(pair, verdict)
     if is_tie(verdict):
-        return f"{whom} are tied ({', '.join(filter(None, (distance, interval_text)))})"
-    return f"{whom} cannot be ranked ({distance}, {interval_text}, {_not_significant(verdict)})"
+        return f"{subject} are tied ({', '.join(filter(None, (distance, interval_text)))})"
+    return f"{subject} cannot be ranked ({distance}, {interval_text}, {_not_significant(verdict)})"
 
 
 def _not_significant(verdict: StudyVerdict) -> str:
+    """Return the clause for a difference that is not significant after the correction for all comparisons."""
     return f"not significant after correcting for all {verdict.comparisons:,} comparisons"
 
 
 def is_tie(verdict: StudyVerdict) -> bool:
     """Return whether the leaders are tied: the interval of each difference between them contains 0.
 
-    If an interval excludes 0 and the difference is not significant after correction, the leaders are not tied.
+    If an interval excludes 0, the leaders are called not ranked, since the corrected test finds no difference.
     """
     return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
 
 
 def _largest(verdict: StudyVerdict) -> list[str]:
-    """Return which two of three or more leaders differ most."""
+    """Return a sentence on the two leaders that differ most; no sentence for fewer than three leaders."""
     if len(verdict.leaders) < 3:
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
-    sure = pair.low is not None and pair.high is not None and not pair.low <= 0 <= pair.high
-    end = f"; this is {_not_significant(verdict)}" if sure else ""
+    excludes_zero = pair.low is not None and pair.high is not None and not pair.low <= 0 <= pair.high
+    end = f"; this is {_not_significant(verdict)}" if excludes_zero else ""
     return [f"{pair.one} and {pair.two} differ most, by {_gain(pair, verdict)}{end}."]
 
 
 def _equivalent(verdict: StudyVerdict) -> list[str]:
-    """Return which leaders are equivalent within a margin."""
+    """Return a sentence on the pairs of leaders that are equivalent within a margin; no sentence without a pair."""
     pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
     clauses = [
         f"{pair.one} and {pair.two} are the same within {format_margin(pair)}" for pair in pairs[:MOST_NAMED]
     ]
     more = (
-        f"; so are {len(pairs) - MOST_NAMED} more pairs, each within its own"
+        f"; so are {len(pairs) - MOST_NAMED} more pairs, each within its own margin"
         if len(pairs) > MOST_NAMED
         else ""
     )
@@ -144,7 +151,7 @@ def _equivalent(verdict: StudyVerdict) -> list[str]:
 
 
 def _overlap(verdict: StudyVerdict) -> list[str]:
-    """Return how many responses of leaders are the same text, if they are most."""
+    """Return a sentence on the share of leaders' responses with equal texts, if the share is at least `ALIKE_SHARE`."""
     shares = sorted(
         pair.common.same / pair.common.compared
         for pair in verdict.tied
@@ -155,15 +162,17 @@ def _overlap(verdict: StudyVerdict) -> list[str]:
     if len(verdict.tied) == 1:
         (pair,) = verdict.tied
         return [f"{equal(pair)} of {join_arms(verdict.leaders)} are the same text."]
-    ends = " to ".join(dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1])))
+    range_text = " to ".join(
+        dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1]))
+    )
     count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
     return [
-        f"In {count} of the {len(verdict.tied)} pairs of leading arms {ends} of the responses are the same text."
+        f"In {count} of the {len(verdict.tied)} pairs of leading arms {range_text} of the responses are the same text."
     ]
 
 
 def _evidence(verdict: StudyVerdict) -> str:
-    """Return on how many seeds and questions the verdict rests."""
+    """Return a sentence on the number of seeds and questions behind the verdict."""
     if verdict.trained_once:
         return f"This rests on one seed and {_questions(verdict)}: a new training may differ."
     return f"This rests on {verdict.seeds} seeds and {_questions(verdict)}."
@@ -175,23 +184,23 @@ def _questions(verdict: StudyVerdict) -> str:
 
 
 def format_margin(pair: PairDifference) -> str:
-    """Return the margin within which a pair is equivalent, rounded up to the digits that are shown."""
+    """Return the margin within which a pair is equivalent, in tokens, rounded up to one digit after the point."""
     return f"{formats.number(math.ceil(10 * (pair.same_within or 0.0)) / 10)} tokens"
 
 
 def equal(pair: PairDifference) -> str:
-    """Return how many of a pair's responses are equal, `545 of 576 responses`; empty if none was compared."""
+    """Return how many responses of a pair are equal: `545 of 576 responses`; empty if no responses were compared."""
     return "" if pair.common is None else f"{pair.common.same:,} of {pair.common.compared:,} responses"
 
 
 def _gain(pair: PairDifference, verdict: StudyVerdict) -> str:
-    """Return how far a pair's first arm is ahead of its second: `19.8 tokens (95% CI 17.5 to 22.2)`."""
+    """Return by how much the REG of a pair's first arm is lower: `19.8 tokens (95% CI 17.5 to 22.2)`."""
     interval_text = _interval(pair, verdict)
     return f"{formats.number(0.0 - pair.value)} tokens{f' ({interval_text})' if interval_text else ''}"
 
 
 def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
-    """Return the interval of how far the first arm is ahead: `95% CI −0.3 to 2.0`."""
+    """Return the interval of how much lower the first arm's REG is: `95% CI −0.3 to 2.0`; empty without an interval."""
     if pair.low is None or pair.high is None:
         return ""
     low, high = (formats.number(0.0 - end) for end in (pair.high, pair.low))
@@ -199,7 +208,7 @@ def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
 
 
 def join_arms(arms: Sequence[str]) -> str:
-    """Return arms in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
+    """Return names of arms as a list in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
     names = list(arms[:MOST_NAMED])
     last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else names.pop()
     return f"{', '.join(names)} and {last}" if names else last

@@ -66,4 +66,4 @@ def test_a_report_says_that_nothing_confined_what_read_the_answers(
     told = place.run("--without-sandbox", "--amend", "tiny.steps=1")
     assert told.code == 0, told.err
     (page,) = place.folder.rglob("runs/*/report.html")
-    assert f"answers were checked without one: {why}" in page.read_text()
+    assert f"answers were checked without a sandbox: {why}" in page.read_text()

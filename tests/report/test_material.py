@@ -147,7 +147,7 @@ def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Pat
     assert set(used.pop("torch").split(" and ")) == {"2.9", "2.13"}
     assert used == {"python": "3.12", "polars": "2.1"}
     text = "".join(provenance.section(found, {}))
-    assert "answers were checked without one: the kernel (4.4) has no Landlock<" in text
+    assert "answers were checked without a sandbox: the kernel (4.4) has no Landlock<" in text
     assert "me/mine at 0123abc<" in text
     assert "61.5" in text
     assert "cuda" in text

@@ -319,9 +319,7 @@ def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Mate
         study = material.study.model_copy(update={"frontiers": (edge,), "score": score})
         return replace(material, spec=material.spec.model_copy(update={"study": study}))
 
-    older = (
-        "edge is a mean over benchmarks that it does not name, beside each arm&#x27;s mean over easy, medium"
-    )
+    older = "edge is a mean over unnamed benchmarks, but each arm&#x27;s mean is over easy, medium"
     other = "the frontier is of A, and base goes back to B"
     for marked, words in ((of("Average"), older), (of("easy", other), other)):
         page = page_of(marked, Gallery(), {})

@@ -174,7 +174,7 @@ def test_arms_are_the_same_where_the_interval_allows_it() -> None:
     assert not any("the same" in line for line in sentences(verdict(close, margin=1.3)))
     many = {f"arm{i}": 0.1 * i for i in range(4)} | {"vanilla": 18.0}
     (line,) = (line for line in sentences(verdict(many, margin=1.8)) if "the same" in line)
-    assert line.endswith("; so are 2 more pairs, each within its own.")
+    assert line.endswith("; so are 2 more pairs, each within its own margin.")
     four = {"a": 0.0, "b": 0.1, "c": 0.2, "d": 0.35, "vanilla": 18.0}
     (line,) = (line for line in sentences(verdict(four, margin=1.47)) if "the same" in line)
     assert line.count("the same within") == 4
