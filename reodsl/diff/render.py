@@ -229,9 +229,4 @@ def _compared_json(difference: SettingDiff) -> dict[str, Any]:
             if value != ABSENT:
                 cell[side] = value.value if isinstance(value, DefaultValue) else value
         rows.append(cell)
-    return {
-        "a": difference.a,
-        "b": difference.b,
-        "rows": rows,
-        "same": difference.same,
-    }
+    return {"a": difference.a, "b": difference.b, "rows": rows, "same": difference.same}

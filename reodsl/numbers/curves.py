@@ -142,10 +142,7 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
         raise problem(
             "E0425",
             f"{whose} {' and '.join(lacks + adds)}",
-            notes=[
-                f"{against}: {', '.join(sorted(needs))}",
-                f"{whose}: {', '.join(sorted(has)) or 'none'}",
-            ],
+            notes=[f"{against}: {', '.join(sorted(needs))}", f"{whose}: {', '.join(sorted(has)) or 'none'}"],
             help="a mean over other benchmarks is another quantity: evaluate all on the same ones",
         )
 

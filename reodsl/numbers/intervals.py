@@ -442,11 +442,7 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
         return replace(own, p_holm=p, significant=p <= 1 - confidence)
 
     return [
-        replace(
-            row,
-            difference=star(i, row, "difference"),
-            accuracy_change=star(i, row, "accuracy_change"),
-        )
+        replace(row, difference=star(i, row, "difference"), accuracy_change=star(i, row, "accuracy_change"))
         for i, row in enumerate(rows)
     ]
 
@@ -758,9 +754,7 @@ def bound_interval(
     share = min(max((plain.value - low) / (high - low), 0.0), 1.0)
     first, last = share_ends(share, spread, high - low, questions, confidence)
     return Interval(
-        plain.value,
-        min(low + (high - low) * first, plain.value),
-        max(low + (high - low) * last, plain.value),
+        plain.value, min(low + (high - low) * first, plain.value), max(low + (high - low) * last, plain.value)
     )
 
 

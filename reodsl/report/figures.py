@@ -222,26 +222,18 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
                 figures[metric] = gallery.figure(f"{method}-{metric}", training(material, metric, method))
         if not figures:
             continue
-        first_figures = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
-        other_figures = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
-        folded = tag(
-            "details", tag("summary", "More measurements"), tag("div", other_figures, class_="charts inside")
-        )
-        switches = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
-        main_charts = tag("div", first_figures, class_="charts")
-        last_step = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
-        parts = (
-            tag("h3", heading),
-            switches,
-            _smoothing_controls(last_step),
-            main_charts,
-            folded if other_figures else None,
-        )
+        shown_first = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
+        extra = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
+        box = tag("details", tag("summary", "More measurements"), tag("div", extra, class_="charts inside"))
+        keys = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
+        main_charts = tag("div", shown_first, class_="charts")
+        last = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
+        parts = (tag("h3", heading), keys, _smoothing(last), main_charts, box if extra else None)
         groups.append(tag("div", parts, data_group=True))
     return groups
 
 
-def _smoothing_controls(last_step: int) -> Markup:
+def _smoothing(last_step: int) -> Markup:
     """Return controls that smooth curves and choose the range of steps.
 
     Args:

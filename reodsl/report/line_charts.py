@@ -302,14 +302,12 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     look: Json = {"color": vega.colour(material, arms), "opacity": vega.faded(0.12)}
     dots = layer(data, "point", {"filled": True, "size": 55}, x=x, y=y, tooltip=tooltip, **look)
     hardest = rows.filter(pl.col("level") == rows["level"][-1])
-    hardest_text = ", ".join(
-        f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12]
-    )
+    words = ", ".join(f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12])
     return vega.chart(
         datasets,
         [vega.lines(data, x, y, material, arms), dots],
         title="accuracy by difficulty",
-        about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {hardest_text}.",
+        about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {words}.",
         height=230,
     )
 

@@ -61,21 +61,17 @@ def page(
     study = material.study
     table = tables.main(material)
     material = replace(material, highlighted_arms=choose_highlighted(material, table))
-    charts, left_out_note = material, note_left_out(material, material.highlighted_arms)
-    if left_out_note is not None:
+    charts, note = material, note_left_out(material, material.highlighted_arms)
+    if note is not None:
         charts = keep_arms(material, material.highlighted_arms)
-    charted_rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
+    rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
     header = _header(material, table, _first_chart(gallery, charts, ranking.ranking(material, table)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
-        ("curves", "Accuracy at every budget", _below_note(left_out_note, _curves(gallery, charts))),
-        (
-            "tradeoff",
-            "Accuracy, length and REG",
-            _below_note(left_out_note, _tradeoff(gallery, charts, charted_rows)),
-        ),
-        ("gap", "Where the gap comes from", _below_note(left_out_note, _gap(gallery, charts))),
-        ("training", "Training", _below_note(left_out_note, training_section(gallery, charts))),
+        ("curves", "Accuracy at every budget", _below_note(note, _curves(gallery, charts))),
+        ("tradeoff", "Accuracy, length and REG", _below_note(note, _tradeoff(gallery, charts, rows))),
+        ("gap", "Where the gap comes from", _below_note(note, _gap(gallery, charts))),
+        ("training", "Training", _below_note(note, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(gallery, material)),
         ("examples", "Responses", examples.section(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
@@ -128,10 +124,10 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     scripts = (drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    connect_source = "'none'" if live is None else "'self'"
+    connect = "'none'" if live is None else "'self'"
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {connect_source}; base-uri 'none'; form-action 'none'"
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -239,10 +235,8 @@ def _note_unfinished(material: Material) -> Markup | None:
     """Return a note that lists what a page leaves out because the study has not ended; None if it has ended."""
     if not material.unfinished:
         return None
-    paragraphs = [tag("p", line) for line in material.unfinished]
-    return tag(
-        "aside", tag("b", "This study is not finished."), paragraphs, class_="unfinished", role="status"
-    )
+    items = [tag("p", line) for line in material.unfinished]
+    return tag("aside", tag("b", "This study is not finished."), items, class_="unfinished", role="status")
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
@@ -256,11 +250,9 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     sampled = note_samples(material)
     if not table.height:
         return [tag("p", "Nothing is evaluated yet.", class_="about"), sampled] if study.arms else []
-    reg_note = (
-        f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
-    )
+    note = f"REG is in tokens: smaller is better. {notes.approximate(study)} " if score is not None else ""
     elements: list[Child] = [
-        tag("p", reg_note, spread_note(material), class_="about"),
+        tag("p", note, spread_note(material), class_="about"),
         note_evaluations(material),
         sampled,
         *_list_inexact(material),

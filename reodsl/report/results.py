@@ -122,11 +122,9 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
     if column not in BUILTIN_COLUMNS:
         return _measure_cell(row, benchmark, column, roomy)
     scale = 100.0 if column == "accuracy" else 1.0
-    change_column = "" if column == "reg" and roomy else _CHANGES.get(column, "")
-    change, low, high = (
-        row.get(f"{change_column}{end}") if change_column else None for end in ("", "_low", "_high")
-    )
-    has_star = formats.has_star(row, change_column)
+    stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
+    change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
+    has_star = formats.has_star(row, stem)
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
     interval_text = about = _spread(row, column, scale)
     value = row.get(column)
@@ -292,7 +290,7 @@ def summary_table(
         )
         return Text.assemble((cell.text, style), (suffix, "dim"))
 
-    frontier_names = frontier_arms(study)
+    edge_arms = frontier_arms(study)
     rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
         cells = [
@@ -300,7 +298,5 @@ def summary_table(
             for group in groups
             for column in columns
         ]
-        out.add_row(
-            Text(arm, style="bold" if frontier_names and arm not in frontier_names else ""), *map(text, cells)
-        )
+        out.add_row(Text(arm, style="bold" if edge_arms and arm not in edge_arms else ""), *map(text, cells))
     return out

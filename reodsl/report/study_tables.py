@@ -78,7 +78,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             for arm in samples
         ]
     schema = {"arm": pl.String, "seed": pl.Int64, "accuracy": pl.Float64, "length": pl.Float64}
-    has_several_seeds = pl.len() > 1
+    several = pl.len() > 1
     table = (
         pl.DataFrame(rows, schema=schema, orient="row")
         .group_by("arm", maintain_order=True)
@@ -86,10 +86,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             pl.lit(MEAN).alias("benchmark"),
             pl.len().alias("seeds"),
             pl.col("accuracy", "length").mean(),
-            *[
-                pl.when(has_several_seeds).then(pl.col(m).std()).alias(f"{m}_sd")
-                for m in ("accuracy", "length")
-            ],
+            *[pl.when(several).then(pl.col(m).std()).alias(f"{m}_sd") for m in ("accuracy", "length")],
         )
     )
     return Subset(table, tuple(counts), num_questions)
@@ -183,9 +180,7 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of `tables.main` by arm and benchmark."""
 
 
-def _find_measured(
-    cells: Cells, arm: str, benchmark: str, measure: str, baseline: str | None
-) -> float | None:
+def _find_measured(cells: Cells, arm: str, benchmark: str, measure: str, base: str | None) -> float | None:
     """Return a measured number as the paper defines it: REG and its change are against the plain frontier.
 
     Args:
@@ -193,7 +188,7 @@ def _find_measured(
         arm: name of the arm.
         benchmark: name of the benchmark.
         measure: column of `tables.main`.
-        baseline: arm that published changes of REG are relative to, if any.
+        base: arm that published changes of REG are relative to, if any.
 
     Returns:
         The number; None if it was not measured.
@@ -202,9 +197,9 @@ def _find_measured(
     if measure not in ("reg", "change_pct"):
         return row.get(measure)
     plain = row.get("reg_plain", row.get("reg"))
-    if measure == "reg" or plain is None or arm == baseline:
+    if measure == "reg" or plain is None or arm == base:
         return plain if measure == "reg" else None
-    base_row = cells.get((baseline or "", benchmark), {}) if baseline is not None else {}
+    base_row = cells.get((base or "", benchmark), {}) if base is not None else {}
     base_value = base_row.get("reg_plain", base_row.get("reg"))
     return None if base_value is None else change_pct(plain, base_value)
 

@@ -162,12 +162,10 @@ def _overlap(verdict: StudyVerdict) -> list[str]:
     if len(verdict.tied) == 1:
         (pair,) = verdict.tied
         return [f"{equal(pair)} of {join_arms(verdict.leaders)} are the same text."]
-    range_text = " to ".join(
-        dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1]))
-    )
+    span = " to ".join(dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1])))
     count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
     return [
-        f"In {count} of the {len(verdict.tied)} pairs of leading arms {range_text} of the responses are the same text."
+        f"In {count} of the {len(verdict.tied)} pairs of leading arms {span} of the responses are the same text."
     ]
 
 
