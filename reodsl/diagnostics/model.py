@@ -77,10 +77,19 @@ class Details(TypedDict, total=False):
     edits: Sequence[Edit]
 
 
-def _make(
+def _make_diagnostic(
     severity: Severity, code: str, message: str, span: Span | None, text: str, details: Details
 ) -> Diagnostic:
-    """Return a diagnostic, without notes that repeat its help."""
+    """Return a diagnostic.
+
+    Args:
+        severity: `error`, `warning` or `note`.
+        code: The stable code, as `E0402`.
+        message: The mistake, with the value.
+        span: The primary span; None for a finding without a position in a source.
+        text: The words beside the primary span's underline.
+        details: Further fields of the diagnostic. A note that repeats the help line is dropped.
+    """
     primary = () if span is None else (Label(span, text),)
     help = details.get("help")
     # A help line that lists what there is makes a note that lists it superfluous.
@@ -94,29 +103,37 @@ def _make(
 def error(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Make an error; the command that shows it exits with 1."""
-    return _make("error", code, message, span, text, details)
+    """Return an error; a command that shows an error exits with 1.
+
+    Args:
+        code: The stable code, as `E0402`.
+        message: The mistake, with the value.
+        span: The primary span; None for a finding without a position in a source.
+        text: The words beside the underline.
+        **details: Further fields: `labels`, `where`, `notes`, `help` and `edits`.
+    """
+    return _make_diagnostic("error", code, message, span, text, details)
 
 
 def warning(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Make a warning of something legal that is most likely a mistake."""
-    return _make("warning", code, message, span, text, details)
+    """Return a warning: the input is legal but most likely a mistake. For arguments see `error`."""
+    return _make_diagnostic("warning", code, message, span, text, details)
 
 
 def note(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Make a note of a fact worth seeing, as a setting that differs from the paper's table."""
-    return _make("note", code, message, span, text, details)
+    """Return a note: a fact worth seeing, as a setting that differs from the paper's. For arguments see `error`."""
+    return _make_diagnostic("note", code, message, span, text, details)
 
 
 class Problem(Exception):
-    """Raised at an edge with effects (a file, a process, a cluster); the command line shows its diagnostics.
+    """The exception for findings at an edge with effects: a file, a process, a cluster. Commands show its diagnostics.
 
-    Pure functions return diagnostics; only code that reads, writes or runs raises this. No other exception
-    is meant to reach a user.
+    Pure functions return diagnostics; only code that reads, writes or runs raises a `Problem`. No other
+    exception is meant to reach a user.
     """
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
@@ -125,27 +142,43 @@ class Problem(Exception):
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
         # Exceptions pickle by their message; ours cross process borders whole.
+        """Return what pickle needs to rebuild the exception with its diagnostics."""
         return (Problem, self.diagnostics)
 
 
 def problem(
     code: str, message: str, *, where: str | None = None, notes: Sequence[str] = (), help: str | None = None
 ) -> Problem:
-    """Make a `Problem` with an error: what went wrong, where, and what to do instead."""
+    """Return a `Problem` with a single error.
+
+    Args:
+        code: The stable code, as `E0402`.
+        message: What went wrong, with the value.
+        where: The subject of the error: a file, a column, a row, a task.
+        notes: Further facts.
+        help: What to do instead.
+    """
     return Problem(error(code, message, where=where, notes=notes, help=help))
 
 
-def first_line(fault: BaseException, otherwise: str | None = None, most: int = 200) -> str:
-    """Return the first line of an exception's message, of at most `most` characters.
+def first_line(fault: BaseException, fallback: str | None = None, max_characters: int = 200) -> str:
+    """Return the first line of an exception's message, cut to `max_characters` characters.
 
-    An empty message gives `otherwise`, or the exception's name.
+    Args:
+        fault: The exception.
+        fallback: The text for an empty message; by default the name of the exception's class.
+        max_characters: The largest number of characters.
     """
     lines = str(fault).strip().splitlines()
-    return lines[0][:most] if lines else type(fault).__name__ if otherwise is None else otherwise
+    return lines[0][:max_characters] if lines else type(fault).__name__ if fallback is None else fallback
 
 
 def misread(fault: Exception) -> str:
-    """Return what is wrong with a JSON file: the first mistake, with its position."""
+    """Return the first mistake in a JSON file, with its position, from the exception of reading the file.
+
+    Args:
+        fault: The exception of pydantic's validation, of `json`, of decoding UTF-8, or of a missing key.
+    """
     errors: Any = getattr(fault, "errors", None)
     if callable(errors):
         first = errors()[0]
@@ -165,25 +198,32 @@ def misread(fault: Exception) -> str:
     return first_line(fault)
 
 
-def listed(names: Sequence[str], most: int, joint: str = ", ", total: int | None = None) -> str:
-    """Return the first `most` names, and how many more are in `names` or in `total`: `a, b and 3 more`."""
-    rest = (len(names) if total is None else total) - min(len(names), most)
-    return joint.join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def listed(names: Sequence[str], max_names: int, joint: str = ", ", total: int | None = None) -> str:
+    """Return the first `max_names` names and the number of further names: `a, b and 3 more`.
+
+    Args:
+        names: The names to list.
+        max_names: The largest number of names to show.
+        joint: The text between two names.
+        total: The number of all names, if `names` has only some of them.
+    """
+    num_omitted = (len(names) if total is None else total) - min(len(names), max_names)
+    return joint.join(names[:max_names]) + (f" and {num_omitted} more" if num_omitted > 0 else "")
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 seed`, `3 seeds`."""
+    """Return a count with its noun: `1 seed`, `3 seeds`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def fold(line: str, columns: int) -> list[str]:
-    """Return a line as lines of at most `columns` columns, the later lines indented further; no word is broken."""
+    """Return a line as lines of at most `columns` columns; later lines are indented further, and no word is broken."""
     if len(line) <= columns:
         return [line]
     indent = len(line) - len(line.lstrip())
-    below = indent if indent >= 6 else indent + 4
+    indent_below = indent if indent >= 6 else indent + 4
     return textwrap.wrap(
-        line, columns, subsequent_indent=" " * below, break_long_words=False, break_on_hyphens=False
+        line, columns, subsequent_indent=" " * indent_below, break_long_words=False, break_on_hyphens=False
     ) or [line]
 
 
@@ -215,7 +255,15 @@ EXTRAS = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> Problem | None:
-    """Return E0121 for a missing module of an extra, or None for a module that no extra has, which is a defect."""
+    """Return E0121 for a missing module that belongs to an optional extra of this package.
+
+    Args:
+        error: The exception of the import.
+
+    Returns:
+        The problem, with the `pip install` command; None if no extra has the module, which is a defect of
+        this program.
+    """
     module = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
     if extra is None:

@@ -20,7 +20,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
 
 WIDTH = 100
 _TAB = 4
-_MOST_MARKS = 4
+_MOST_COMBINING = 4
 """The most combining marks on one letter that count as 0 columns wide; further ones count as 1."""
 
 _RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
@@ -35,9 +35,13 @@ _STYLES: dict[str, str] = {
 
 
 def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort diagnostics by file and position without repetitions: files first, errors before warnings."""
+    """Return the diagnostics without duplicates, sorted by file, position and severity.
+
+    Diagnostics without a position in a source come first.
+    """
 
     def key(diagnostic: Diagnostic) -> tuple[Any, ...]:
+        """Return the sort key of a diagnostic: position, severity (errors first), code and message."""
         if diagnostic.labels:
             span = diagnostic.labels[0].span
             position: tuple[str, int, int] = (span.path, span.line, span.column)
@@ -61,23 +65,24 @@ def render(
     color: bool = False,
     columns: int | None = None,
 ) -> str:
-    """Render diagnostics with their lines underlined.
+    """Return diagnostics as text, with the lines of their sources underlined.
 
-    Notes and help are folded in a terminal. Nothing from a source reaches the terminal as a control
-    character.
+    Nothing from a source reaches the terminal as a control character.
 
     Args:
         diagnostics: The findings, in any order.
-        sources: Texts by the path of their spans; a file without a text is named without its lines.
+        sources: The texts of the sources by their path; a path without a text is named, and its lines are not
+            shown.
         color: Whether the text has ANSI colours.
-        columns: The columns of the terminal, to which lines are cut; None for about `WIDTH`.
+        columns: The columns of the terminal, to which notes and help are folded and source lines are cut.
+            None to fold nothing and to cut source lines at `WIDTH`.
     """
     lines = {path: text.split("\n") for path, text in sources.items()}
     return "\n".join(_draw(diagnostic, lines, color, columns) for diagnostic in sort_diagnostics(diagnostics))
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
-    """Count diagnostics: `2 errors, 1 warning`; empty without any."""
+    """Return the number of diagnostics of each severity: `2 errors, 1 warning`; empty for no diagnostics."""
     ordered = sort_diagnostics(diagnostics)
     parts = []
     for severity in _RANK:
@@ -88,7 +93,7 @@ def summary(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    """Return diagnostics as plain data, with the fields of `Diagnostic`, `Label` and `Span`."""
+    """Return diagnostics as JSON data, with the fields of `Diagnostic`, `Label` and `Span`."""
     return [
         {
             "code": diagnostic.code,
@@ -104,10 +109,18 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
 
 
 def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, columns: int | None) -> str:
-    """Render a diagnostic: its message, its labels by file and line, its notes and help."""
+    """Return the text of a diagnostic: its message, its labels by file and line, its notes and its help.
+
+    Args:
+        diagnostic: The finding.
+        sources: The lines of the sources by their path.
+        color: Whether the text has ANSI colours.
+        columns: The columns of the terminal; None to fold no text.
+    """
     width = columns or WIDTH
 
     def paint(text: str, style: str) -> str:
+        """Return a text in the ANSI colour of a style if colours are wanted."""
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
 
     severity = diagnostic.severity
@@ -115,7 +128,7 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
     message = f"{' ' * len(head)}: {visible(diagnostic.message)}"
     top, *more = [message] if columns is None else _fold_words(message, columns, "    ")
     lines = [paint(head, severity) + paint(top[len(head) :], "bold"), *(paint(row, "bold") for row in more)]
-    located = [label for label in diagnostic.labels if _line(sources, label) is not None]
+    located = [label for label in diagnostic.labels if _source_line(sources, label) is not None]
     gutter = max((len(str(label.span.line)) for label in located), default=2)
     pad = " " * gutter
 
@@ -127,7 +140,7 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
         lines.append(paint(f"{pad}{arrow} ", "frame") + f"{visible(path)}:{first.line}:{first.column}")
         previous: tuple[int, int] | None = None
         for label in sorted(labels, key=lambda label: (label.span.line, label.span.column)):
-            text = _line(sources, label)
+            text = _source_line(sources, label)
             primary = label is diagnostic.labels[0]
             if text is None:
                 if label.text or label is not labels[0]:
@@ -155,6 +168,7 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
                 lines.append(paint(f"{pad} |", "frame") + f" {indent}" + paint(words, style))
 
     def trailer(kind: str, text: str) -> None:
+        """Append the line ` = KIND: TEXT`, folded to the terminal."""
         head = f"{pad} = {kind}: "
         rows = [visible(line) for line in text.split("\n")]
         if columns is not None:
@@ -172,36 +186,42 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
 
 
 def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
-    """Return a line as lines of at most `columns` columns; no word is broken."""
+    """Return a line as lines of at most `columns` columns; no word is broken.
+
+    Args:
+        line: The text.
+        columns: The largest length of a line; a longer word stays whole.
+        below: The indentation of all lines but the first.
+    """
     return textwrap.wrap(
         line, columns, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     ) or [line]
 
 
 def lay_page(text: str, columns: int) -> str:
-    """Fold the sentences of a page for a terminal; code and tables stay as they are."""
+    """Return a Markdown page whose paragraphs and list items are folded to `columns`; code and tables are unchanged."""
     lines_out: list[str] = []
-    ends = r"\n?^(```.*?^```)$\n?|\n(?=\n|- |\d+\. |\||<)|(?<=->)\n"
-    for block in re.split(ends, text, flags=re.M | re.S):
+    separator = r"\n?^(```.*?^```)$\n?|\n(?=\n|- |\d+\. |\||<)|(?<=->)\n"
+    for block in re.split(separator, text, flags=re.M | re.S):
         if block and block.startswith(("```", "|", "<", "\n<")):
             lines_out.append(block)
         elif block is not None:
-            below = "  " if block.startswith("- ") else ""
-            lines = _fold_words(" ".join(block.split()), columns, below)
+            indent_below = "  " if block.startswith("- ") else ""
+            lines = _fold_words(" ".join(block.split()), columns, indent_below)
             lines_out += ["", *lines] if block.startswith("\n") else lines
     return "\n".join(lines_out)
 
 
 def _group_by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    """Group labels by path, the primary label's file first, in the order of the labels."""
+    """Return the labels by path; the primary label's file is first, and the order of labels is kept."""
     files: dict[str, list[Label]] = {}
     for label in labels:
         files.setdefault(label.span.path, []).append(label)
     return files
 
 
-def _line(sources: Mapping[str, list[str]], label: Label) -> str | None:
-    """Get the line that a label begins on; None if its file is unknown or shorter."""
+def _source_line(sources: Mapping[str, list[str]], label: Label) -> str | None:
+    """Return the source line on which a label begins; None if the source is unknown or shorter."""
     lines = sources.get(label.span.path, [])
     return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None
 
@@ -212,7 +232,13 @@ _CELL_CHARACTERS = 1000
 
 
 def code(text: str, special: str = "`") -> str:
-    """Return a text as code, each line by itself, cut after `_CELL_CHARACTERS`; `special` characters are escaped."""
+    """Return a text as inline Markdown code, one `<br>` between lines.
+
+    Args:
+        text: The text; cut after `_CELL_CHARACTERS` characters. Blank lines are dropped.
+        special: Characters that are not safe in backticks; a line with any of them becomes an escaped
+            `<code>` element.
+    """
     cut = text if len(text) <= _CELL_CHARACTERS else text[:_CELL_CHARACTERS] + "…"
     lines = [line for line in map(visible, cut.split("\n")) if line.strip()]
     return "<br>".join(
@@ -221,22 +247,26 @@ def code(text: str, special: str = "`") -> str:
 
 
 def _escape(text: str) -> str:
+    """Return a text as HTML code in which all but letters and digits are character references."""
     return f"<code>{''.join(character if character.isalnum() else f'&#{ord(character)};' for character in text)}</code>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table whose cells show texts exactly."""
+    """Return the lines of a Markdown table that shows the texts of its cells exactly."""
     texts = [[code(cell, "`|\\") for cell in cells] for cells in (head, *rows)]
     return ["| " + " | ".join(cells) + " |" for cells in (texts[0], ["---"] * len(head), *texts[1:])]
 
 
 def document(blocks: Iterable[Sequence[str]]) -> str:
-    """Join blocks of lines, cut at `MOST_CHARACTERS` with a last line that says so."""
+    """Return blocks of lines as one Markdown text, with a blank line between blocks.
+
+    A text longer than `MOST_CHARACTERS` is cut at a line, and a last line says how many lines are missing.
+    """
     lines = [line for block in blocks if block for line in ("", *block)][1:]
-    room = MOST_CHARACTERS
+    characters_left = MOST_CHARACTERS
     for i, line in enumerate(lines):
-        room -= len(line) + 1
-        if room < 0:
+        characters_left -= len(line) + 1
+        if characters_left < 0:
             return "\n".join([*lines[:i], "", f"{len(lines) - i} more lines are too long for this page."])
     return "\n".join(lines)
 
@@ -247,20 +277,20 @@ _PACKAGE = _PAGES.parents[1]
 
 @cache
 def codes() -> tuple[str, ...]:
-    """List the codes that have a page, sorted."""
+    """Return all diagnostic codes that have a page, sorted."""
     return tuple(sorted(path.stem for path in _PAGES.glob("[EWN][0-9][0-9][0-9][0-9].md")))
 
 
 @cache
 def topics() -> Mapping[str, Path]:
-    """Return the document of each topic of `reodsl explain`, in the topics' order."""
+    """Return the path of the document of each topic of `reodsl explain`, sorted by topic."""
     # A wheel carries the documents inside the package; a checkout has them beside. A page that moved has no title.
     folder = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
     return {path.stem.lower(): path for path in sorted(folder.glob("*.md")) if path.read_bytes()[:2] == b"# "}
 
 
 def page(name: str) -> str:
-    """Read the page of a code or topic, as Markdown.
+    """Return the Markdown page of a code or topic.
 
     Raises:
         KeyError: The name is no code and no topic.
@@ -274,13 +304,13 @@ def find_page(code: str) -> Path | None:
 
 
 def title(name: str) -> str:
-    """Read the title of a page."""
+    """Return the title of the page of a code or topic."""
     return page(name).split("\n", 1)[0].removeprefix("# ").strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The part of a line to print, and where its mark goes."""
+    """The section of a source line to print, and the position of its underline."""
 
     text: str
     """The text."""
@@ -293,11 +323,14 @@ class Excerpt:
 
     @classmethod
     def around(cls, line: str, span: Span, width: int) -> Excerpt:
-        """Return the part of `line` around `span` that fits into `width` columns.
+        """Return the section of `line` around `span` that fits into `width` columns, with `…` where the line is cut.
 
-        A span over several lines is marked to the end of the line.
+        Args:
+            line: The source line.
+            span: The span to underline; a span over several lines is underlined to the end of this line.
+            width: The number of columns for the section.
         """
-        cells, columns = _cells(line)
+        cells, columns = _measure_cells(line)
         start = min(max(span.column - 1, 0), len(line))
         end = len(line) if span.end_line > span.line else min(max(span.end_column - 1, start), len(line))
         mark_start, mark_end = columns[start], columns[end]
@@ -306,23 +339,24 @@ class Excerpt:
         if total <= width:
             return cls("".join(cells), mark_start, mark_end - mark_start, 0)
         # A third of the room before the mark, and never more empty room behind the line than needed.
-        room = width - 2
-        first = max(0, min(mark_start - room // 3, max(total, mark_end) - room))
+        inner_width = width - 2
+        first = max(0, min(mark_start - inner_width // 3, max(total, mark_end) - inner_width))
         low = bisect_left(columns, first)
-        high = bisect_right(columns, columns[low] + room) - 1
+        high = bisect_right(columns, columns[low] + inner_width) - 1
         head, tail = ("…" if low else ""), ("…" if high < len(line) else "")
         middle = "".join(cells[low:high])
         before = mark_start - columns[low] + len(head)
-        marked = min(mark_end, columns[low] + room + 1) - mark_start
-        return cls(f"{head}{middle}{tail}", before, max(marked, 1), low)
+        marked_width = min(mark_end, columns[low] + inner_width + 1) - mark_start
+        return cls(f"{head}{middle}{tail}", before, max(marked_width, 1), low)
 
 
 def visible(text: str) -> str:
-    r"""Spell control, invisible and direction-changing characters of a text as `\u{1b}`."""
-    return text if text.isprintable() else "".join(map(_visible, text))
+    r"""Return a text in which control, invisible and direction-changing characters are spelled as `\u{1b}`."""
+    return text if text.isprintable() else "".join(map(_visible_character, text))
 
 
-def _visible(character: str) -> str:
+def _visible_character(character: str) -> str:
+    r"""Return a character, a plain space for a wide space, or `\u{1b}` for a character that is not printable."""
     if character.isprintable():
         return character
     # No-break and other wide spaces are harmless, and lines read better with them.
@@ -331,24 +365,30 @@ def _visible(character: str) -> str:
 
 # Labels come file by file and line by line, so the last few lines are those that are asked for again.
 @lru_cache(maxsize=4)
-def _cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
-    """Return each character as shown, and the terminal column at which it begins, with the column of the line's end."""
+def _measure_cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
+    """Return how the characters of a line are shown in a terminal.
+
+    Returns:
+        For each character the text that is shown for it, and for each character the column at which it
+        begins, in columns from 0; the last element is the column of the line's end.
+    """
     if line.isascii() and line.isprintable():
         return line, range(len(line) + 1)
     cells: list[str] = []
     columns = [0]
-    marks = 0
+    num_combining = 0
     for character in line:
         column = columns[-1]
-        cell = " " * (_TAB - column % _TAB) if character == "\t" else _visible(character)
-        width = sum(map(_width, cell))
-        marks = 0 if width else marks + 1
+        cell = " " * (_TAB - column % _TAB) if character == "\t" else _visible_character(character)
+        width = sum(map(_terminal_width, cell))
+        num_combining = 0 if width else num_combining + 1
         cells.append(cell)
-        columns.append(column + (width or (marks > _MOST_MARKS)))
+        columns.append(column + (width or (num_combining > _MOST_COMBINING)))
     return cells, columns
 
 
-def _width(character: str) -> int:
+def _terminal_width(character: str) -> int:
+    """Return how many terminal columns a character takes: 0 if combining, 2 if wide, else 1."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -217,7 +217,6 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
 }
 """The functions that build a record which is the value of a setting, by its kind: most by the class of that."""
 
-
 SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {"sft": Sft, "simpo": Simpo, "dpo": Dpo}
 """The methods that learn from finished traces or pairs, by their words."""
 

@@ -24,26 +24,36 @@ class BalancedTokens:
 
 
 def balance(tokens: list[Token]) -> BalancedTokens:
-    """Balance brackets, at most `MAX_NESTING` deep, and separate items. Never raises (E0131, E0131, E0138)."""
+    """Return the tokens with balanced brackets and one `SEP` token between items; never raise.
+
+    Args:
+        tokens: All tokens of a text, with newlines, `;` and commas.
+
+    Returns:
+        The tokens, the nesting depth of each token, and the diagnostics: E0131 for a bracket without its
+        partner, E0138 for brackets nested deeper than `MAX_NESTING`, E0142 for a comma or `;` that follows no
+        item.
+    """
     diagnostics: list[Diagnostic] = []
     if not _is_balanced(tokens):
         tokens, diagnostics = _Mender(tokens).mend()
-    tokens = _prune(tokens, diagnostics)
-    return _separate(tokens, diagnostics)
+    tokens = _drop_too_deep(tokens, diagnostics)
+    return _separate_items(tokens, diagnostics)
 
 
 def _is_balanced(tokens: list[Token]) -> bool:
-    stack: list[str] = []
+    """Return whether each closing bracket matches the innermost open bracket, and no bracket stays open."""
+    expected_closers: list[str] = []
     for token in tokens:
         if token.type in OPENERS:
-            stack.append(_CLOSER[token.type])
-        elif token.type in CLOSERS and (not stack or stack.pop() != token.type):
+            expected_closers.append(_CLOSER[token.type])
+        elif token.type in CLOSERS and (not expected_closers or expected_closers.pop() != token.type):
             return False
-    return not stack
+    return not expected_closers
 
 
 class _Mender:
-    """The repair of brackets that do not match, guided by the indentation; each line is reported once."""
+    """The repair of unmatched brackets, guided by the indentation; at most one error is reported for each line."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -54,37 +64,46 @@ class _Mender:
         self.reported: set[int] = {-1}
 
     def mend(self) -> tuple[list[Token], list[Diagnostic]]:
+        """Return the tokens with missing brackets inserted and surplus brackets dropped, and the E0131 diagnostics."""
         line = 0
         for index, token in enumerate(self.tokens):
             if token.type == "NEWLINE":
                 self.out.append(token)
                 continue
-            first = token.span.line != line
+            is_first_of_line = token.span.line != line
             line = token.span.end_line
-            if first:
+            if is_first_of_line:
                 self.indents[token.span.line] = token.span.column
-                self._end_what_this_line_cannot_be_in(index)
+                self._close_before_new_item(index)
             if token.type in OPENERS:
                 self.stack.append(token)
                 self.out.append(token)
             elif token.type in CLOSERS:
-                self._close(token, first)
+                self._match_closer(token, is_first_of_line)
             else:
                 self.out.append(token)
         # A text that runs to the end of the file has swallowed the closing brackets: it alone is the mistake.
         swallowed = any(token.type == "TEXT" and token.mended for token in self.tokens)
-        self._end(len(self.stack), None, silent=swallowed)
+        self._insert_closers(len(self.stack), None, silent=swallowed)
         return self.out, self.diagnostics
 
     def _indent(self, opener: Token) -> int:
+        """Return the column, from 1, of the first token on the line of an opening bracket."""
         return self.indents.get(opener.span.line, 1)
 
-    def _end_what_this_line_cannot_be_in(self, index: int) -> None:
-        """Close brackets whose own line is indented at least as deep as a new item."""
+    def _close_before_new_item(self, index: int) -> None:
+        """Close open brackets that cannot continue past a line, if that line starts a new item.
+
+        A bracket cannot continue if the line with the opening bracket is indented at least as deep as the new
+        item.
+
+        Args:
+            index: The index of the first token of the line.
+        """
         token = self.tokens[index]
-        following = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
+        next_type = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
         starts_item = token.type in _ITEM_WORDS or (
-            token.type == "NAME" and following in ("NAME", "EQUAL", "PLUS_EQUAL", "LBRACE")
+            token.type == "NAME" and next_type in ("NAME", "EQUAL", "PLUS_EQUAL", "LBRACE")
         )
         if not starts_item:
             return
@@ -93,16 +112,21 @@ class _Mender:
             if token.span.column > self._indent(opener):
                 break
             # A declaration at the left edge is in no block, unless all of the block is written that way.
-            if opener.type == "LBRACE" and not (token.span.column == 1 and following == "NAME"):
+            if opener.type == "LBRACE" and not (token.span.column == 1 and next_type == "NAME"):
                 break
             count += 1
-        self._end(count, token)
+        self._insert_closers(count, token)
 
-    def _close(self, closer: Token, first: bool) -> None:
-        """Match a closing bracket with the innermost opening bracket of its kind, or report it."""
-        if first and closer.type == "RBRACE":
-            count = self._opened_deeper(closer)
-            self._end(count, closer)
+    def _match_closer(self, closer: Token, is_first_of_line: bool) -> None:
+        """Match a closing bracket with the innermost opening bracket of its kind; report E0131 if there is none.
+
+        Args:
+            closer: The closing bracket.
+            is_first_of_line: Whether the closing bracket is the first token of its line.
+        """
+        if is_first_of_line and closer.type == "RBRACE":
+            count = self._count_opened_deeper(closer)
+            self._insert_closers(count, closer)
         matching = next(
             (i for i, opener in enumerate(reversed(self.stack)) if _CLOSER[opener.type] == closer.type), None
         )
@@ -110,13 +134,13 @@ class _Mender:
             closer.type == "RBRACE"
             or all(opener.type != "LBRACE" for opener in self.stack[len(self.stack) - matching :])
         ):
-            self._end(matching, closer)
+            self._insert_closers(matching, closer)
             self.stack.pop()
             self.out.append(closer)
         elif self.stack and closer.type != "RBRACE" and self.stack[-1].type != "LBRACE":
             opener = self.stack.pop()
             text = _TEXT[_CLOSER[opener.type]]
-            self._report(
+            self._report_once_per_line(
                 closer.span.line,
                 error(
                     "E0131",
@@ -129,21 +153,36 @@ class _Mender:
             )
             self.out.append(Token(_CLOSER[opener.type], text, closer.span, mended=True))
         else:
-            self._report(
+            self._report_once_per_line(
                 closer.span.line,
                 error("E0131", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
             )
-            self._taint()
+            self._mark_last_as_mended()
 
-    def _opened_deeper(self, closer: Token) -> int:
-        """Count the brackets, opened on deeper lines, that a `}` at the start of its line leaves open."""
+    def _count_opened_deeper(self, closer: Token) -> int:
+        """Return how many brackets were opened after the `{` that has the same indentation as this `}`.
+
+        Args:
+            closer: A `}` at the start of its line; the counted brackets were opened on deeper lines and are
+                still open.
+
+        Returns:
+            The number of innermost open brackets to close before the `}`; 0 if no open `{` has the
+            indentation of the `}`.
+        """
         for count, opener in enumerate(reversed(self.stack)):
             if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
                 return count
         return 0
 
-    def _end(self, count: int, before: Token | None, *, silent: bool = False) -> None:
-        """Close the `count` innermost brackets that the text leaves open, before the token `before`."""
+    def _insert_closers(self, count: int, before: Token | None, *, silent: bool = False) -> None:
+        """Insert closing brackets for the `count` innermost open brackets, and report E0131 for each.
+
+        Args:
+            count: The number of brackets to close.
+            before: The token before which the closing brackets go; None for the end of the text.
+            silent: Whether nothing is reported.
+        """
         for _ in range(count):
             opener = self.stack.pop()
             closer = _CLOSER[opener.type]
@@ -155,7 +194,7 @@ class _Mender:
                     else "a new item begins here"
                 )
                 labels.append(Label(before.span, reason))
-            self._report(
+            self._report_once_per_line(
                 -1 if silent else opener.span.line,
                 error(
                     "E0131",
@@ -173,37 +212,46 @@ class _Mender:
             end = Span(last.path, last.end_line, last.end_column, last.end_line, last.end_column)
             self.out.insert(index, Token(closer, _TEXT[closer], end, mended=True))
 
-    def _report(self, line: int, diagnostic: Diagnostic) -> None:
+    def _report_once_per_line(self, line: int, diagnostic: Diagnostic) -> None:
+        """Add a diagnostic if `line` has none yet; a diagnostic of line -1 is always dropped."""
         if line not in self.reported:
             self.reported.add(line)
             self.diagnostics.append(diagnostic)
 
-    def _taint(self) -> None:
-        """Mark the last token as mended, so that no error follows from it."""
+    def _mark_last_as_mended(self) -> None:
+        """Mark the last token as mended, so that the parser reports no consequential error for its item."""
         if self.out:
             self.out[-1].mended = True
 
 
-def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
-    """Drop tokens deeper than `MAX_NESTING` brackets, with a single report.
+def _drop_too_deep(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
+    """Drop the tokens that are nested deeper than `MAX_NESTING` brackets, and report E0138 once.
 
-    Brackets piled up are one mistake: everything in the outermost of them counts as mended.
+    All tokens inside the outermost bracket of a pile that is too deep are marked as mended, so that no
+    further error follows from the pile. E0138 replaces all earlier diagnostics.
+
+    Args:
+        tokens: Tokens with balanced brackets.
+        diagnostics: The diagnostics so far; changed in place.
+
+    Returns:
+        The tokens that remain.
     """
     out: list[Token] = []
-    depth = outermost = 0
-    piled = False
+    depth = outermost_index = 0
+    is_too_deep = False
     for token in tokens:
         if token.type in CLOSERS:
             depth -= 1
         if depth == 0 and token.type in OPENERS:
-            outermost, piled = len(out), False
+            outermost_index, is_too_deep = len(out), False
         bracket = token.type in OPENERS or token.type in CLOSERS
         if depth < MAX_NESTING or (depth == MAX_NESTING and not bracket):
-            token.mended = token.mended or piled
+            token.mended = token.mended or is_too_deep
             out.append(token)
-        elif not piled:
-            piled = True
-            for inside in out[outermost:]:
+        elif not is_too_deep:
+            is_too_deep = True
+            for inside in out[outermost_index:]:
                 inside.mended = True
             if not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
                 diagnostics[:] = [too_deep(token.span)]
@@ -213,7 +261,7 @@ def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
 
 
 def too_deep(span: Span) -> Diagnostic:
-    """Report nesting that goes too deep (E0138)."""
+    """Return the error for nesting deeper than `MAX_NESTING` levels (E0138), marked at `span`."""
     return error(
         "E0138",
         f"nested more than {MAX_NESTING} deep",
@@ -222,29 +270,34 @@ def too_deep(span: Span) -> Diagnostic:
     )
 
 
-def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> BalancedTokens:
-    """Turn newlines, `;` and commas between items into a single SEP.
+def _separate_items(tokens: list[Token], diagnostics: list[Diagnostic]) -> BalancedTokens:
+    """Return the tokens with one `SEP` token for each run of newlines, `;` and commas between items.
 
-    No SEP stands beside a brace, behind the `:` of a `dense`, at the start or at the end.
+    No `SEP` comes directly after `{`, directly before `}`, after the `:` of a `dense` line, or at the start
+    or end of the text. Newlines inside `( )` and `[ ]` are dropped.
+
+    Args:
+        tokens: Tokens with balanced brackets.
+        diagnostics: The diagnostics so far; E0142 is appended for a comma or `;` that follows no item.
     """
     out: list[Token] = []
     depths: list[int] = []
     stack: list[str] = []
-    mark: Token | None = None  # the `,` or `;` since the last item
+    pending_mark: Token | None = None  # the `,` or `;` since the last item
     after_brace = True
-    first = ""  # what the item at hand begins with
+    first_type = ""  # the type of the current item's first token
     for token in tokens:
         kind = token.type
         in_block = not stack or stack[-1] == "LBRACE"
-        if kind == "NEWLINE" and first == "DENSE" and out[-1].type == "COLON":
+        if kind == "NEWLINE" and first_type == "DENSE" and out[-1].type == "COLON":
             continue
         if in_block and (kind in ("NEWLINE", "SEP") or (kind == "COMMA" and stack)):
-            if kind != "NEWLINE" and (mark is not None or (after_brace and not token.mended)):
+            if kind != "NEWLINE" and (pending_mark is not None or (after_brace and not token.mended)):
                 diagnostics.append(
                     error("E0142", f"nothing comes before this `{token.text}`", token.span, help="delete it")
                 )
             if kind != "NEWLINE":
-                mark = token
+                pending_mark = token
             if out and out[-1].type != "SEP" and not after_brace:
                 out.append(Token("SEP", token.text, token.span, mended=token.mended))
                 depths.append(len(stack))
@@ -252,8 +305,8 @@ def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> BalancedTok
         if kind == "NEWLINE":
             continue
         if in_block and (after_brace or not out or out[-1].type == "SEP"):
-            first = kind
-        mark, after_brace = None, False
+            first_type = kind
+        pending_mark, after_brace = None, False
         if kind in CLOSERS:
             if out and out[-1].type == "SEP":
                 out.pop()

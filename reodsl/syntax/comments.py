@@ -18,7 +18,7 @@ Entry: TypeAlias = tree.Node | Span
 
 @dataclass(slots=True)
 class CommentMap:
-    """Comments by the `id` of their node; a declaration as a container stands for its parameters."""
+    """The comments of a file by the `id` of their node; a declaration is the key for its parameters' brackets."""
 
     leading: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
     """Comments on lines above a node."""
@@ -30,7 +30,12 @@ class CommentMap:
     """Comments above a closing bracket."""
 
     def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
-        """Return whether comments stand directly in a container, which then takes several lines."""
+        """Return whether a container has a comment directly inside, which forces several lines.
+
+        Args:
+            container: The node with brackets.
+            entries: The items, arguments or parameters between the brackets.
+        """
         key = id(container)
         return (
             key in self.opening
@@ -40,19 +45,26 @@ class CommentMap:
 
 
 def list_entries(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
-    """List the items of a file in source order."""
+    """Return the imports, params and declarations of a file in source order."""
     items: list[tree.Import | tree.ModuleItem] = [*module.imports, *module.items]
     return sorted(items, key=lambda item: _start(item.span))
 
 
 def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> CommentMap:
-    """Attach every comment to a node; the docstring of a block or a file is known by its span."""
+    """Return a map from nodes to comments that has every comment of a file.
+
+    A docstring is no node: the `id` of its span is the key of its comments.
+
+    Args:
+        module: The tree of the file.
+        comments: The comments in source order.
+    """
     attached = CommentMap()
-    _distribute(module, [*_doc(module), *list_entries(module)], comments, attached)
+    _distribute(module, [*_list_doc_spans(module), *list_entries(module)], comments, attached)
     return attached
 
 
-def _doc(holder: tree.Module | tree.BraceBlock) -> list[Span]:
+def _list_doc_spans(holder: tree.Module | tree.BraceBlock) -> list[Span]:
     return [] if holder.doc_span is None else [holder.doc_span]
 
 
@@ -71,32 +83,47 @@ def _end(span: Span) -> tuple[int, int]:
 def _distribute(
     container: Container, entries: Sequence[Entry], comments: Sequence[tree.Comment], attached: CommentMap
 ) -> None:
-    """Attach all comments inside a container to its entries or to nodes inside them."""
+    """Attach all comments inside a container to its entries, to nodes inside the entries, or to its brackets.
+
+    Args:
+        container: The node with brackets, or the file.
+        entries: The items, arguments or parameters of the container in source order; a span is a docstring.
+        comments: The comments inside the container in source order.
+        attached: The map to which the comments are added.
+    """
     i = 0
     previous: Entry | None = None
     for entry in entries:
         span = _span(entry)
         while i < len(comments) and _start(comments[i].span) < _start(span):
-            _between(container, previous, entry, comments[i], attached)
+            _attach_between(container, previous, entry, comments[i], attached)
             i += 1
         first = i
         while i < len(comments) and _start(comments[i].span) < _end(span):
             i += 1
         if i > first and not isinstance(entry, Span):
-            _attach_inside(entry, comments[first:i], attached)
+            _attach_within_entry(entry, comments[first:i], attached)
         previous = entry
     for comment in comments[i:]:
-        _between(container, previous, None, comment, attached)
+        _attach_between(container, previous, None, comment, attached)
 
 
-def _between(
+def _attach_between(
     container: Container,
     previous: Entry | None,
     following: Entry | None,
     comment: tree.Comment,
     attached: CommentMap,
 ) -> None:
-    """Attach a comment between two entries to an entry or to the container's brackets."""
+    """Attach a comment that lies between two neighbouring entries of a container.
+
+    Args:
+        container: The node with brackets, or the file.
+        previous: The entry before the comment; None at the start of the container.
+        following: The entry after the comment; None at the end of the container.
+        comment: The comment.
+        attached: The map to which the comment is added.
+    """
     line = comment.span.line
     if previous is not None and line == _span(previous).end_line and id(previous) not in attached.trailing:
         attached.trailing[id(previous)] = comment
@@ -108,17 +135,21 @@ def _between(
         attached.closing[id(container)].append(comment)
 
 
-def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached: CommentMap) -> None:
-    """Attach comments inside an entry: to brackets around them that can have comments, else before the entry."""
+def _attach_within_entry(entry: tree.Node, comments: Sequence[tree.Comment], attached: CommentMap) -> None:
+    """Attach comments that lie within the span of one entry.
+
+    A comment goes to the innermost brackets around it that can hold comments (block, call, list, parameters).
+    A comment that is in no such brackets is written above the entry.
+    """
     stack: list[tree.Node] = [entry]
     pending = list(comments)
     starts = [_start(comment.span) for comment in pending]
     while stack and pending:
         node = stack.pop()
-        opened = _find_brackets(node)
-        if opened is not None:
-            container, entries, region = opened
-            first, stop = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
+        brackets = _find_brackets(node)
+        if brackets is not None:
+            container, entries, inner_span = brackets
+            first, stop = bisect_left(starts, _start(inner_span)), bisect_left(starts, _end(inner_span))
             if first < stop:
                 inside = pending[first:stop]
                 del pending[first:stop], starts[first:stop]
@@ -129,25 +160,31 @@ def _attach_inside(entry: tree.Node, comments: Sequence[tree.Comment], attached:
 
 
 def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
-    """Find a node's own brackets that may hold comments: the container, its entries, and the span."""
+    """Return the brackets of a node that may hold comments; None for a node without such brackets.
+
+    Returns:
+        The node, the entries between its brackets, and a span that reaches from before to after the brackets.
+    """
     match node:
         case tree.BraceBlock():
-            return node, [*_doc(node), *node.items], node.span
+            return node, [*_list_doc_spans(node), *node.items], node.span
         case tree.Call():
-            return node, node.args, _behind(node.function.span, node.span)
+            return node, node.args, _span_after(node.function.span, node.span)
         case tree.ListExpr():
             return node, node.items, node.span
         case tree.NamedBlock(args=args) if args:
-            return node, args, _behind(node.name.span, _before(node.span, node.block.span))
+            return node, args, _span_after(node.name.span, _span_before(node.span, node.block.span))
         case tree.Decl(params=params) if params:
             rest = node.block or node.value
-            return node, params, _behind(node.name.span, _before(node.span, (rest or node).span))
+            return node, params, _span_after(node.name.span, _span_before(node.span, (rest or node).span))
     return None
 
 
-def _behind(first: Span, outer: Span) -> Span:
+def _span_after(first: Span, outer: Span) -> Span:
+    """Return the span from the end of `first` to the end of `outer`."""
     return Span(outer.path, first.end_line, first.end_column, outer.end_line, outer.end_column)
 
 
-def _before(outer: Span, last: Span) -> Span:
+def _span_before(outer: Span, last: Span) -> Span:
+    """Return the span from the start of `outer` to the start of `last`."""
     return Span(outer.path, outer.line, outer.column, last.line, last.column)

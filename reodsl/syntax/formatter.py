@@ -15,7 +15,7 @@ from reodsl.syntax.source import Source
 
 WIDTH = 120
 
-_Part = TypeVar("_Part", bound=tree.Node)
+_Element = TypeVar("_Element", bound=tree.Node)
 _Args = ParamSpec("_Args")
 
 
@@ -28,12 +28,18 @@ class FormatResult:
 
 
 def format_module(module: tree.Module, comments: Sequence[tree.Comment] = (), width: int = WIDTH) -> str:
-    """Format a module that was parsed without errors, with its comments."""
+    """Return the canonical text of a module, with its comments.
+
+    Args:
+        module: A tree that was parsed without errors.
+        comments: All comments of the file in source order.
+        width: The largest line length, in columns; text that cannot be broken may be longer.
+    """
     return print_lines(Layout(attach(module, comments), width).module(module))
 
 
 def format_source(source: Source) -> FormatResult:
-    """Format a file; a file with syntax errors gives their diagnostics and no text."""
+    """Return the canonical text of a file, or its diagnostics if the file has syntax errors."""
     result = parse(source)
     if not result.ok:
         return FormatResult(None, result.diagnostics)
@@ -48,7 +54,7 @@ _BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "^": POWER}
 
 
 def binding(expr: tree.Expr) -> int:
-    """Return how tightly an expression binds, from `CHOICE` to `ATOM`."""
+    """Return how tightly an expression's outermost operator binds, from `CHOICE` (loosest) to `ATOM` (tightest)."""
     match expr:
         case tree.IfElse():
             return CHOICE
@@ -71,7 +77,12 @@ def binding(expr: tree.Expr) -> int:
 
 
 def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
-    """Split an operation into words and operands, each operand with the binding that it needs."""
+    """Return an expression as the words and operands that are written in a row.
+
+    Returns:
+        Strings, which are written as they are, and pairs (operand, level): an operand that binds more loosely
+        than `level` must be written in `( )`.
+    """
     match expr:
         case tree.IfElse(then=then, condition=condition, otherwise=otherwise):
             return [(then, OR), " if ", (condition, OR), " else ", (otherwise, CHOICE)]
@@ -108,10 +119,11 @@ def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
 
 
 def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
-    """Split a chain of equally binding operators into its operands.
+    """Return the operands of a chain of operators, such as `a + b - c`, in which all operators bind equally.
 
     Returns:
-        For each operand the word before it, the operand, and the binding that it needs.
+        For each operand (the word before the operand, the operand, level): an operand that binds more loosely
+        than `level` must be written in `( )`. An expression that is no chain is the only operand.
     """
     level = binding(value)
     if isinstance(value, tree.IfElse):
@@ -126,7 +138,11 @@ def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
 
 
 def atom_text(expr: tree.Expr) -> str:
-    """Write a number, a text, a bool or a name."""
+    """Return the text of a number, a string, a bool or a name.
+
+    Raises:
+        TypeError: The expression is of another class.
+    """
     match expr:
         case tree.Number(text=text, unit=unit):
             return canonical_number(text) + (f" {unit}" if unit else "")
@@ -140,27 +156,33 @@ def atom_text(expr: tree.Expr) -> str:
 
 
 def long_text(value: str) -> str:
-    """Write a text in triple quotes, or in double quotes if triple quotes cannot hold it."""
+    """Return a string literal in triple quotes, or in double quotes if triple quotes cannot hold the value."""
     if '"""' in value or value.endswith('"') or "\r" in value:
         return quote(value)
     return f'"""{value}"""'
 
 
 def doc_text(doc: str, indent: int) -> str:
-    """Write a docstring, its further lines indented; `clean_doc` gives back `doc` exactly."""
+    """Return the literal of a docstring in triple quotes, its further lines indented.
+
+    Args:
+        doc: The docstring without indentation; `clean_doc` applied to the literal's content returns exactly
+            this text.
+        indent: The indentation level of the block, in steps of two columns.
+    """
     lines = doc.split("\n")
     pad = "  " * indent
     if len(lines) == 1:
         return f'"""{doc}{" " if doc.endswith(chr(34)) else ""}"""'
-    rest = [pad + line if line else "" for line in lines]
+    indented_lines = [pad + line if line else "" for line in lines]
     # Where all further lines are indented deeper, the first one has to start a line too.
-    hanging = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
-    first = ['"""', rest[0]] if hanging else [f'"""{lines[0]}']
-    return "\n".join([*first, *rest[1:], f'{pad}"""'])
+    starts_on_own_line = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
+    first = ['"""', indented_lines[0]] if starts_on_own_line else [f'"""{lines[0]}']
+    return "\n".join([*first, *indented_lines[1:], f'{pad}"""'])
 
 
 def type_text(type_: tree.TypeExpr) -> str:
-    """Format `tokens`, `[int]`."""
+    """Return a type as it is written, such as `tokens` or `[int]`."""
     depth = 0
     while isinstance(type_, tree.ListType):
         type_, depth = type_.item, depth + 1
@@ -168,19 +190,23 @@ def type_text(type_: tree.TypeExpr) -> str:
 
 
 def import_name_text(name: tree.ImportName) -> str:
-    """Format `name` or `name as alias`."""
+    """Return an imported name as it is written: `name` or `name as alias`."""
     return name.name.name + (f" as {name.alias.name}" if name.alias is not None else "")
 
 
 def needs_brackets(expr: tree.Expr) -> bool:
-    """Return whether a statement needs ( ) so as not to read as a nested block or as a docstring."""
-    base = expr.base if isinstance(expr, tree.Amend) else None
-    named = base.function if isinstance(base, tree.Call) else base
-    return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
+    """Return whether an expression that is a statement must be in `( )`.
+
+    Without brackets `name { … }` or `name(…) { … }` would be read as a nested block, and a triple-quoted text
+    as a docstring.
+    """
+    amended = expr.base if isinstance(expr, tree.Amend) else None
+    function = amended.function if isinstance(amended, tree.Call) else amended
+    return isinstance(function, tree.Name) or (isinstance(expr, tree.String) and expr.long)
 
 
 def _let_head(item: tree.Let) -> str:
-    """Return the name of a `let`, with the parameters of a function."""
+    """Return the left side of a `let`: its name, and the parameters in `( )` if it is a function."""
     if item.params is None:
         return item.name.name
     return f"{item.name.name}({', '.join(param.name for param in item.params)})"
@@ -210,13 +236,19 @@ class TextLine:
     """The offset in `text` of the `=` or `{` that is aligned."""
 
     def width(self) -> int:
-        """Return the width of the last line, in columns."""
+        """Return the column at which this line ends; for a text with newlines, the length of its last line."""
         last = self.text.rpartition("\n")
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
 
 
 def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> list[TextLine]:
-    """Return `second` begun on the last line of `first`, with `between` before it."""
+    """Return two lists of lines as one list, with the line between them joined to a single line.
+
+    Args:
+        first: The lines before; its last line is changed.
+        between: The text between the joined lines.
+        second: The lines after; not empty.
+    """
     if not first:
         return second
     last, head = first[-1], second[0]
@@ -226,27 +258,31 @@ def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> l
 
 
 def append_text(lines: list[TextLine], text: str) -> list[TextLine]:
-    """Return the lines with `text` at the end of the last line."""
+    """Append `text` to the last line and return the lines."""
     lines[-1].text += text
     return lines
 
 
 def wrap_in_brackets(lines: list[TextLine]) -> list[TextLine]:
-    """Put the lines in ( )."""
+    """Put `( )` around the lines and return the lines."""
     lines[0].text = "(" + lines[0].text
     lines[-1].text += ")"
     return lines
 
 
 def print_lines(lines: list[TextLine]) -> str:
-    """Join the lines to the file's text, with columns aligned and a newline at the end."""
-    for run in _runs(lines, lambda line: bool(line.key), lambda line: line.split, 8):
-        column = max(line.split for line in run)
-        for line in run:
+    """Return the file's text for the lines, with aligned columns and a newline at the end.
+
+    Neighbouring lines of the same kind are aligned at their `=` or `{`, and then at their comments. Changes
+    the lines.
+    """
+    for group in _group_aligned(lines, lambda line: bool(line.key), lambda line: line.split, 8):
+        column = max(line.split for line in group)
+        for line in group:
             line.text = line.text[: line.split].ljust(column) + line.text[line.split :]
-    for run in _runs(lines, lambda line: bool(line.comment and line.text), TextLine.width, 40):
-        column = max(line.width() for line in run)
-        for line in run:
+    for group in _group_aligned(lines, lambda line: bool(line.comment and line.text), TextLine.width, 40):
+        column = max(line.width() for line in group)
+        for line in group:
             line.text += " " * (column - line.width() + 2) + line.comment
     texts: list[str] = []
     for line in lines:
@@ -257,43 +293,50 @@ def print_lines(lines: list[TextLine]) -> str:
     return "\n".join(texts) + "\n" if texts else ""
 
 
-def _runs(
+def _group_aligned(
     lines: Iterable[TextLine],
-    belongs: Callable[[TextLine], bool],
-    extent: Callable[[TextLine], int],
-    spread: int,
+    is_alignable: Callable[[TextLine], bool],
+    column_of: Callable[[TextLine], int],
+    max_spread: int,
 ) -> Iterator[list[TextLine]]:
-    """Yield runs of lines to align: neighbours with the same indent and key, of similar extents, in columns.
+    """Yield groups of neighbouring lines to align with each other.
 
-    A line much longer than its neighbours starts a new run, so that it does not widen the gaps of all.
+    The lines of a group have the same indentation and key, and no blank line between them. A line much longer
+    than its neighbours starts a new group, so that it does not widen the gaps of the others.
+
+    Args:
+        lines: All lines of the file.
+        is_alignable: Returns whether a line has something to align.
+        column_of: Returns the column of a line that is to be aligned.
+        max_spread: The largest difference, in columns, between the columns of a group.
     """
-    run: list[TextLine] = []
-    least = most = 0
+    group: list[TextLine] = []
+    low = high = 0
     for line in lines:
-        fits = belongs(line) and "\n" not in line.text
-        extended = extent(line)
-        if run and not (
+        fits = is_alignable(line) and "\n" not in line.text
+        column = column_of(line)
+        if group and not (
             fits
             and not line.blank
-            and (line.indent, line.key) == (run[-1].indent, run[-1].key)
-            and max(most, extended) - min(least, extended) <= spread
+            and (line.indent, line.key) == (group[-1].indent, group[-1].key)
+            and max(high, column) - min(low, column) <= max_spread
         ):
-            yield run
-            run = []
+            yield group
+            group = []
         if fits:
-            least, most = (min(least, extended), max(most, extended)) if run else (extended, extended)
-            run.append(line)
-        elif belongs(line):
+            low, high = (min(low, column), max(high, column)) if group else (column, column)
+            group.append(line)
+        elif is_alignable(line):
             yield [line]
-    if run:
-        yield run
+    if group:
+        yield group
 
 
 # Items over as many lines as they need
 
 
 class Layout:
-    """Lay out items, blocks and expressions over as many lines as they need."""
+    """The layout of items, blocks and expressions: each method returns the lines that a node is written on."""
 
     def __init__(self, comments: CommentMap, width: int) -> None:
         self.comments = comments
@@ -302,40 +345,56 @@ class Layout:
     # Items
 
     def module(self, module: tree.Module) -> list[TextLine]:
-        """Lay out a file."""
-        lines = self._doc(module.doc, module.doc_span, 0)
+        """Return the lines of a file, with blank lines around imports and around items of several lines."""
+        lines = self._lay_doc(module.doc, module.doc_span, 0)
         last = module.doc_span
-        wide = len(lines) > 1 or any("\n" in line.text for line in lines)
-        imports = False
+        is_tall = len(lines) > 1 or any("\n" in line.text for line in lines)
+        was_import = False
         for item in list_entries(module):
-            item_lines = self._item(item, 0)
+            item_lines = self._lay_item(item, 0)
             is_import = isinstance(item, tree.Import)
-            spaced = bool(lines) and (wide or len(item_lines) > 1 or (imports and not is_import))
-            lines += self._with_comments(item, item_lines, last, 0, spaced)
-            last, wide, imports = item.span, len(item_lines) > 1, is_import
+            needs_blank = bool(lines) and (is_tall or len(item_lines) > 1 or (was_import and not is_import))
+            lines += self._lay_with_comments(item, item_lines, last, 0, needs_blank)
+            last, is_tall, was_import = item.span, len(item_lines) > 1, is_import
         return lines + self._comments(self.comments.closing.get(id(module), []), last, 0)
 
-    def _items(self, block: tree.BraceBlock, indent: int) -> list[TextLine]:
-        lines = self._doc(block.doc, block.doc_span, indent)
+    def _lay_items(self, block: tree.BraceBlock, indent: int) -> list[TextLine]:
+        """Return the lines between the braces of a block: its docstring, items and comments."""
+        lines = self._lay_doc(block.doc, block.doc_span, indent)
         last = block.doc_span
         for item in block.items:
-            lines += self._with_comments(item, self._item(item, indent), last, indent, False)
+            lines += self._lay_with_comments(item, self._lay_item(item, indent), last, indent, False)
             last = item.span
         lines += self._comments(self.comments.closing.get(id(block), []), last, indent)
         if lines:
             lines[0].blank = False
         return lines
 
-    def _doc(self, doc: str | None, span: Span | None, indent: int) -> list[TextLine]:
+    def _lay_doc(self, doc: str | None, span: Span | None, indent: int) -> list[TextLine]:
+        """Return the lines of a docstring and its comments; no lines if `doc` is None.
+
+        Args:
+            doc: The docstring without indentation.
+            span: The span of the docstring, to which its comments belong.
+            indent: The indentation level.
+        """
         if doc is None:
             return []
         line = TextLine(indent, doc_text(doc, indent))
-        return [line] if span is None else self._with_comments(span, [line], None, indent, False)
+        return [line] if span is None else self._lay_with_comments(span, [line], None, indent, False)
 
-    def _with_comments(
-        self, entry: Entry, item_lines: list[TextLine], last: Span | None, indent: int, spaced: bool
+    def _lay_with_comments(
+        self, entry: Entry, item_lines: list[TextLine], last: Span | None, indent: int, needs_blank: bool
     ) -> list[TextLine]:
-        """Add the comments before and behind an entry to its lines; `spaced` asks for a blank line first."""
+        """Return an entry's lines, with the comments above and behind the entry.
+
+        Args:
+            entry: The item, argument or parameter; a span is a docstring.
+            item_lines: The lines of the entry without its comments.
+            last: The span of the entry before; a blank line after it is kept. None at the start.
+            indent: The indentation level of the entry.
+            needs_blank: Whether a blank line must come before the entry.
+        """
         leading = self.comments.leading.get(id(entry), [])
         lines = self._comments(leading, last, indent)
         span = entry if isinstance(entry, Span) else entry.span
@@ -345,10 +404,11 @@ class Layout:
         if trailing is not None:
             item_lines[-1].comment = trailing.text
         lines += item_lines
-        lines[0].blank = lines[0].blank or spaced
+        lines[0].blank = lines[0].blank or needs_blank
         return lines
 
     def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[TextLine]:
+        """Return a line for each comment; a blank line between the comments in the source is kept."""
         lines = []
         for comment in comments:
             blank = last is not None and comment.span.line - last.end_line > 1
@@ -356,8 +416,8 @@ class Layout:
             last = comment.span
         return lines
 
-    def _item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[TextLine]:
-        """Lay out an item of a file or a block."""
+    def _lay_item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[TextLine]:
+        """Return the lines of an item of a file or a block."""
         match item:
             case tree.Import(module=module, names=names):
                 text = f"from {module} import {', '.join(map(import_name_text, names))}"
@@ -366,46 +426,47 @@ class Layout:
                 listed = [TextLine(indent + 1, f"{import_name_text(name)},") for name in names]
                 return [TextLine(indent, f"from {module} import ("), *listed, TextLine(indent, ")")]
             case tree.Param():
-                lines = self._parameter(item, indent)
+                lines = self._lay_parameter(item, indent)
                 lines[0].text = f"param {lines[0].text}"
                 return append_text(lines, self._text_behind(item.doc, indent))
             case tree.Decl():
-                return self._decl(item, indent)
+                return self._lay_decl(item, indent)
             case tree.Assignment(name=name, op=op, value=value, doc=doc):
-                lines = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
+                lines = self._lay_assignment(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
                 return append_text(lines, self._text_behind(doc, indent))
             case tree.Let(value=value):
-                return self._assigned(f"let {_let_head(item)} ", "=", value, indent, "let")
+                return self._lay_assignment(f"let {_let_head(item)} ", "=", value, indent, "let")
             case tree.Dense(var=var, over=over, body=body):
                 head = self.expr(over, CHOICE, indent, self.width)
                 head[0].text = f"dense {var.name} in {head[0].text}"
-                return join_lines(head, ": ", self._value(body, indent, head[-1].width() + 2))
+                return join_lines(head, ": ", self._lay_value(body, indent, head[-1].width() + 2))
             case tree.NamedBlock(name=name, args=args, block=block):
                 lines = [TextLine(indent, name.name)]
                 if args:
-                    lines = self._bracketed(lines, item, args, self._arg)
-                return self._with_block(lines, block, "item")
+                    lines = self._lay_in_parens(lines, item, args, self._lay_arg)
+                return self._lay_with_block(lines, block, "item")
             case tree.ExprStatement(expr=expr):
-                return self._statement(expr, indent)
+                return self._lay_statement(expr, indent)
 
-    def _decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
-        """Lay out a declaration with its parameters, value or block."""
+    def _lay_decl(self, decl: tree.Decl, indent: int) -> list[TextLine]:
+        """Return the lines of a declaration with its parameters, and its value or block."""
         lines = [TextLine(indent, f"{decl.kind.name} {decl.name.name}")]
         if decl.params is not None:
-            lines = self._bracketed(lines, decl, decl.params, self._parameter)
+            lines = self._lay_in_parens(lines, decl, decl.params, self._lay_parameter)
         if decl.block is not None:
-            return self._with_block(lines, decl.block, "decl {")
+            return self._lay_with_block(lines, decl.block, "decl {")
         if decl.value is None:
             return lines
         split = len(lines[-1].text) + 1
         single = len(lines) == 1
-        lines = join_lines(lines, " = ", self._value(decl.value, indent, lines[-1].width() + 3))
+        lines = join_lines(lines, " = ", self._lay_value(decl.value, indent, lines[-1].width() + 3))
         if single and len(lines) == 1:
             lines[0].key, lines[0].split = "decl =", split
         trailing = None if isinstance(decl.value, tree.Amend) else decl.doc
         return append_text(lines, self._text_behind(trailing, indent))
 
-    def _parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[TextLine]:
+    def _lay_parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[TextLine]:
+        """Return the lines of a parameter: `name: type = default in lower..upper`."""
         lines = [TextLine(indent, f"{param.name.name}: {type_text(param.type)}")]
         if param.default is not None:
             lines = join_lines(lines, " = ", self.expr(param.default, SUM, indent, self.width))
@@ -414,22 +475,42 @@ class Layout:
         return lines
 
     def _text_behind(self, doc: str | None, indent: int) -> str:
+        """Return a space and the literal of the docstring that follows a value; empty if `doc` is None."""
         return "" if doc is None else f" {doc_text(doc, indent)}"
 
-    def _assigned(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[TextLine]:
+    def _lay_assignment(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[TextLine]:
+        """Return the lines of `name = value`.
+
+        Args:
+            head: The text before the operator, with a space at its end.
+            op: The operator, `=` or `+=`.
+            value: The value.
+            indent: The indentation level.
+            key: The kind of line with which a single line is aligned at `op`; empty to align nothing.
+        """
         lines = join_lines(
-            [TextLine(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2)
+            [TextLine(indent, f"{head}{op} ")],
+            "",
+            self._lay_value(value, indent, 2 * indent + len(head) + 2),
         )
         if len(lines) == 1 and key:
             lines[0].key, lines[0].split = key, len(head)
         return lines
 
-    def _statement(self, expr: tree.Expr, indent: int) -> list[TextLine]:
+    def _lay_statement(self, expr: tree.Expr, indent: int) -> list[TextLine]:
+        """Return the lines of an expression that is a statement, in `( )` if it could be read as something else."""
         if needs_brackets(expr):
             return wrap_in_brackets(self.expr(expr, CHOICE, indent, self.width))
-        return self._value(expr, indent, 2 * indent)
+        return self._lay_value(expr, indent, 2 * indent)
 
-    def _with_block(self, lines: list[TextLine], block: tree.BraceBlock, key: str) -> list[TextLine]:
+    def _lay_with_block(self, lines: list[TextLine], block: tree.BraceBlock, key: str) -> list[TextLine]:
+        """Return the lines of a head followed by a block in `{ }`.
+
+        Args:
+            lines: The lines of the head.
+            block: The block.
+            key: The kind of line with which a single line is aligned at the `{`.
+        """
         split = len(lines[-1].text) + 1
         single = len(lines) == 1
         lines = join_lines(lines, " ", self.block(block, lines[0].indent, self.width - lines[-1].width() - 1))
@@ -437,16 +518,22 @@ class Layout:
             lines[0].key, lines[0].split = key, split
         return lines
 
-    def block(self, block: tree.BraceBlock, indent: int, room: int) -> list[TextLine]:
-        """Format `{ a = 1, b = 2 }` if it was written on a single line and fits, else each item on its line."""
-        lines = self._items(block, indent + 1)
-        documented = block.doc is not None or any(
+    def block(self, block: tree.BraceBlock, indent: int, max_width: int) -> list[TextLine]:
+        """Return the lines of a block: a single line if it was written on one line and fits, else one item per line.
+
+        Args:
+            block: The block.
+            indent: The indentation level of the line with the `{`.
+            max_width: The columns that are left on this line.
+        """
+        lines = self._lay_items(block, indent + 1)
+        has_docs = block.doc is not None or any(
             getattr(item, "doc", None) is not None for item in block.items
         )
-        if block.span.line == block.span.end_line and not documented:
+        if block.span.line == block.span.end_line and not has_docs:
             text = f"{{ {', '.join(line.text for line in lines)} }}" if lines else "{}"
             is_complete = len(lines) == len(block.items) and "\n" not in text
-            if is_complete and not self.comments.inside(block, block.items) and len(text) <= room:
+            if is_complete and not self.comments.inside(block, block.items) and len(text) <= max_width:
                 return [TextLine(indent, text)]
         lines = [TextLine(indent, "{"), *lines, TextLine(indent, "}")]
         opening = self.comments.opening.get(id(block))
@@ -456,11 +543,17 @@ class Layout:
 
     # Expressions
 
-    def _value(self, value: tree.Expr, indent: int, column: int) -> list[TextLine]:
-        """Lay out an expression in an item from `column` on; a long chain of operators is broken in ( )."""
-        room, links = self.width - column, chain_parts(value)
+    def _lay_value(self, value: tree.Expr, indent: int, column: int) -> list[TextLine]:
+        """Return the lines of an expression, broken in `( )` to one operand per line if it does not fit.
+
+        Args:
+            value: The expression.
+            indent: The indentation level of the line on which the expression starts.
+            column: The column at which the expression starts.
+        """
+        max_width, links = self.width - column, chain_parts(value)
         if len(links) < 2:
-            return self.expr(value, CHOICE, indent, room)
+            return self.expr(value, CHOICE, indent, max_width)
         # Each operand is laid out once, whatever it holds: else nested ones would take twice as long a level.
         broken: list[TextLine] = []
         for word, operand, level in links:
@@ -468,56 +561,86 @@ class Layout:
             operand_lines[0].text = word + operand_lines[0].text
             broken += operand_lines
         text = " ".join(line.text for line in broken)
-        if len(broken) == len(links) and _fits(text, room):
+        if len(broken) == len(links) and _fits(text, max_width):
             return [TextLine(indent, text)]
         return [TextLine(indent, "("), *broken, TextLine(indent, ")")]
 
-    def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[TextLine]:
-        """Format an expression that binds at least as `level`; calls and lists are broken beyond `room` columns."""
+    def expr(self, expr: tree.Expr, level: int, indent: int, max_width: int) -> list[TextLine]:
+        """Return the lines of an expression, in `( )` if it binds more loosely than `level`.
+
+        Args:
+            expr: The expression.
+            level: The loosest binding that may be written without brackets, from `CHOICE` to `ATOM`.
+            indent: The indentation level of the line on which the expression starts.
+            max_width: The columns that are left on this line; calls and lists that need more are written over
+                several lines.
+        """
         match expr:
             case tree.Call(function=function, args=args):
-                lines = self.expr(function, POSTFIX, indent, room)
-                lines = self._listed(lines, "()", expr, args, self._arg, room)
+                lines = self.expr(function, POSTFIX, indent, max_width)
+                lines = self._lay_in_brackets(lines, "()", expr, args, self._lay_arg, max_width)
             case tree.ListExpr(items=items):
-                lines = self._listed([TextLine(indent, "")], "[]", expr, items, self._element, room)
+                lines = self._lay_in_brackets(
+                    [TextLine(indent, "")], "[]", expr, items, self._lay_element, max_width
+                )
             case tree.Amend(base=base, block=block):
-                lines = self.expr(base, POSTFIX, indent, room)
-                lines = join_lines(lines, " ", self.block(block, indent, room - len(lines[-1].text) - 1))
+                lines = self.expr(base, POSTFIX, indent, max_width)
+                lines = join_lines(lines, " ", self.block(block, indent, max_width - len(lines[-1].text) - 1))
             case _:
                 lines = [TextLine(indent, "")]
                 for piece in operation_parts(expr):
                     if isinstance(piece, str):
                         lines[-1].text += piece
                     else:
-                        rest = room - len(lines[-1].text)
-                        lines = join_lines(lines, "", self.expr(piece[0], piece[1], indent, rest))
+                        space = max_width - len(lines[-1].text)
+                        lines = join_lines(lines, "", self.expr(piece[0], piece[1], indent, space))
         return lines if binding(expr) >= level else wrap_in_brackets(lines)
 
-    def _bracketed(
+    def _lay_in_parens(
         self,
         lines: list[TextLine],
         container: Container,
-        parts: Sequence[_Part],
-        lay: Callable[[_Part, int], list[TextLine]],
+        items: Sequence[_Element],
+        lay_item: Callable[[_Element, int], list[TextLine]],
     ) -> list[TextLine]:
-        """Return `(a, b)` behind a head, if it fits with a ` {` behind it, else each part on a line."""
-        return self._listed(lines, "()", container, parts, lay, self.width - 2 * lines[-1].indent - 2)
+        """Return the lines of a head followed by items in `( )`, on one line if a ` {` still fits behind them.
 
-    def _listed(
+        Args:
+            lines: The lines of the head.
+            container: The node that has the items.
+            items: The arguments or parameters.
+            lay_item: Returns the lines of an item at an indentation level.
+        """
+        return self._lay_in_brackets(
+            lines, "()", container, items, lay_item, self.width - 2 * lines[-1].indent - 2
+        )
+
+    def _lay_in_brackets(
         self,
         lines: list[TextLine],
         brackets: str,
         container: Container,
-        parts: Sequence[_Part],
-        lay: Callable[[_Part, int], list[TextLine]],
-        room: int,
+        items: Sequence[_Element],
+        lay_item: Callable[[_Element, int], list[TextLine]],
+        max_width: int,
     ) -> list[TextLine]:
-        """Lay out parts in brackets: on a single line if they fit, else each on its line, with its comments."""
+        """Return the lines of a head and items in brackets: on one line if they fit, else one item per line.
+
+        Args:
+            lines: The lines of the head.
+            brackets: The opening and the closing bracket, `()` or `[]`.
+            container: The node that has the items; comments inside it force several lines.
+            items: The arguments, parameters or list items.
+            lay_item: Returns the lines of an item at an indentation level.
+            max_width: The columns that are available from the start of the head's last line.
+        """
         indent = lines[0].indent
-        layouts = [lay(item, indent + 1) for item in parts]
+        layouts = [lay_item(item, indent + 1) for item in items]
         text = brackets[0] + ", ".join(item[0].text for item in layouts) + brackets[1]
-        single = all(len(item) == 1 for item in layouts) and not self.comments.inside(container, parts)
-        if single and _fits(text, room - len(lines[-1].text)):
+        is_single_line = all(len(item) == 1 for item in layouts) and not self.comments.inside(
+            container, items
+        )
+        if is_single_line and _fits(text, max_width - len(lines[-1].text)):
             return append_text(lines, text)
         lines[-1].text += brackets[0]
         opening = self.comments.opening.get(id(container))
@@ -525,9 +648,9 @@ class Layout:
             lines[-1].comment = opening.text
         inner: list[TextLine] = []
         last = None
-        for item, item_lines in zip(parts, layouts, strict=True):
+        for item, item_lines in zip(items, layouts, strict=True):
             item_lines[-1].text += ","
-            inner += self._with_comments(item, item_lines, last, indent + 1, False)
+            inner += self._lay_with_comments(item, item_lines, last, indent + 1, False)
             last = item.span
         inner += self._comments(self.comments.closing.get(id(container), []), last, indent + 1)
         if not inner and opening is None:
@@ -536,33 +659,37 @@ class Layout:
             inner[0].blank = False
         return [*lines, *inner, TextLine(indent, brackets[1])]
 
-    def _element(self, item: tree.Expr, indent: int) -> list[TextLine]:
+    def _lay_element(self, item: tree.Expr, indent: int) -> list[TextLine]:
+        """Return the lines of an item of a list."""
         return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
 
-    def _arg(self, arg: tree.Arg, indent: int) -> list[TextLine]:
-        """Lay out an argument of a call."""
-        room = self.width - 2 * indent - 1
+    def _lay_arg(self, arg: tree.Arg, indent: int) -> list[TextLine]:
+        """Return the lines of a call's argument: `value`, `name: value`, `name in list` or `expr for name in list`."""
+        max_width = self.width - 2 * indent - 1
         match arg.value:
             case tree.Binding(var=var, over=over):
                 head = f"{var.name} in "
                 return join_lines(
-                    [TextLine(indent, head)], "", self.expr(over, RANGE, indent, room - len(head))
+                    [TextLine(indent, head)], "", self.expr(over, RANGE, indent, max_width - len(head))
                 )
             case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
-                lines = self.expr(expr, CHOICE, indent, room)
-                lines = join_lines(lines, f" for {var.name} in ", self.expr(over, OR, indent, room))
+                lines = self.expr(expr, CHOICE, indent, max_width)
+                lines = join_lines(lines, f" for {var.name} in ", self.expr(over, OR, indent, max_width))
                 if condition is not None:
-                    lines = join_lines(lines, " if ", self.expr(condition, OR, indent, room))
+                    lines = join_lines(lines, " if ", self.expr(condition, OR, indent, max_width))
                 return lines
             case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
-                return wrap_in_brackets(self.expr(arg.value, CHOICE, indent, room - 2))
+                return wrap_in_brackets(self.expr(arg.value, CHOICE, indent, max_width - 2))
             case value:
                 head = "" if arg.name is None else f"{arg.name.name}: "
                 return join_lines(
-                    [TextLine(indent, head)], "", self.expr(value, CHOICE, indent, room - len(head))
+                    [TextLine(indent, head)], "", self.expr(value, CHOICE, indent, max_width - len(head))
                 )
 
 
-def _fits(text: str, room: int) -> bool:
-    """Return whether a text fits; a text over several lines counts as fitting, since breaking would not help."""
-    return "\n" in text or len(text) <= room
+def _fits(text: str, max_width: int) -> bool:
+    """Return whether a text needs at most `max_width` columns.
+
+    A text with a newline always counts as fitting, because breaking around it would not make it shorter.
+    """
+    return "\n" in text or len(text) <= max_width

@@ -35,10 +35,10 @@ class LiteralFault:
 
 
 def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
-    """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None).
+    """Return the value and the suffix of a number: `16K` gives (16, "K"), `0.2%` (0.2, "%"), `1_000` (1000, None).
 
     Returns:
-        The number without its suffix and the suffix, or the fault.
+        The number without its suffix, and the suffix; or the fault (E0136) if the text is no number.
     """
     if len(text) > LONGEST_NUMBER:
         return LiteralFault(
@@ -65,23 +65,28 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
 
 
 def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
-    """Return the fault of a text that begins like a number; `match` is its part that is a number."""
+    """Return the fault (E0136) of a text that begins like a number, with advice and the value that was probably meant.
+
+    Args:
+        text: The malformed number.
+        match: The match of the longest beginning of `text` that is a number; None if no beginning is.
+    """
     length = len(text)
     value: tuple[int | float, Suffix | None] = (0, None)
     if match is not None:
-        head, rest = text[: match.end()], text[match.end() :]
-        if rest.isalpha():
-            read = read_number(head + rest.upper() if rest in ("k", "m", "g") else head)
+        number_text, tail = text[: match.end()], text[match.end() :]
+        if tail.isalpha():
+            read = read_number(number_text + tail.upper() if tail in ("k", "m", "g") else number_text)
             value = value if isinstance(read, LiteralFault) else read
-        if rest in ("k", "m", "g"):
-            advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
-        elif head[-1] in "KMG" and text[match.end("mantissa") :].isalpha() and rest[0].islower():
-            advice = f"write `{head} {rest}`, with a space before the unit"
-        elif rest.isalpha() and head[-1] not in "%":
-            advice = f"write `{head} {rest}`, with a space before a unit"
-        elif re.fullmatch(r"[xX][0-9A-Fa-f_]+|[bB][01_]+|[oO][0-7_]+", rest) and head == "0":
+        if tail in ("k", "m", "g"):
+            advice = f"write `{number_text}{tail.upper()}`: the suffixes are K, M, G and %"
+        elif number_text[-1] in "KMG" and text[match.end("mantissa") :].isalpha() and tail[0].islower():
+            advice = f"write `{number_text} {tail}`, with a space before the unit"
+        elif tail.isalpha() and number_text[-1] not in "%":
+            advice = f"write `{number_text} {tail}`, with a space before a unit"
+        elif re.fullmatch(r"[xX][0-9A-Fa-f_]+|[bB][01_]+|[oO][0-7_]+", tail) and number_text == "0":
             advice = "numbers are decimal: write it out"
-        elif rest.startswith("."):
+        elif tail.startswith("."):
             advice = "a number has one decimal point; a range is written `1..16`"
         elif "_" in text:
             advice = "`_` goes between two digits: `1_000`"
@@ -96,7 +101,7 @@ def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
 
 
 def canonical_number(text: str) -> str:
-    """Spell a number canonically: `5E-06` as `5e-6`, `0.20%` as `0.2%`, `1_00_0` as `1_000`."""
+    """Return the canonical spelling of a number: `5E-06` gives `5e-6`, `0.20%` gives `0.2%`, `1_00_0` gives `1_000`."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return text
@@ -107,16 +112,17 @@ def canonical_number(text: str) -> str:
         integer = f"{int(integer):_}"
     fraction = fraction.rstrip("0")
     # `1.0` and `1` differ in kind (a float, an int), as do `1e3` and `1000`: one zero stays.
-    point = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
-    power = f"e{int(exponent)}" if exponent else ""
-    return f"{integer}{point}{power}{match['suffix']}"
+    fraction_text = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
+    exponent_text = f"e{int(exponent)}" if exponent else ""
+    return f"{integer}{fraction_text}{exponent_text}{match['suffix']}"
 
 
 def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
-    """Read a text in double quotes with its escapes.
+    """Return the content of a text in double quotes, with its escapes replaced.
 
     Returns:
-        The text, in which faulty escapes stay as written, and the faults.
+        The text, in which faulty escapes stay as they are written, and the faults (E0134), at most
+        `MOST_FAULTS`.
     """
     inner = quoted[1:-1]
     if "\\" not in inner:
@@ -124,6 +130,7 @@ def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
     faults: list[LiteralFault] = []
 
     def replace_escape(match: re.Match[str]) -> str:
+        """Return the character of an escape; for a faulty escape record the fault and return it unchanged."""
         hexadecimal, letter = match.groups()
         if hexadecimal is None and letter in _ESCAPES:
             return _ESCAPES[letter]
@@ -149,7 +156,7 @@ def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
 
 
 def quote(value: str) -> str:
-    """Spell a text in double quotes, canonically: `read_string(quote(v)) == (v, [])`."""
+    """Return the canonical literal of a text in double quotes: `read_string(quote(v)) == (v, [])`."""
     parts: list[str] = []
     back = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
     for character in value:
@@ -163,7 +170,7 @@ def quote(value: str) -> str:
 
 
 def clean_doc(text: str) -> str:
-    """Strip a docstring of its indentation and of the empty lines around it."""
+    """Return a docstring without its common indentation and without empty lines at its start and end."""
     lines = [line.rstrip() for line in text.expandtabs().split("\n")]
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
     return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

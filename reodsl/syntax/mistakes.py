@@ -31,7 +31,7 @@ VALUE_RULES = frozenset(
 
 @dataclass(slots=True)
 class SyntaxFault:
-    """The token that does not fit, the item around it, and the parser's state before it."""
+    """The token that does not fit, the item that contains it, and the parser's state before it."""
 
     tokens: list[Token]
     """The tokens of the item, up to a few after the token that does not fit."""
@@ -102,27 +102,30 @@ class SyntaxFault:
 
     @property
     def wants_value(self) -> bool:
-        """Return whether a value may begin here."""
+        """Return whether the grammar allows a value to begin at the token that does not fit."""
         return "atom" in self.rules
 
     @property
     def after_value(self) -> bool:
-        """Return whether the parser has just read a value, or a name that may be a value."""
+        """Return whether the symbol before the token is a value, or a name that may be a value."""
         last = self.read.rpartition(" ")[2]
         return last in VALUE_RULES or "atom" in self.complete
 
     @property
     def after_whole_value(self) -> bool:
-        """Return whether the value may be of any form, unlike a default or a bound, which are sums."""
+        """Return whether the symbol before the token is a value of any form.
+
+        The value of a default or a bound is only a sum: comparisons and choices are not allowed there.
+        """
         return self.after_value and not self.read.endswith("sum")
 
     def type_at(self, offset: int) -> str:
-        """Return the type of the token at an offset from the token that does not fit; empty outside the item."""
+        """Return the type of the token `offset` tokens after the one that does not fit; empty outside the item."""
         i = self.index + offset
         return self.tokens[i].type if 0 <= i < len(self.tokens) else ""
 
     def opener(self) -> str:
-        """Return the type of the innermost open bracket of the item; empty without a bracket."""
+        """Return the type of the innermost bracket that is open before the token; empty if no bracket is open."""
         depth = 0
         for token in reversed(self.tokens[: self.index]):
             if token.type in CLOSERS:
@@ -134,7 +137,7 @@ class SyntaxFault:
         return ""
 
     def ends_line(self) -> bool:
-        """Return whether something is missing at the end of a line, since the next token is on another line."""
+        """Return whether something is missing at the end of a line: the token that does not fit is on a later line."""
         token, before = self.token, self.previous
         if before is None or token.text in (",", ";"):
             return False
@@ -143,12 +146,16 @@ class SyntaxFault:
         )
 
     def span(self) -> Span:
-        """Return the span to mark: the token, or the column behind the last token at the end of a line or the file."""
+        """Return the span to underline: the token, or the column behind the line's end if the line ended too early."""
         before = self.previous
         return behind(before) if before is not None and self.ends_line() else self.token.span
 
     def wanted(self) -> str:
-        """Return the tokens that fit, for the underline: `wanted: `,` or `)``, without tokens that continue a value."""
+        """Return the words beside the underline that list what may be written here, such as ``wanted: `,` or `)` ``.
+
+        Operators, which could continue any value, are left out of the list. The text is empty if nothing is
+        left.
+        """
         if self.wants_value:
             return "wanted: a value"
         names = set(self.accepted)
@@ -186,7 +193,7 @@ class Mistake:
     """Returns the diagnostic, or None if the mistake does not apply after all."""
 
     def applies(self, fault: SyntaxFault) -> bool:
-        """Return whether the mistake may have been made at a fault; `say` checks it closely."""
+        """Return whether the pattern, token and context of this mistake fit a fault; `say` may still decline."""
         if self.tokens is not None and fault.token.type not in self.tokens:
             return False
         context = "alone" if fault.alone else "block" if fault.in_block else "file"
@@ -196,17 +203,17 @@ class Mistake:
 
 _WHERE = {"": {"file", "block", "alone"}, "item": {"file", "block"}, "file": {"file"}, "block": {"block"}}
 
-
 MISTAKES: list[Mistake] = []
 
 
 def mistake(read: str = "", tokens: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
-    """Add a function to the table.
+    """Return a decorator that adds the decorated function to `MISTAKES`.
 
     Args:
-        read: A pattern that is searched for in what has been read.
-        tokens: The terminals that may not fit.
-        where: `item` (anything but an expression alone), `block` or `file`.
+        read: A regular expression that must be found in `SyntaxFault.read`.
+        tokens: The types of the token that does not fit; None for any type.
+        where: `item` (not in an expression on its own, as on a command line), `block`, `file`, or empty for
+            anywhere.
     """
 
     def enter(say: Say) -> Say:
@@ -228,26 +235,37 @@ def row(
     mark: Callable[[SyntaxFault], Span] | None = None,
     lists_tokens: bool = False,
 ) -> None:
-    """Add a mistake whose message is a format of the fault, as is its help unless it is a function of the fault.
+    """Add a mistake to `MISTAKES` from format strings instead of a function.
 
-    `read`, `tokens` and `where` are as in `mistake`, `when` is a further condition, and `mark` returns the
-    span of the finding, by default the span of the token that does not fit. `lists_tokens` shows what would
-    fit instead.
+    Args:
+        code: The diagnostic's code.
+        message: The message, a format string; `{0}` is the `SyntaxFault`.
+        help: The help line, a format string like `message` or a function of the fault.
+        read: A regular expression that must be found in `SyntaxFault.read`.
+        tokens: The types of the token that does not fit; None for any type.
+        where: `item`, `block` or `file` as in `mistake`; empty for anywhere.
+        when: A further condition on the fault.
+        mark: Returns the span to underline; by default that of the token that does not fit.
+        lists_tokens: Whether the underline has the list of tokens that may be written instead.
     """
 
-    def say(fault: SyntaxFault) -> Diagnostic | None:
+    def report_row(fault: SyntaxFault) -> Diagnostic | None:
+        """Return the diagnostic of the mistake, or None if the condition `when` is false."""
         if when is not None and not when(fault):
             return None
         span = fault.token.span if mark is None else mark(fault)
         advice = help.format(fault) if isinstance(help, str) else help(fault)
         return error(code, message.format(fault), span, fault.wanted() if lists_tokens else "", help=advice)
 
-    say.__name__ = message
-    mistake(read, tokens, where)(say)
+    report_row.__name__ = message
+    mistake(read, tokens, where)(report_row)
 
 
 def explain(fault: SyntaxFault) -> Diagnostic:
-    """Explain an error: by the first mistake that applies, else by the token and the tokens that would fit."""
+    """Return the diagnostic of the first mistake in `MISTAKES` that applies, or else a general E0130.
+
+    E0130 names the token that does not fit and lists the tokens that would.
+    """
     for candidate in MISTAKES:
         diagnostic = candidate.say(fault) if candidate.applies(fault) else None
         if diagnostic is not None:
@@ -282,7 +300,6 @@ row(
     where="item",
     when=lambda fault: fault.index > 0 and "name" in fault.rules,
 )
-
 
 # `experiment "my-run" = …`.
 row(
@@ -351,7 +368,7 @@ row(
 
 @mistake(read="^$", tokens=["IMPORT"], where="file")
 def import_without_from(fault: SyntaxFault) -> Diagnostic:
-    """Report `import std.models`."""
+    """Report `import std.models`, which has no `from`."""
     words = takewhile(lambda token: token.type in ("NAME", "DOT"), fault.tokens[1:])
     module = "".join(word.text for word in words)
     return error(
@@ -381,7 +398,6 @@ row(
     where="file",
 )
 
-
 # `lr = 3`, `batch { … }` or a value outside a block.
 for _what, _at, _advice in (
     ("a setting", ASSIGNMENTS, "if `{0.first.text}` is a kind, it lacks its name: `{0.first.text} NAME = …`"),
@@ -401,7 +417,6 @@ for _what, _at, _advice in (
         where="file",
         mark=lambda fault: fault.first.span,
     )
-
 
 # `from …` or `param …` in a block.
 for _what, _words in (("a param", ("PARAM",)), ("an import", ("FROM", "IMPORT"))):
@@ -434,7 +449,6 @@ for _words, _advice in (
         mark=lambda fault: fault.first.span,
     )
 
-
 # A line that continues the value of the line above.
 row(
     "E0130",
@@ -454,7 +468,6 @@ row(
     tokens=["LBRACE"],
     where="block",
 )
-
 
 # `arm base` and nothing behind it.
 row(
@@ -480,7 +493,6 @@ row(
     where="block",
     when=lambda fault: fault.type_at(-1) == "RBRACE" and fault.opener() in ("", "LBRACE"),
 )
-
 
 # `=` and `:`
 
@@ -517,7 +529,6 @@ row(
     mark=lambda fault: fault.first.span,
 )
 
-
 # `lr = 5e-6 clip = 3`, in which `clip` reads as a unit.
 row(
     "E0142",
@@ -541,7 +552,6 @@ row(
     when=lambda fault: fault.after_value,
 )
 
-
 # A value is wanted
 
 # `a = import`.
@@ -552,7 +562,6 @@ row(
     tokens=KEYWORDS,
     when=lambda fault: fault.wants_value,
 )
-
 
 # `experiment e = { … }`.
 for _when, _advice in (
@@ -598,7 +607,7 @@ row(
 
 @mistake(read="(EQUAL|COLON)$")
 def no_value_follows_name(fault: SyntaxFault) -> Diagnostic | None:
-    """Report `a =` or `f(n:)`."""
+    """Report a name, `=` or `:` without a value, as in `a =` or `f(n:)`."""
     before = fault.previous
     if before is None or not fault.wants_value:
         return None
@@ -643,7 +652,6 @@ row(
     mark=SyntaxFault.span,
 )
 
-
 # A value is complete
 
 # `1 < len(y) < 3`.
@@ -676,7 +684,7 @@ row(
 
 @mistake()
 def suffix_apart(fault: SyntaxFault) -> Diagnostic | None:
-    """Report `16 K tokens`."""
+    """Report a suffix that is separated from its number, as in `16 K tokens`."""
     if not fault.after_value or fault.type_at(-2) != "NUMBER" or fault.type_at(-1) != "NAME":
         return None
     number, suffix = fault.tokens[fault.index - 2 : fault.index]
@@ -703,7 +711,7 @@ row(
 
 @mistake(tokens=VALUES | {"LBRACE"})
 def two_values(fault: SyntaxFault) -> Diagnostic | None:
-    """Report `a = b c = d` or `[b c]`: a complete value and then another."""
+    """Report a complete value that is followed by another value, as in `a = b c = d` or `[b c]`."""
     before, token = fault.previous, fault.token
     if before is None or not fault.after_value:
         return None
@@ -732,7 +740,6 @@ row(
     mark=SyntaxFault.span,
 )
 
-
 # Forms: an import, a param, a `let`, a `dense` and the head of a declaration
 
 _FORMS = {
@@ -745,7 +752,7 @@ _FORMS = {
 
 @mistake(where="item")
 def broken_form(fault: SyntaxFault) -> Diagnostic | None:
-    """Show the form of an item that begins with a keyword."""
+    """Report an import, `param`, `let` or `dense` that is incomplete, and show how the item is written."""
     first, token = fault.first, fault.token
     if fault.index == 0 or first.type not in _FORMS:
         return None
@@ -795,12 +802,11 @@ row(
     lists_tokens=True,
 )
 
-
 # Words for messages
 
 
 def describe(token: Token) -> str:
-    """Name a token in the user's words, never the grammar's."""
+    """Return words for a token in a message, such as "the name `lr`" or "the end of the line"."""
     if token.type == "$END":
         return "the end of the file"
     if token.type == "SEP":
@@ -817,14 +823,14 @@ def describe(token: Token) -> str:
 
 
 def quote_token(token: Token) -> str:
-    """Return a token for a line of advice."""
+    """Return a token's text for a help line; `…` for the end of an item or a text of several lines."""
     if token.type in ENDS:
         return "…"
     return clip_text(token.text) if "\n" not in token.text else "…"
 
 
 def quote_value(fault: SyntaxFault) -> str:
-    """Quote the value that follows the token in a line of advice; `…` unless it is short."""
+    """Return the value behind the token that does not fit, for a help line; `…` for a longer value."""
     token, unit = fault.tokens[fault.index + 1], fault.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":
         return f"{quote_token(token)} {fault.tokens[fault.index + 2].text}"
@@ -832,13 +838,13 @@ def quote_value(fault: SyntaxFault) -> str:
 
 
 def behind(token: Token) -> Span:
-    """Return the span of the column behind a token."""
+    """Return the span of the single column behind a token."""
     span = token.span
     return Span(span.path, span.end_line, span.end_column, span.end_line, span.end_column + 1)
 
 
 def keyword_advice(token: Token) -> str:
-    """Return what a keyword is for, if it does not fit."""
+    """Return the advice for a keyword that does not fit: how the keyword is used."""
     if token.type == "FOR":
         return "go through a group in a call: `mean(len(z) for z in group)`"
     if token.type in ("IF", "ELSE"):
@@ -849,6 +855,6 @@ def keyword_advice(token: Token) -> str:
 
 
 def _convert_to_name(words: str) -> str:
-    """Turn a text into a name: `my-run 2` into `my_run_2`."""
+    """Return a text as a valid name: `my-run 2` gives `my_run_2`."""
     name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
     return clip_text(name if name and not name[0].isdigit() else f"_{name}")

@@ -56,11 +56,13 @@ class ExpressionResult:
 
 
 def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
-    """Parse a file; nothing is raised on any text, and items with an error are left out of the tree.
+    """Return the tree of a file with its diagnostics; raise nothing on any text.
+
+    Items with an error are missing from the tree.
 
     Args:
         source: The text and its path.
-        most: How many tokens the source may have; a longer source is not read.
+        most: The largest number of tokens; of a longer source no item is read.
     """
     scanned = scan(source, most)
     if scanned.cut:
@@ -69,73 +71,85 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
         return ParseResult(empty, _sort_diagnostics(scanned.diagnostics, gave_up=True), (), scanned.count)
     balanced = balance(scanned.tokens)
     reader = Reader(balanced, "module", source.whole())
-    text, items = reader.run() or (None, ())
+    doc_token, items = reader.run() or (None, ())
     diagnostics = [
         *scanned.diagnostics,
         *balanced.diagnostics,
         *reader.diagnostics,
         *escape_warnings(balanced.tokens),
     ]
-    if _is_no_spec(source, len(items), diagnostics):
+    if _is_not_a_spec(source, len(items), diagnostics):
         empty = tree.Module(source.path, None, (), (), source.whole(), None)
-        return ParseResult(empty, (_no_spec(source, diagnostics),), (), scanned.count)
-    cut = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
-    valid, may_be_deep = [], reader.may_be_deep
+        return ParseResult(empty, (_not_a_spec_error(source, diagnostics),), (), scanned.count)
+    cut_lines = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
+    valid_items, may_be_deep = [], reader.may_be_deep
     for item in items:
-        if any(item.span.line <= line <= item.span.end_line for line in cut):
+        if any(item.span.line <= line <= item.span.end_line for line in cut_lines):
             # Not what was written any more: whatever else is said of it would only be a consequence.
             continue
-        deep = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
-        if deep is None:
-            valid.append(item)
+        too_deep_span = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
+        if too_deep_span is None:
+            valid_items.append(item)
         elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
-            diagnostics.append(too_deep(deep))
-    diagnostics = _keep_firsts(source, diagnostics)
+            diagnostics.append(too_deep(too_deep_span))
+    diagnostics = _drop_bracket_consequences(source, diagnostics)
     module = tree.Module(
         source.path,
-        clean_doc(text.payload) if text is not None else None,
-        tuple(item for item in valid if isinstance(item, tree.Import)),
-        tuple(item for item in valid if not isinstance(item, tree.Import)),
+        clean_doc(doc_token.payload) if doc_token is not None else None,
+        tuple(item for item in valid_items if isinstance(item, tree.Import)),
+        tuple(item for item in valid_items if not isinstance(item, tree.Import)),
         source.whole(),
-        text.span if text is not None else None,
+        doc_token.span if doc_token is not None else None,
     )
     comments = tuple(scanned.comments)
     return ParseResult(module, _sort_diagnostics(diagnostics, reader.gave_up), comments, scanned.count)
 
 
 def find_item(text: str, line: int) -> int:
-    """Return the line at which the declaration around a line begins: the nearest above that begins with a word."""
-    begins = _find_begins(text)
+    """Return the line at which the declaration around a line begins.
+
+    The declaration begins at the nearest line, at or above `line`, whose first character is a letter.
+
+    Args:
+        text: The text of the file.
+        line: The line, from 1.
+    """
+    begins = _find_item_lines(text)
     return begins[max(bisect_right(begins, line) - 1, 0)]
 
 
 @lru_cache(maxsize=4)
-def _find_begins(text: str) -> tuple[int, ...]:
-    """Return the numbers of the lines that begin with a word, and of the first line."""
+def _find_item_lines(text: str) -> tuple[int, ...]:
+    """Return the numbers, from 1, of the first line and of all lines whose first character is a letter."""
     lines = enumerate(text.split("\n"), 1)
     return tuple(number for number, line in lines if number == 1 or line[:1].isalpha())
 
 
-def _keep_firsts(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """Return the mistakes; of a declaration with unbalanced brackets only the first, from which the rest may follow."""
+def _drop_bracket_consequences(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Return the diagnostics without errors that may be consequences of unbalanced brackets.
+
+    In a declaration with unbalanced brackets only the first error is kept, and bracket errors on other lines.
+    """
 
     def item_of(finding: Diagnostic) -> int:
+        """Return the line at which the declaration of a finding begins."""
         return find_item(source.text, finding.labels[0].span.line)
 
-    wrong = sorted((d for d in diagnostics if d.severity == "error"), key=lambda d: d.labels[0].span)
-    unbalanced = {item_of(d) for d in wrong if d.code == BRACKETS}
+    errors = sorted((d for d in diagnostics if d.severity == "error"), key=lambda d: d.labels[0].span)
+    unbalanced = {item_of(d) for d in errors if d.code == BRACKETS}
     # The last one that is set is the first.
-    firsts = {item_of(d): d for d in reversed(wrong)}
+    first_errors = {item_of(d): d for d in reversed(errors)}
 
     def follows(finding: Diagnostic) -> bool:
+        """Return whether a finding may be a consequence of the first error of its declaration."""
         item = item_of(finding)
-        first = firsts[item] if item in unbalanced else finding
+        first = first_errors[item] if item in unbalanced else finding
         # Brackets of different lines are mistakes of their own.
-        own = (
+        is_separate = (
             first.code == finding.code == BRACKETS
             and first.labels[0].span.line != finding.labels[0].span.line
         )
-        return finding.severity == "error" and finding is not first and not own
+        return finding.severity == "error" and finding is not first and not is_separate
 
     return [d for d in diagnostics if not follows(d)]
 
@@ -144,7 +158,7 @@ BRACKETS = "E0131"
 
 
 def parse_expression(source: Source) -> ExpressionResult:
-    """Parse a text that is an expression: the value of `--set`, or a budget schedule."""
+    """Return the expression that a text is, or the errors; for the value of `--set` or a budget schedule."""
     scanned = scan(source)
     if scanned.cut:
         return ExpressionResult(None, _sort_diagnostics(scanned.diagnostics, gave_up=True))
@@ -159,13 +173,18 @@ def parse_expression(source: Source) -> ExpressionResult:
     return ExpressionResult(None if diagnostics else expression, _sort_diagnostics(diagnostics))
 
 
-def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
-    """Return whether a file is no spec, by its name and by more errors than items that can be read."""
+def _is_not_a_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
+    """Return whether a file is probably no spec.
+
+    A file is no spec if its name ends neither in `.reo` nor without a suffix, and if it has more errors than
+    readable items.
+    """
     errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     return PurePath(source.path).suffix not in ("", ".reo") and errors > items
 
 
-def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
+def _not_a_spec_error(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
+    """Return the error that a file is no spec (E0101), which quotes the file's first syntax error."""
     first = next(finding for finding in _sort_diagnostics(diagnostics) if finding.severity == "error")
     return error(
         "E0101",
@@ -177,13 +196,18 @@ def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
 
 
 def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
-    """Return diagnostics in the order of the text, at most `MAX_REPORTED` of them."""
+    """Return at most `MAX_REPORTED` diagnostics in the order of the text, and a note that counts the others.
+
+    Args:
+        diagnostics: The diagnostics; sorted and cut in place.
+        gave_up: Whether the parser stopped early, so that the number of further errors is unknown.
+    """
     diagnostics.sort(key=lambda d: (d.labels[0].span.line, d.labels[0].span.column, d.code))
     if len(diagnostics) > MAX_REPORTED:
-        more = len(diagnostics) - MAX_REPORTED
+        num_omitted = len(diagnostics) - MAX_REPORTED
         del diagnostics[MAX_REPORTED:]
         span = diagnostics[-1].labels[0].span
-        count = "the" if gave_up else more
+        count = "the" if gave_up else num_omitted
         diagnostics.append(
             note("N0101", f"{count} further errors are not shown", span, help="mend these first")
         )
@@ -191,26 +215,32 @@ def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> t
 
 
 # The rules that `settle` completes.
-_WHOLE = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
+_COMPLETED_RULES = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
 
 
 def rules_next(row: Row) -> set[str]:
-    """List the rules that may begin in a state."""
+    """Return the names of the grammar rules that may begin in a state of the parser."""
     return {name for name in row if name.islower()}
 
 
 def rules_complete(row: Row) -> set[str]:
-    """List the rules that may be complete in a state."""
+    """Return the names of the grammar rules that may end in a state of the parser."""
     return {str(rule.origin.name) for action, rule in row.values() if action is not Shift}
 
 
 def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
-    """Complete the value, name or list of parameters on top of the stack, down to `start`."""
+    """Return the parser's stack after completing the value, name or parameters on its top, if only one rule can.
+
+    Args:
+        table: The rows of the LALR parse table by state.
+        states: The stack of states; not changed.
+        start: The length of the stack at the start of the item, below which nothing is completed.
+    """
     states = states.copy()
     while len(states) > start:
         row = table[states[-1]]
         rules = {rule for action, rule in row.values() if action is not Shift}
-        if len(rules) != 1 or not rules_complete(row) <= _WHOLE:
+        if len(rules) != 1 or not rules_complete(row) <= _COMPLETED_RULES:
             break
         if rules_complete(row) == {"any_name"} and rules_next(row):
             break  # `not` and `let` are names only if nothing else can come of them
@@ -222,8 +252,8 @@ def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
 
 
 @cache
-def _symbols() -> dict[int, str]:
-    """Return for each state the symbol that leads to it, which is always the same."""
+def _symbols_by_state() -> dict[int, str]:
+    """Return for each state of the parser the grammar symbol of all transitions that lead to the state."""
     table = load_grammar().parser.parser._parse_table
     return {
         to: symbol for row in table.states.values() for symbol, (action, to) in row.items() if action is Shift
@@ -231,8 +261,8 @@ def _symbols() -> dict[int, str]:
 
 
 @dataclass(slots=True)
-class _Mark:
-    """The parser's stack at the start of an item; recovery goes back to it when the item is wrong."""
+class _ItemStart:
+    """The parser's stacks at the start of an item, to which the parser returns after an error in the item."""
 
     states: list[int]
     values: list[Any]
@@ -241,32 +271,33 @@ class _Mark:
 
 
 class Reader:
-    """Read balanced tokens into the start rule's value; report errors and go on behind the items they are in."""
+    """The parse of balanced tokens, which goes on behind an item with an error and collects the errors."""
 
     def __init__(self, balanced: BalancedTokens, start: str, source_span: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
         self.brackets_broken = any(d.code == BRACKETS for d in balanced.diagnostics)
         self.lark = load_grammar().parse_interactive(start=start)
         self.parser = self.lark.parser_state
-        self.marks = [self._mark(-1, 0)]
+        self.item_starts = [self._item_start(-1, 0)]
         self.diagnostics: list[Diagnostic] = []
         last = self.tokens[-1].span if self.tokens else source_span
         end = Span(source_span.path, last.end_line, last.end_column, last.end_line, last.end_column)
         self.end = Token(END, "", end)
-        self.items = start == "module"
+        self.reads_items = start == "module"
         self.longest = 0
         self.gave_up = False
 
     @property
     def may_be_deep(self) -> bool:
-        """Return whether the tree may be deeper than the limit, judged by its brackets and its longest item."""
+        """Return whether the tree may be deeper than `MAX_NESTING`, judged by its brackets and its longest item."""
         return max(self.depths, default=0) + self.longest >= MAX_NESTING
 
     def run(self) -> Any:
-        """Read all tokens.
+        """Parse all tokens.
 
         Returns:
-            The value of the start rule; None for an expression with an error.
+            What `Builder` makes of the start rule: (token of the docstring or None, items) for a module, else
+            an expression. None after too many errors, and for an expression with an error.
         """
         index, count = 0, len(self.tokens)
         while len(self.diagnostics) <= MAX_REPORTED:
@@ -277,96 +308,112 @@ class Reader:
                     raise Rejection(too_deep(token.span))
                 result = self.lark.feed_token(token)  # type: ignore[arg-type]
             except UnexpectedToken:
-                self._report(index, explain(self._place(index, states)))
+                self._report(index, explain(self._describe_fault(index, states)))
             except Rejection as rejected:
                 self._report(index, rejected.diagnostic)
             else:
                 if token is self.end:
-                    self._measure(index)
+                    self._update_longest_item(index)
                     return result
-                self._note(index, token)
+                self._save_item_start(index, token)
                 index += 1
                 continue
-            if not self.items:
+            if not self.reads_items:
                 return None
             index = self._recover(index)
         # Nothing more is worth saying, and recovery costs more than reading.
         self.gave_up = True
         return None
 
-    def _note(self, index: int, token: Token) -> None:
-        """Mark the place to come back to."""
+    def _save_item_start(self, index: int, token: Token) -> None:
+        """Save the parser's state after a token that starts an item, for the return after an error."""
         if token.type == "LBRACE":
-            self._measure(index)
-            self.marks.append(self._mark(index, self.depths[index] + 1))
+            self._update_longest_item(index)
+            self.item_starts.append(self._item_start(index, self.depths[index] + 1))
         elif token.type == "RBRACE":
-            self._measure(index)
-            self.marks.pop()
+            self._update_longest_item(index)
+            self.item_starts.pop()
         elif token.type == "SEP":
-            self._measure(index)
-            self.marks[-1] = self._mark(index, self.depths[index])
+            self._update_longest_item(index)
+            self.item_starts[-1] = self._item_start(index, self.depths[index])
 
-    def _mark(self, index: int, depth: int) -> _Mark:
-        return _Mark(self.parser.state_stack.copy(), self.parser.value_stack.copy(), index + 1, depth)
+    def _item_start(self, index: int, depth: int) -> _ItemStart:
+        """Return the parser's present stacks as the state at the start of the item behind token `index`."""
+        return _ItemStart(self.parser.state_stack.copy(), self.parser.value_stack.copy(), index + 1, depth)
 
-    def _measure(self, index: int) -> None:
-        self.longest = max(self.longest, index - self.marks[-1].start)
+    def _update_longest_item(self, index: int) -> None:
+        """Update the length, in tokens, of the longest item."""
+        self.longest = max(self.longest, index - self.item_starts[-1].start)
 
-    def _place(self, index: int, states: list[int]) -> SyntaxFault:
-        """Return the fault at a token, from the parser's states before it."""
-        mark = self.marks[-1]
+    def _describe_fault(self, index: int, states: list[int]) -> SyntaxFault:
+        """Return the fault at a token that does not fit.
+
+        Args:
+            index: The index of the token.
+            states: The parser's stack of states before the token.
+        """
+        mark = self.item_starts[-1]
         table = self.parser.parse_conf.states
         settled = settle(table, states, len(mark.states))
         row = table[settled[-1]]
         # Values are left alone by `accepts`, which asks for states only.
         values: list[Any] = [None] * (len(states) - 1)
         lexer = self.lark.lexer_thread
-        before = InteractiveParser(
+        parser_before = InteractiveParser(
             self.lark.parser, ParserState(self.parser.parse_conf, lexer, states, values), lexer
         )
         return SyntaxFault(
             tokens=[*self.tokens[mark.start : index + 4], self.end],
             index=index - mark.start,
             in_block=mark.depth > 0,
-            alone=not self.items,
-            read=" ".join(_symbols()[state] for state in settled[len(mark.states) :]),
+            alone=not self.reads_items,
+            read=" ".join(_symbols_by_state()[state] for state in settled[len(mark.states) :]),
             rules=rules_next(row),
             complete=rules_complete(row),
-            accepted=before.accepts(),  # type: ignore[no-untyped-call]
+            accepted=parser_before.accepts(),  # type: ignore[no-untyped-call]
         )
 
     def _report(self, index: int, diagnostic: Diagnostic) -> None:
-        """Report an error, unless brackets or characters before it were mended: then it is a consequence."""
-        if any(token.mended for token in self.tokens[self.marks[-1].start : index + 1]):
+        """Add an error if it is no consequence of an earlier one.
+
+        Consequences are: errors behind a mended token of the same item, E0139 after broken brackets or a
+        missing value, and an `else` after an `if` that was reported.
+        """
+        if any(token.mended for token in self.tokens[self.item_starts[-1].start : index + 1]):
             return
         last = self.diagnostics[-1] if self.diagnostics else diagnostic
-        valueless = last.code == "E0140" and last.labels[0].span.line == diagnostic.labels[0].span.line - 1
-        if (self.brackets_broken or valueless) and diagnostic.code == "E0139":
+        is_after_fault = (
+            last.code == "E0140" and last.labels[0].span.line == diagnostic.labels[0].span.line - 1
+        )
+        if (self.brackets_broken or is_after_fault) and diagnostic.code == "E0139":
             return
         # An `else` goes with the `if` above it, which is no statement either.
-        words = {self.tokens[i].type for i in (self.marks[-1].start, index) if i < len(self.tokens)}
+        words = {self.tokens[i].type for i in (self.item_starts[-1].start, index) if i < len(self.tokens)}
         if "ELSE" in words and last.message == "there is no `if` statement":
             return
         self.diagnostics.append(diagnostic)
 
     def _recover(self, index: int) -> int:
-        """Go back to before the item, and return the index of the token behind it, or of its block."""
-        mark = self.marks[-1]
-        self.parser.state_stack[:] = mark.states
-        self.parser.value_stack[:] = mark.values
+        """Restore the state before the item with an error, and return the index of the token to go on with.
+
+        Parsing goes on behind the item, or at the `{` of the item, so that the block is still checked.
+        """
+        item_start = self.item_starts[-1]
+        self.parser.state_stack[:] = item_start.states
+        self.parser.value_stack[:] = item_start.values
         while index < len(self.tokens):
             token, depth = self.tokens[index], self.depths[index]
-            if depth < mark.depth:
+            if depth < item_start.depth:
                 return index
             next_type = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
             if (
-                depth == mark.depth
+                depth == item_start.depth
                 and token.type == "SEP"
                 and not (next_type == "LBRACE" and token.text == "\n")
             ):
-                self.marks[-1] = replace(mark, start=index + 1)
+                self.item_starts[-1] = replace(item_start, start=index + 1)
                 return index + 1
-            if depth == mark.depth and token.type == "LBRACE":
+            if depth == item_start.depth and token.type == "LBRACE":
                 # The head is wrong; a nameless declaration stands in for it, so that its block is still read.
                 for _ in range(2):
                     self.lark.feed_token(Token("NAME", "", token.span))  # type: ignore[arg-type]

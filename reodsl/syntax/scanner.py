@@ -16,7 +16,7 @@ from reodsl.syntax.tree import Comment
 
 @dataclass(slots=True)
 class Token:
-    """A token of the parser. `payload` is a literal's value; `mended` means that text around it was changed."""
+    """A token of the parser. `payload` is a literal's value; `mended` means that the text here was corrected."""
 
     type: str
     text: str
@@ -78,41 +78,45 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
 }
 _QUOTES = "\u201c\u201d\u2018\u2019\u00ab\u00bb`"
 
-
-_TALL = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold line ends
+_MULTILINE_TERMINALS = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold line ends
 
 
 @cache
-def _pattern() -> re.Pattern[str]:
-    """Join all terminals in one pattern, of which the last takes any character, so that nothing is skipped."""
+def _token_pattern() -> re.Pattern[str]:
+    """Return one regular expression with a named group per terminal; the last terminal matches any character."""
     return re.compile("|".join(f"(?P<{t.name}>{t.pattern.to_regexp()})" for t in grammar.terminals()))
 
 
-def scan(source: Source, most: int = MOST_TOKENS) -> ScanResult:
-    """Scan a source, with the diagnostics E0133 to E0136; nothing is raised on any text.
+def scan(source: Source, max_tokens: int = MOST_TOKENS) -> ScanResult:
+    """Return the tokens and comments of a text with their diagnostics (E0133 to E0136); raise nothing on any text.
 
-    Scanning stops with E0216 at `most` tokens, and after a thousand findings.
+    Args:
+        source: The text and its path.
+        max_tokens: The largest number of tokens and comments. For more the only diagnostic is E0216.
+
+    Returns:
+        The result; `cut` is true if scanning stopped after `max_tokens` tokens or `MOST_FAULTS` diagnostics.
     """
     scanned = ScanResult([])
     tokens, path = scanned.tokens, source.path
     drop_next = False
     last_line, line, start = 0, 1, 0
     words = grammar.words()
-    for match in _pattern().finditer(source.text):
+    for match in _token_pattern().finditer(source.text):
         kind, text = match.lastgroup, match.group()
         offset = match.start()
         first_line, column = line, offset - start + 1
         if kind == "WS" or kind is None:
             continue
         scanned.count += 1
-        if scanned.count > most:
+        if scanned.count > max_tokens:
             end_span = Span(path, line, column, line, column + 1)
-            scanned.diagnostics[:], scanned.cut = [_too_many(end_span)], True
+            scanned.diagnostics[:], scanned.cut = [_too_many_tokens(end_span)], True
             return scanned
         if len(scanned.diagnostics) >= MOST_FAULTS:
             scanned.cut = True
             return scanned
-        if kind in _TALL:
+        if kind in _MULTILINE_TERMINALS:
             line += text.count("\n")
             if line > first_line:
                 start = offset + text.rindex("\n") + 1
@@ -127,7 +131,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> ScanResult:
         token = Token(kind, text, span, mended=drop_next)
         drop_next = False
         if kind == "NUMBER":
-            _number(token, scanned.diagnostics)
+            _read_number_token(token, scanned.diagnostics)
         elif kind == "STRING":
             token.payload, faults = read_string(text)
             scanned.diagnostics.extend(_place_fault(fault, span) for fault in faults)
@@ -135,14 +139,15 @@ def scan(source: Source, most: int = MOST_TOKENS) -> ScanResult:
             token.payload = text[3:-3]
         elif kind in ("OPEN_STRING", "OPEN_TEXT"):
             _report_unclosed(token, scanned.diagnostics)
-        elif kind in ("FOREIGN", "STRAY") and not _mend(token, scanned.diagnostics):
+        elif kind in ("FOREIGN", "STRAY") and not _mend_foreign_text(token, scanned.diagnostics):
             drop_next = True
             continue
         tokens.append(token)
     return scanned
 
 
-def _too_many(span: Span) -> Diagnostic:
+def _too_many_tokens(span: Span) -> Diagnostic:
+    """Return the error for a spec with too many tokens (E0216), marked at `span`."""
     return error(
         "E0216",
         f"a spec and what it imports have at most {MOST_TOKENS:,} words and signs",
@@ -153,12 +158,14 @@ def _too_many(span: Span) -> Diagnostic:
 
 
 def _place_fault(fault: LiteralFault, span: Span) -> Diagnostic:
+    """Return the diagnostic of a fault in a literal, marked at the fault inside the literal's span."""
     start = span.column + fault.offset
     fault_span = Span(span.path, span.line, start, span.line, start + fault.length)
     return error(fault.code, fault.message, fault_span, help=fault.help)
 
 
-def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
+def _read_number_token(token: Token, diagnostics: list[Diagnostic]) -> None:
+    """Set the payload of a number token to (value, suffix); report a malformed number and assume a value for it."""
     read = read_number(token.text)
     if isinstance(read, LiteralFault):
         diagnostics.append(_place_fault(read, token.span))
@@ -167,16 +174,16 @@ def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
 
 
 def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
-    """Report a text without its closing quotes; it ends with its line, or with the file."""
+    """Report a text without closing quotes (E0133), and make it a text that ends with the line or the file."""
     triple = token.type == "OPEN_TEXT"
     span, quotes = token.span, '"""' if triple else '"'
     width = len(quotes)
-    opener = Span(span.path, span.line, span.column, span.line, span.column + width)
+    quotes_span = Span(span.path, span.line, span.column, span.line, span.column + width)
     diagnostics.append(
         error(
             "E0133",
             "this text is never closed",
-            opener,
+            quotes_span,
             f"opened here, still open at the end of the {'file' if triple else 'line'}",
             help=f"close it with `{quotes}`"
             + ("" if triple else '; a text over several lines is written between `"""` and `"""`'),
@@ -187,8 +194,17 @@ def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
     token.mended = True
 
 
-def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
-    """Report a text that is not of the language, and return whether a token of the language takes its place."""
+def _mend_foreign_text(token: Token, diagnostics: list[Diagnostic]) -> bool:
+    """Report text that is not part of the language (E0135), and correct the token if its meaning is clear.
+
+    Args:
+        token: A token of type `FOREIGN` (what other languages write) or `STRAY`; its type is changed if it is
+            corrected.
+        diagnostics: The diagnostics so far; the error is appended.
+
+    Returns:
+        Whether the corrected token is kept; otherwise the token must be dropped.
+    """
     text, span = token.text, token.span
     if text.startswith("//"):
         width = 2
@@ -217,12 +233,12 @@ def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
 
 
 def clip_text(text: str) -> str:
-    """Shorten a text of a spec to a length that may be quoted."""
+    """Return a text shortened to at most 40 characters, for messages."""
     return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _name_character(text: str) -> str:
-    """Quote a printable text, or name a character by its number and Unicode name."""
+    """Return a printable text in backticks, or else the code point and Unicode name of its first character."""
     if text.isprintable() and not text.isspace():
         return f"`{clip_text(text)}`"
     name = unicodedata.name(text[0], "a control character").lower()
@@ -230,6 +246,7 @@ def _name_character(text: str) -> str:
 
 
 def _advice(text: str) -> str:
+    """Return what to write instead of characters that are not part of the language."""
     if text[0] in _QUOTES or text == "'":
         return 'a text is written in straight double quotes: `"…"`'
     if text[0].isalpha():
@@ -240,7 +257,7 @@ def _advice(text: str) -> str:
 
 
 def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
-    r"""Return W0101 for each `\n` in a triple-quoted value, in which no escapes are read."""
+    r"""Return W0101 for each triple-quoted value that contains `\n`, because no escapes are read in triple quotes."""
     warnings = []
     for previous, token in zip([None, *tokens], tokens, strict=False):
         if (

@@ -29,53 +29,54 @@ class Source:
     text: str
 
     def whole(self) -> Span:
-        """Return the span of the text."""
+        """Return the span of the complete text."""
         lines = self.text.split("\n")
         return Span(self.path, 1, 1, len(lines), len(lines[-1]) + 1)
 
 
-def read_source(path: Path, label: str | None = None) -> Source:
-    """Read a spec file.
+def read_source(path: Path, display_path: str | None = None) -> Source:
+    """Return the text of a spec file.
 
     Args:
         path: The file.
-        label: The path for messages.
+        display_path: The path that messages show; by default `path`.
 
     Raises:
-        Problem: E0101, if the file cannot be read or is no text.
+        Problem: E0101, if the file cannot be read, is no regular file, is too large or is no text.
     """
-    name = label if label is not None else str(path)
-    if _is_of_system(path):
-        raise Problem(_not_a_file(name, directory=False))
+    shown_path = display_path if display_path is not None else str(path)
+    if _is_device_or_kernel_file(path):
+        raise Problem(_not_a_file_error(shown_path, directory=False))
     try:
         # Non-blocking: opening a named pipe nobody writes to must not hang.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (FileNotFoundError, NotADirectoryError):
-        raise Problem(_missing(path, name)) from None
+        raise Problem(_missing_file_error(path, shown_path)) from None
     except IsADirectoryError:
-        raise Problem(_not_a_file(name, directory=True)) from None
+        raise Problem(_not_a_file_error(shown_path, directory=True)) from None
     except (OSError, ValueError) as failure:
-        raise Problem(_unreadable(path, name, failure)) from None
+        raise Problem(_unreadable_error(path, shown_path, failure)) from None
     try:
-        with os.fdopen(handle, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
-                raise Problem(_not_a_file(name, directory=stat.S_ISDIR(mode)))
+                raise Problem(_not_a_file_error(shown_path, directory=stat.S_ISDIR(mode)))
             data = file.read(MAX_BYTES + 1)
             if data is None:
                 # A file that would have to be waited for, which none on a disk is.
-                raise Problem(_not_a_file(name, directory=False))
+                raise Problem(_not_a_file_error(shown_path, directory=False))
     except IsADirectoryError:
-        raise Problem(_not_a_file(name, directory=True)) from None
+        raise Problem(_not_a_file_error(shown_path, directory=True)) from None
     except OSError as failure:
-        raise Problem(_unreadable(path, name, failure)) from None
-    return source_from_bytes(data, name)
+        raise Problem(_unreadable_error(path, shown_path, failure)) from None
+    return source_from_bytes(data, shown_path)
 
 
-def _is_of_system(path: Path) -> bool:
-    """Return whether a path leads to a device or to a file of the kernel's: to open or to read these may do something.
+def _is_device_or_kernel_file(path: Path) -> bool:
+    """Return whether a path leads to a device or to a file of the kernel, which must not be opened.
 
-    What is read of /proc/kmsg is gone from there. Links are followed, so that `/dev/stdin` is the file that it stands for.
+    Opening or reading such a file may have effects: what is read from /proc/kmsg is removed from it. Links
+    are followed, so `/dev/stdin` counts as the file that it points to.
     """
     try:
         real = os.path.realpath(path)
@@ -88,10 +89,14 @@ def _is_of_system(path: Path) -> bool:
 
 
 def source_from_bytes(data: bytes, path: str) -> Source:
-    """Decode a spec from a file, standard input or a package.
+    r"""Return the decoded text of a spec, without a byte order mark and with `\n` as the only line end.
+
+    Args:
+        data: The bytes of a file, of standard input or of a package's file.
+        path: The path that messages show.
 
     Raises:
-        Problem: E0101, if the bytes are no UTF-8 text or too many.
+        Problem: E0101, if there are more than `MAX_BYTES` bytes, they are no UTF-8, or the text is empty.
     """
     if len(data) > MAX_BYTES:
         raise Problem(
@@ -105,7 +110,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             raise Problem(
-                _not_utf8(path, 0, f"it begins with the byte order mark of {encoding}", data, encoding)
+                _not_utf8_error(path, 0, f"it begins with the byte order mark of {encoding}", data, encoding)
             )
     if b"\0" in data:
         offset = data.index(b"\0")
@@ -123,7 +128,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
         text = data[start:].decode("utf-8")
     except UnicodeDecodeError as failure:
         offset = failure.start + start
-        raise Problem(_not_utf8(path, offset, f"byte {offset} is 0x{data[offset]:02x}", data)) from None
+        raise Problem(_not_utf8_error(path, offset, f"byte {offset} is 0x{data[offset]:02x}", data)) from None
     if not text.strip():
         raise Problem(
             error(
@@ -136,7 +141,13 @@ def source_from_bytes(data: bytes, path: str) -> Source:
     return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _missing(path: Path, name: str) -> Diagnostic:
+def _missing_file_error(path: Path, name: str) -> Diagnostic:
+    """Return the error for a file that does not exist (E0101), with similar names in its folder.
+
+    Args:
+        path: The path of the missing file.
+        name: The path that messages show.
+    """
     similar = _files_like(path)
     return error(
         "E0101",
@@ -148,7 +159,7 @@ def _missing(path: Path, name: str) -> Diagnostic:
 
 
 def _files_like(path: Path) -> list[str]:
-    """Return specs in the folder of `path`, the names most similar to it first."""
+    """Return up to three names of specs beside `path` that are similar to its name, the most similar first."""
     try:
         with os.scandir(path.parent) as entries:
             stems = [entry.name[:-4] for entry in islice(entries, 1000) if entry.name.endswith(".reo")]
@@ -157,13 +168,26 @@ def _files_like(path: Path) -> list[str]:
     return [f"{stem}.reo" for stem in get_close_matches(path.stem, sorted(stems), n=3)]
 
 
-def _not_a_file(name: str, *, directory: bool) -> Diagnostic:
+def _not_a_file_error(name: str, *, directory: bool) -> Diagnostic:
+    """Return the error for a path that is no regular file (E0101).
+
+    Args:
+        name: The path that messages show.
+        directory: Whether the path is a directory; otherwise it is a pipe, a device or a system file.
+    """
     noun = "a directory" if directory else "a pipe, a device or a file of the system"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
     return error("E0101", f"this is {noun}, not a spec", where=name, help=remedy)
 
 
-def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
+def _unreadable_error(path: Path, name: str, failure: Exception) -> Diagnostic:
+    """Return the error for a file that the operating system does not let us read (E0101).
+
+    Args:
+        path: The file.
+        name: The path that messages show.
+        failure: The exception of opening or reading the file.
+    """
     reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
     denied = isinstance(failure, PermissionError)
     return error(
@@ -174,8 +198,16 @@ def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
     )
 
 
-def _not_utf8(path: str, offset: int, reason: str, data: bytes, encoding: str = "latin1") -> Diagnostic:
-    """Return E0101 at the byte that is not UTF-8; `encoding` is what the text may be instead."""
+def _not_utf8_error(path: str, offset: int, reason: str, data: bytes, encoding: str = "latin1") -> Diagnostic:
+    """Return the error for bytes that are not UTF-8 (E0101), marked at the first wrong byte.
+
+    Args:
+        path: The path that messages show.
+        offset: The index of the first wrong byte.
+        reason: The words beside the underline.
+        data: The bytes of the file.
+        encoding: The encoding that the text probably has.
+    """
     encoding_name = "Latin-1" if encoding == "latin1" else encoding
     before = data[:offset].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     line = before.count(b"\n") + 1

@@ -218,7 +218,6 @@ _Postfix: TypeAlias = Attribute | Index | Slice | Call | Amend
 _Operation: TypeAlias = Unary | Binary | Compare | Logic | Not | IfElse | Range
 Expr: TypeAlias = _Atom | _Postfix | _Operation
 
-
 # Types
 
 
@@ -239,7 +238,6 @@ class ListType:
 
 
 TypeExpr: TypeAlias = TypeName | ListType
-
 
 # Items of a block
 
@@ -335,12 +333,11 @@ class Decl:
 
     @property
     def kind_name(self) -> str:
-        """Return the word of its kind."""
+        """Return the first word of the declaration, such as `experiment`."""
         return self.kind.name
 
 
 BlockItem: TypeAlias = Assignment | Let | Dense | NamedBlock | ExprStatement | Decl
-
 
 # A file
 
@@ -419,7 +416,6 @@ Node: TypeAlias = (
     Expr | TypeExpr | BlockItem | ModuleItem | Module | BraceBlock | Import | ImportName | ParamDecl | Arg
 ) | (Binding | Comprehension | Ident)
 
-
 # Walking a tree; none of these functions recurses
 
 _PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "path"})
@@ -431,7 +427,7 @@ _COMPARED = {kind: tuple(f.name for f in fields(kind) if f.name not in _PLACES) 
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the nodes directly below a node, in source order."""
+    """Yield the direct children of a node in source order."""
     for name in _BELOW[type(node)]:
         value: Any = getattr(node, name)
         if type(value) is tuple:
@@ -441,7 +437,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all nodes below it, parents first, in source order."""
+    """Yield a node and all its descendants in source order, each parent before its children."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -453,20 +449,23 @@ _NO_LEVEL = (Arg, BraceBlock)
 
 
 def depth_exceeding(node: Node, limit: int) -> Span | None:
-    """Find the first node more than `limit` levels below `node`, and return its span."""
+    """Return the span of the first node found more than `limit` levels below `node`; None if the tree is shallower.
+
+    Arguments and blocks add no level, and identifiers are not counted.
+    """
     stack = [(node, 0)]
     while stack:
         node, depth = stack.pop()
         if depth > limit:
             return node.span
         # An argument and a block are no levels of their own: they stand for what holds them.
-        below = depth if isinstance(node, _NO_LEVEL) else depth + 1
-        stack.extend((child, below) for child in children(node) if not isinstance(child, Ident))
+        child_depth = depth if isinstance(node, _NO_LEVEL) else depth + 1
+        stack.extend((child, child_depth) for child in children(node) if not isinstance(child, Ident))
     return None
 
 
 def same(left: Node, right: Node) -> bool:
-    """Return whether two trees are equal but for spans, paths and the spelling of numbers."""
+    """Return whether two trees are equal, ignoring spans, paths and the spelling of numbers."""
     stack: list[tuple[Any, Any]] = [(left, right)]
     while stack:
         a, b = stack.pop()
