@@ -129,7 +129,7 @@ def test_the_quickstart_begins_and_has_a_report(whole: Path, tmp_path: Path) -> 
     assert started.returncode == 130
     done = run(whole, tmp_path, "report", "quickstart")
     assert done.returncode == 0, done.stderr
-    assert "drawn as far as it is trained: overthinker.train.clean.s1" in done.stderr
+    assert "drawn up to the last step so far: overthinker.train.clean.s1" in done.stderr
     (report,) = tmp_path.glob("runs/quickstart-*/report.html")
     assert "<html" in report.read_text()
 

@@ -31,12 +31,18 @@ def write_cards(folder: Path, material: Material) -> None:
 
 
 def write_card(material: Material, arm: Arm, model: Model) -> str:
-    """Return the text of an arm's card, with metadata that a hub reads."""
+    """Return the text of an arm's model card, with metadata that a hub reads.
+
+    Args:
+        material: results of the run.
+        arm: the arm.
+        model: model that the arm's training started from.
+    """
     spec, study = material.spec, material.study
     facts: dict[str, object] = {"base_model": model.source.repo} if isinstance(model.source, Hub) else {}
     facts |= {"library_name": "transformers", "pipeline_tag": "text-generation"}
     facts["tags"] = ["reodsl", "reasoning", "reasoning-efficiency"]
-    # A value of JSON is one of YAML.
+    # JSON values are valid YAML.
     metadata = "\n".join(f"{name}: {json.dumps(value)}" for name, value in facts.items())
     paragraphs = [
         f"---\n{metadata}\n---",
@@ -49,7 +55,7 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
         f"{spread_note(material)} Tokens are the mean length of a response. REG, the Reasoning Efficiency Gap, is the area "
         f"between the frontier and the curve: lower is better. {notes.approximate(study)}".rstrip(),
         "## Use",
-        _use(model, arm),
+        _explain_prompt(model, arm),
         "## Training",
         "The spec below defines the whole run. Repeat it with:",
         _fence_text("bash", rerun(spec.model_copy(update={"path": PurePosixPath(spec.path).name}))),
@@ -59,22 +65,22 @@ def write_card(material: Material, arm: Arm, model: Model) -> str:
 
 
 def _table(material: Material, arm: str) -> str:
-    """Return the report's numbers of an arm, a row for each benchmark and their average."""
+    """Return an arm's numbers as Markdown, a row for each benchmark and for the average."""
     heads = name_columns(material.study, {"accuracy": "accuracy %", "length": "tokens", "reg": "REG"})
     cells = results(tables.main(material), (arm,)).rows[arm]
     texts = {(cell.benchmark, cell.column): f"{cell.text} {cell.interval_text}".strip() for cell in cells}
     columns = [column for column in heads if any(cell.column == column for cell in cells)]
-    # One benchmark is its own average.
-    alone = material.benchmarks[0] if len(material.benchmarks) == 1 else None
+    # With one benchmark, its name replaces that of the average.
+    only_name = material.benchmarks[0] if len(material.benchmarks) == 1 else None
     body = [
-        [alone or title(benchmark), *(texts.get((benchmark, column), "") for column in columns)]
+        [only_name or title(benchmark), *(texts.get((benchmark, column), "") for column in columns)]
         for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
     ]
     return markdown(["benchmark", *(heads[column] for column in columns)], body)
 
 
 def list_sources(spec: Spec) -> dict[str, str]:
-    """Return the spec's source files, by names relative to its folder, without the standard library."""
+    """Return the spec's source files by name relative to the spec's folder, without the standard library."""
     folder = os.path.dirname(spec.path)
     files: dict[str, str] = {}
     for path, text in spec.sources.items():
@@ -86,8 +92,8 @@ def list_sources(spec: Spec) -> dict[str, str]:
     return files
 
 
-def _use(model: Model, arm: Arm) -> str:
-    """Return how to prompt the model and what forces its answer, as Markdown."""
+def _explain_prompt(model: Model, arm: Arm) -> str:
+    """Explain in Markdown how to prompt a model and which text forces an answer."""
     prompt = model.prompt
     lines = [
         "Prompt the model as training did. "
@@ -112,12 +118,17 @@ def _use(model: Model, arm: Arm) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a name as inline code that the name itself cannot end."""
+    """Return a text as inline code in Markdown, without backticks of its own."""
     plain = re.sub(r"[`\s]+", " ", text).strip()
     return f"`{plain}`"
 
 
 def _fence_text(language: str, text: str) -> str:
-    """Return a fenced block whose fence is longer than any in the text."""
+    """Return a text as a fenced block of Markdown, with a fence longer than any run of backticks in the text.
+
+    Args:
+        language: language of the block; empty for none.
+        text: content of the block.
+    """
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     return f"{fence}{language}\n{text.strip()}\n{fence}"

@@ -15,9 +15,9 @@ from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
 HEIGHT = 280
 MOST_NAMED = 12
-"""Arms that are named at the ends of their lines: more have no room there."""
+"""The most arms whose names fit at the ends of their lines."""
 LOGARITHMIC_SPAN = 16
-"""The span of budgets past which small ones have no room on a linear axis."""
+"""The ratio of the largest to the smallest budget above which the axis is logarithmic."""
 NAME_GAP_PIXELS = 15
 """The least distance between two names, in pixels."""
 
@@ -29,7 +29,9 @@ def curves(
     width: Width = vega.WIDTH,
     with_names: bool = False,
 ) -> Json:
-    """Return accuracy over budgets as a chart: each arm's mean over seeds with its range shaded, and the frontier.
+    """Return a chart of accuracy over budgets: each arm's mean over seeds with its range shaded, and the frontier.
+
+    With the parameter `focus` set to an arm, the others fade and its gap to the plain frontier is filled.
 
     Args:
         material: results of the run.
@@ -38,8 +40,6 @@ def curves(
         width: width in pixels, or `container` for the width of the page.
         with_names: whether each line has its arm's name at its end. Until an arm is in focus, the baseline's gap is
             then filled.
-
-    With the parameter `focus` set to an arm, the others fade and its gap to the plain frontier is filled.
     """
     names = list(material.arms)
     visible = [name for name in names if lines is None or name in lines]
@@ -93,21 +93,28 @@ def curves(
         off=[name for name in names if name not in visible],
         cross=Cross("budget", "accuracy", data, percent=True, edge=edge),
     )
-    # Dashes of arms and of the frontier have scales of their own.
+    # The dashes of arms and the dashes of the frontier have separate scales.
     return (
         spec | {"resolve": {"scale": {"strokeDash": "independent"}}} if vega.dash(material, names) else spec
     )
 
 
 def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
-    """Return the layers of the frontier: a halo below the lines of `arms`, these, and a dashed line above."""
+    """Return the layers of the frontier around the arms' lines: a halo below them and a dashed line above them.
+
+    Args:
+        data: name of the frontier's rows.
+        x: encoding of the horizontal axis.
+        y: encoding of the vertical axis.
+        arms: layer of the arms' lines.
+    """
     tooltip = [
         channel("budget", format=","),
         channel("accuracy", title="frontier", format=".1%"),
         channel("arms", "nominal", title="reached by"),
     ]
     halo = {"strokeWidth": 7, "opacity": 0.16, "style": "frontier"}
-    # It is not an arm and has none of their colours, so that it has an entry of its own in the legend.
+    # The frontier is not an arm: it has an entry of its own in the legend.
     legend = {"title": None, "orient": "bottom", "symbolStrokeColor": theme.FRONTIER_KEY, "symbolSize": 220}
     dashes = channel("line", "nominal", scale={"domain": ["frontier"], "range": [[5, 3]]}, legend=legend)
     style = {"strokeWidth": 1.6, "style": "frontier"}
@@ -119,7 +126,13 @@ def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
 
 
 def _names(data: str, x: Json, tint: Json) -> list[Json]:
-    """Return the layers of names beside the ends of lines, each behind a dot of its arm's colour."""
+    """Return the layers that write each arm's name at the end of its line, behind a dot of the arm's colour.
+
+    Args:
+        data: name of the rows of `name_rows`.
+        x: encoding of the horizontal axis.
+        tint: encoding of the arms' colours.
+    """
     encoding: Json = {"x": x, "y": channel("at"), "opacity": vega.faded(0.15)}
     text: Json = {"align": "left", "baseline": "middle", "xOffset": 17, "limit": 130, "style": "ink"}
     dots = {"filled": True, "size": 45, "xOffset": 9}
@@ -130,20 +143,21 @@ def _names(data: str, x: Json, tint: Json) -> list[Json]:
 
 
 def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
-    """Return where each arm's name goes, from the highest line down.
+    """Return the positions of arms' names, from the highest line down, without overlap.
 
     Args:
         rows: rows of `curve_rows`.
         arms: arms that are named.
 
     Returns:
-        Columns `arm`, `budget` (its last, in tokens), and `at`, the accuracy at whose height the name has room.
+        Columns `arm`, `budget` (the last budget of the line, in tokens), and `at`, the height of the name as an
+        accuracy.
     """
     last = rows.filter(pl.col("arm").is_in(list(arms))).sort("budget").group_by("arm").last()
-    least, free = NAME_GAP_PIXELS / HEIGHT, float("inf")
+    min_gap, free = NAME_GAP_PIXELS / HEIGHT, float("inf")
     places = []
     for row in last.sort("accuracy", "arm", descending=[True, False]).to_dicts():
-        free = min(row["accuracy"], free - least)
+        free = min(row["accuracy"], free - min_gap)
         places.append({"arm": row["arm"], "budget": row["budget"], "at": free})
     return pl.DataFrame(places, schema={"arm": pl.String, "budget": pl.Int64, "at": pl.Float64})
 
@@ -152,7 +166,7 @@ def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.Da
     """Return the curves of some arms on a benchmark.
 
     Returns:
-        Columns `arm`, `budget` (tokens), `accuracy` (share, mean over seeds), `low` and `high` (its range over
+        Columns `arm`, `budget` (tokens), `accuracy` (share, mean over seeds), `low` and `high` (the range over
         seeds), and `edge`, the frontier's accuracy at that budget.
     """
     rows = material.curves.filter((pl.col("benchmark") == benchmark) & pl.col("name").is_in(list(arms)))
@@ -169,8 +183,8 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
     """Return the scored frontier on a benchmark.
 
     Returns:
-        Columns `budget` (tokens), `accuracy` (share, mean over seeds), and `arms`, which reach the frontier in any
-        seed.
+        Columns `budget` (tokens), `accuracy` (share, mean over seeds), and `arms`, the names of the arms that reach
+        the frontier in any seed.
     """
     rows = material.frontier().filter(pl.col("benchmark") == benchmark)
     mean = rows.group_by("budget").agg(pl.col("accuracy").mean()).sort("budget")
@@ -186,7 +200,7 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
 
 
 def is_logarithmic(budgets: Iterable[int]) -> bool:
-    """Return whether the span of budgets calls for an axis that is logarithmic past the smallest above 0."""
+    """Return whether budgets span so much that their axis is logarithmic."""
     least, most = _span(budgets)
     return most > LOGARITHMIC_SPAN * least
 
@@ -198,7 +212,7 @@ def _span(budgets: Iterable[int]) -> tuple[int, int]:
 
 
 def _budget_axis(budgets: Sequence[int]) -> Json:
-    """Return the axis of budgets: linear, or logarithmic past the smallest above 0 if they span much."""
+    """Return the axis of budgets: linear, or logarithmic above the smallest positive budget if budgets span much."""
     name = "budget (tokens of the response)"
     least, most = _span(budgets)
     if not is_logarithmic(budgets):

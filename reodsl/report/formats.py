@@ -75,12 +75,18 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
 
 
 def has_star(row: Mapping[str, Any], name: str) -> bool:
-    """Return whether the difference called `name` is significant in a row of a table."""
+    """Return whether a difference is significant, from the column `<name>_star` of a table's row."""
     return bool(row.get(f"{name}_star"))
 
 
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
-    """Return `−18.4*` for a significant difference, else `−0.4`."""
+    """Return a difference with its sign, and a star if it is significant: `−18.4*`, `−0.4`.
+
+    Args:
+        row: row of a table.
+        name: column of the difference.
+        digits: digits after the point.
+    """
     return format_signed(row.get(name), digits) + (STAR if has_star(row, name) else "")
 
 
@@ -95,7 +101,7 @@ def spread(sd: float | None, digits: int = 1) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return data as JSON can hold it, with null for numbers that are not finite."""
+    """Return data with None in place of numbers that are not finite, which JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

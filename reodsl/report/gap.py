@@ -21,19 +21,19 @@ from reodsl.report.vega import Json, Rows, channel, layer
 COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#999999")
 ALL = "all"
 BATCH_RESPONSES = 100_000
-"""Responses whose losses are computed together, or those of one question if it has more."""
+"""Responses whose losses are computed together; a question with more responses makes a batch alone."""
 Floats = NDArray[np.float64]
 Losses = Mapping[str, Mapping[str, Floats]]
-"""Tokens lost by cause (`all` for their sum) and benchmark, [seeds, questions]."""
+"""Tokens lost, by cause (`all` for the sum of causes) and benchmark: [seeds, questions]."""
 
 
 def gap_rows(material: Material) -> pl.DataFrame:
-    """Return the tokens that each arm loses by cause, on each benchmark and their mean.
+    """Return the tokens that each arm loses by cause, on each benchmark and on their mean.
 
     Returns:
-        Columns `arm`, `benchmark`, `cause`, and `value` in tokens with its interval `low` and `high`; `change`,
-        `change_low` and `change_high` are its difference from the baseline, paired by seed and question. The change
-        of the cause `all` is the difference of REG. No rows without a score.
+        Columns `arm`, `benchmark`, `cause`, and `value` in tokens with its interval `low` and `high`. `change`, with
+        `change_low` and `change_high`, is the difference from the baseline, paired by seed and question; for the
+        cause `all` it is the difference of REG. No rows without a score.
     """
     score = material.study.score
     arms: dict[str, Losses] = {}
@@ -49,8 +49,8 @@ def gap_rows(material: Material) -> pl.DataFrame:
             for benchmark in (*cells, MEAN) if len(cells) > 1 else (MEAN,):
                 names = list(cells) if benchmark == MEAN else [benchmark]
                 row = {"arm": arm, "benchmark": benchmark, "cause": cause}
-                own = interval({name: cells[name] for name in names}, confidence)
-                rows.append(row | _ends(own, ""))
+                mean_loss = interval({name: cells[name] for name in names}, confidence)
+                rows.append(row | _ends(mean_loss, ""))
                 if (
                     base is not None
                     and losses is not base
@@ -68,7 +68,13 @@ def gap_rows(material: Material) -> pl.DataFrame:
 
 
 def _losses(material: Material, arm: str, to: int) -> Losses | None:
-    """Return an arm's losses in every seed; None if an evaluation or its forced answers are missing."""
+    """Return the tokens that an arm loses in every seed; None if an evaluation or its forced answers are missing.
+
+    Args:
+        material: results of the run.
+        arm: name of the arm.
+        to: last budget that REG integrates to, in tokens.
+    """
     seeds = []
     for seed in material.seeds or (None,):
         folder = material.evaluations.get((arm, seed)) or material.evaluations.get((arm, None))
@@ -94,7 +100,16 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
 def _average_losses(
     forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]
 ) -> pl.DataFrame:
-    """Return the mean losses of each question, in batches of about `BATCH_RESPONSES` responses to bound memory."""
+    """Return the mean losses of each question over its samples, in batches that bound memory.
+
+    Args:
+        forced: rows of `forced.parquet`.
+        samples: rows of `samples.parquet`.
+        weights: tokens that each budget stands for, from `weigh`.
+
+    Returns:
+        Columns `benchmark`, `question`, and one for each cause, in tokens.
+    """
     question = ["benchmark", "question"]
     sizes = samples.group_by(question).len().sort(question).collect(engine="streaming")
     batches = sizes.with_columns(part=pl.col("len").cum_sum() // BATCH_RESPONSES).partition_by("part")
@@ -107,7 +122,7 @@ def _average_losses(
 
 
 def _ends(estimate: Interval, prefix: str) -> dict[str, float | None]:
-    """Return an estimate and the ends of its interval, by column."""
+    """Return the value of an estimate and the ends of its interval by column name, each behind a prefix."""
     return {
         f"{prefix}{name}": value
         for name, value in asdict(estimate).items()
@@ -116,7 +131,12 @@ def _ends(estimate: Interval, prefix: str) -> dict[str, float | None]:
 
 
 def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
-    """Return the table of the mean over benchmarks: tokens by cause, with the difference from the baseline on hover."""
+    """Return a table of the tokens lost by cause, averaged over benchmarks, with changes from the baseline on hover.
+
+    Args:
+        material: results of the run.
+        rows: frame of `gap_rows`.
+    """
     cells = {(row["arm"], row["cause"]): row for row in rows.filter(benchmark=MEAN).to_dicts()}
     heads = {**CAUSES, ALL: "together"}
     body = []
@@ -132,13 +152,17 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
             cell = Cell(MEAN, cause, value, change, interval_text, about)
             numbers.append(number(cell, first=cause == "before", label=head))
         body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
-    named = [tag("th", title, scope="col") for title in heads.values()]
-    head = tag("tr", tag("th", "arm", class_="name"), named, class_="only")
+    headings = [tag("th", title, scope="col") for title in heads.values()]
+    head = tag("tr", tag("th", "arm", class_="name"), headings, class_="only")
     return data_table(head, body, "Where the gap comes from", "results")
 
 
 def gap_chart(rows: pl.DataFrame) -> Json:
-    """Return the tokens that each arm loses on average, as a bar of causes for each arm."""
+    """Return a chart of the tokens that each arm loses on average: a bar for each arm, divided by cause.
+
+    Args:
+        rows: frame of `gap_rows`.
+    """
     means = rows.filter((pl.col("benchmark") == MEAN) & (pl.col("cause") != ALL))
     order = {cause: i for i, cause in enumerate(CAUSES)}
     means = means.select(
@@ -148,9 +172,9 @@ def gap_chart(rows: pl.DataFrame) -> Json:
         pl.col("cause").replace_strict(order, return_dtype=pl.Int64).alias("order"),
     )
     arms = means["arm"].unique(maintain_order=True).to_list()
-    # By a column: Vega makes an expression of a list of names.
-    places = {arm: i for i, arm in enumerate(arms)}
-    means = means.with_columns(place=pl.col("arm").replace_strict(places, return_dtype=pl.Int64))
+    # Bars are sorted by a column, since Vega compiles a list of names to an expression.
+    positions = {arm: i for i, arm in enumerate(arms)}
+    means = means.with_columns(place=pl.col("arm").replace_strict(positions, return_dtype=pl.Int64))
     datasets = Rows()
     bars = layer(
         datasets.add(means),

@@ -52,8 +52,8 @@ def render(child: Child) -> Markup:
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
     """Return `<name attributes>children</name>`.
 
-    A trailing underscore is dropped from attribute names and other underscores become dashes (`class_`, `data_key`);
-    `True` gives a bare attribute, `False` and None none.
+    A trailing underscore is dropped from attribute names and other underscores become dashes (`class_`, `data_key`).
+    `True` gives an attribute without a value; False and None leave the attribute out.
     """
     parts = [name]
     for key, value in attributes.items():
@@ -68,12 +68,17 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def dot(colour: str, dash: int) -> Markup:
-    """Return the mark of an arm beside its name: its colour, in a form for each kind of dashes."""
+    """Return the coloured mark beside an arm's name.
+
+    Args:
+        colour: colour of the arm.
+        dash: index of the arm's dashes, which sets the form of the mark.
+    """
     return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
 
 
 def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
-    """Return the heading of an arm's row in a table: its dot, its name, and a note if any."""
+    """Return the heading of an arm's row in a table: a dot in the arm's colour, the name, and a note if any."""
     return tag(
         "th",
         tag("span", class_="dot", style=f"background:{colour}"),
@@ -85,16 +90,27 @@ def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
 
 
 def data_table(head: Child, body: Child, label: str | None = None, class_: str | None = None) -> Markup:
-    """Return a table that scrolls if it is too wide, with an accessible name if there is a `label`."""
+    """Return a table that scrolls if it is too wide.
+
+    Args:
+        head: rows of the head.
+        body: rows of the body.
+        label: accessible name, if any.
+        class_: CSS class of the table.
+    """
     table = tag("table", tag("thead", head), tag("tbody", body), class_=class_)
     role = "region" if label else None
     return tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
 
 
 def json_block(identity: str, value: Any) -> Markup:
-    """Return data for the page's script: `<script type="application/json" id=…>`.
+    """Return data for the page's script as `<script type="application/json" id=…>`.
 
     No character of the JSON can end the element, open a comment, or be read as a line end by a script.
+
+    Args:
+        identity: id of the element.
+        value: data that JSON can hold.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for char in "<>&":

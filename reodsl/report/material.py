@@ -33,7 +33,7 @@ from reodsl.store.manifest import MANIFEST, arm_labels
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an artifact, as far as its store recorded it."""
+    """The origin of an artifact: what its store recorded when a task computed it."""
 
     key: str
     """Digest that names the artifact in the store."""
@@ -44,13 +44,13 @@ class Origin:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of packages, by name."""
     unconfined: str = ""
-    """Why answers were checked outside a sandbox; empty if they were inside."""
+    """Reason why answers were checked outside a sandbox; empty if they were checked in a sandbox."""
     hub: Mapping[str, str] = field(default_factory=dict)
-    """Commits of the models and data sets on a hub that it descends from, by repository."""
+    """Commits of the hub's models and data sets that the artifact was computed from, by repository."""
 
 
 def read_origin(folder: Path) -> Origin:
-    """Return the store's manifest of an artifact; only its key without a readable manifest."""
+    """Return the origin of an artifact from its manifest; if the manifest is unreadable, only the key is known."""
     try:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
@@ -63,7 +63,7 @@ def read_origin(folder: Path) -> Origin:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Report a failure to read in this block as damage of the artifact at `path` (E0981)."""
+    """Report a failure to read in the `with` block as damage of the artifact at `path` (E0981)."""
     try:
         yield
     except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
@@ -97,7 +97,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 MEAN = "mean"
 TIMING_COLUMNS = "(?:seconds|train_tokens|mfu|memory).*"
-"""The names of numbers of a step that differ from run to run: how long it took, and with how much memory."""
+"""Pattern of the metrics that differ between equal runs: durations, speeds and memory of a step."""
 
 _CURVE = {
     "name": pl.String,
@@ -173,12 +173,12 @@ class Material:
     """Arms that other arms start from."""
 
     def __post_init__(self) -> None:
-        # Every chart asks for them, and to find them each arm is compared with what others start from.
+        """Find the arms that other arms start from once, since every chart needs them."""
         object.__setattr__(self, "bases", bases(self.study))
 
     @property
     def study(self) -> Study:
-        """The study that ran."""
+        """Return the study that ran."""
         return self.spec.study
 
     @property
@@ -189,9 +189,9 @@ class Material:
 
     @property
     def chart_arms(self) -> tuple[str, ...]:
-        """Return the arms with anything to draw, evaluated or trained so far.
+        """Return the arms with results that charts can show, evaluated or trained so far.
 
-        They are in the order of the study, after the highlighted arms, so that each has one look in the whole report.
+        Highlighted arms come first, since colours are given in this order; all others are in the order of the study.
         """
         present = set(self.summary["arm"]) | set(self.metrics["arm"])
         names = tuple(arm.name for arm in self.study.arms if arm.name in present)
@@ -217,7 +217,7 @@ class Material:
 
     @property
     def frontier_arms(self) -> tuple[str, ...]:
-        """Return the arms that make the frontier of the score."""
+        """Return the names of the arms that make the scored frontier."""
         return frontier_arms(self.study)
 
     def frontier(self) -> pl.DataFrame:
@@ -233,9 +233,12 @@ class Material:
 
 
 def bases(study: Study) -> tuple[str, ...]:
-    """Return the arms that other arms start from: untrained models, and checkpoints at which further training began."""
+    """Return the arms that other arms start from.
+
+    These are untrained models, and checkpoints at which another arm's training began.
+    """
     trained = [a.checkpoint for a in study.arms if isinstance(a.checkpoint, FromTraining)]
-    # Arms by the hundred start from one value, which is written out once.
+    # Hundreds of arms may start from one object, which is serialized once.
     values = {id(checkpoint.experiment.start): checkpoint.experiment.start for checkpoint in trained}
     starts = {start.model_dump_json() for start in values.values()}
     return tuple(
@@ -246,7 +249,7 @@ def bases(study: Study) -> tuple[str, ...]:
 
 
 def frontier_arms(study: Study) -> tuple[str, ...]:
-    """Return the arms that make the frontier of the score, or any frontier without a score."""
+    """Return the names of the arms that make the scored frontier, or any frontier of a study without a score."""
     score = study.score
     frontiers = [f for f in study.frontiers if score is None or f.name == score.frontier]
     return tuple(name for frontier in frontiers for name in frontier.of)
@@ -258,9 +261,9 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Return the material of artifacts, by role (see the page STORE), and skip roles that the report does not show.
+    """Return the material of artifacts; roles that the report does not show are skipped (see the page STORE).
 
-    Nothing in it names a folder of this machine.
+    Absolute paths in the spec are replaced, as in `hide_folders`.
 
     Args:
         spec: the spec that ran.
@@ -312,25 +315,31 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
 
 
 def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:
-    """Return the roles of a kind with their folders, by name, index and seed; no seed comes first."""
+    """Return the roles of a kind with their folders, by name, index and seed; a role without a seed comes first."""
 
-    def place(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
+    def sort_key(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
         role = item[0]
         return (role.name, role.index or 0, role.seed is not None, role.seed or 0)
 
-    return sorted(((role, folder) for role, folder in roles.items() if role.kind == kind), key=place)
+    return sorted(((role, folder) for role, folder in roles.items() if role.kind == kind), key=sort_key)
 
 
 def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows of all frames that have any."""
+    """Return the rows of all frames, with the columns of any; an empty frame with `schema` if no frame has rows."""
     present = [frame for frame in frames if frame.height]
     return pl.concat(present, how="diagonal_relaxed") if present else pl.DataFrame(schema=schema)
 
 
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
-    """Return a file of curves as rows, with the mean over benchmarks at the budgets that all benchmarks have.
+    """Return the curves in a file as rows, and their mean at the budgets that all benchmarks have.
 
-    Curves of another kind than `J` have it in a column `kind`, and inexact ones their reasons in `inexact`.
+    The kind of curves other than `J` is in a column `kind`, and the reasons of inexact curves are in a column
+    `inexact`.
+
+    Args:
+        path: file of curves by benchmark.
+        name: name of the arm or frontier.
+        seed: seed of the task, if any.
     """
     curves = read_json(path)
     first: Mapping[str, Any] = next(iter(curves.values()), {})
@@ -359,7 +368,13 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
 def _scores(
     folder: Path, seed: int | None, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> pl.DataFrame:
-    """Return the rows of a score with the present names of arms; an old score without seeds belongs to `seed`."""
+    """Return the rows of a score with the current names of arms.
+
+    Args:
+        folder: folder of the score.
+        seed: seed of the rows in a score of an earlier version, which has no column `seed`.
+        evaluations: folders of evaluations, by arm and seed.
+    """
     table = _rename_arms(
         read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
     )
@@ -367,7 +382,7 @@ def _scores(
 
 
 def _verdict(folder: Path, evaluations: Mapping[tuple[str, int | None], Path]) -> StudyVerdict | None:
-    """Return the verdict of a score; None in results of versions that gave none."""
+    """Return the verdict of a score; None if an earlier version, which stored no verdict, computed the score."""
     path = folder / VERDICT
     if not path.is_file():
         return None
@@ -381,12 +396,12 @@ def _rename_arms(
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
 ) -> pl.DataFrame:
-    """Return a table with the present names of arms."""
+    """Return a table in which each arm has its current name in place of its name at the time of the computation."""
     return table.with_columns(pl.col("arm").replace(arm_labels(kind, folder, evaluations)))
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
-    """Return the summary of an evaluation, a row for each benchmark."""
+    """Return the summary of an evaluation as rows with the columns of `_SUMMARY`, a row for each benchmark."""
     rows = [
         {"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in read_json(path).items()
     ]
@@ -396,7 +411,13 @@ def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
 
 
 def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role, Path]) -> pl.DataFrame:
-    """Return how much of its data each training had: picked by a selection, or too long, or without a budget."""
+    """Return a row for each selection and each limit that left data out of a training.
+
+    Args:
+        study: the study.
+        chosen: folders of selections, by role.
+        trained: folders of trainings, by role.
+    """
     rows = []
     for role, folder in [*chosen.items(), *trained.items()]:
         stage = _stage(study, role.name, role.index or 0)
@@ -419,7 +440,7 @@ def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role
 
 
 def _steps(folder: Path) -> pl.DataFrame:
-    """Return the steps of a training, finished or under way."""
+    """Return the metrics of each step of a training, finished or under way, with the times of steps if stored."""
     if (folder / "metrics.parquet").exists() or not (folder / STEPS).exists():
         steps = read_parquet(folder / "metrics.parquet")
         if not (folder / "timings.parquet").is_file():
@@ -430,7 +451,10 @@ def _steps(folder: Path) -> pl.DataFrame:
 
 
 def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
-    """Return the steps of all trainings, with `at` counted on over the stages of an arm."""
+    """Return the steps of all trainings with the arm, seed, stage and method.
+
+    The column `at` counts the steps of an arm on from stage to stage.
+    """
     frames: list[pl.DataFrame] = []
     last_steps: dict[tuple[str, int | None], int] = {}
     for role, folder in trained.items():
@@ -454,7 +478,7 @@ def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
 
 
 def _stage(study: Study, arm: str, index: int) -> Stage | None:
-    """Return a stage of an arm; None if the study has no such stage."""
+    """Return the stage of an arm by its index; None if the study has no such stage."""
     stages = next((study_arm.stages for study_arm in study.arms if study_arm.name == arm), ())
     return stages[index] if index < len(stages) else None
 
@@ -463,23 +487,24 @@ _PATHS_IN_SPEC = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
 
 
 def hide_folders(spec: Spec) -> Spec:
-    """Return the spec with relative paths in place of absolute ones, in its settings and in its text alike.
+    """Return the spec with relative paths in place of absolute paths, in its settings and in its source texts.
 
-    A path below the spec's folder starts there. Any other path is its last name, with as many names before it as are
-    needed to tell it from all other paths. Other paths of the text below the user's folder start with `~`.
+    A path below the spec's folder becomes relative to this folder. Any other path becomes its last name, with as many
+    names before it as tell it from all other paths. Further paths in source texts that are below the user's folder
+    start with `~`.
     """
-    named = [source.path for source in values_of(spec.study, Folder)]
-    named += (source.path for source in values_of(spec.study, File))
+    source_paths = [source.path for source in values_of(spec.study, Folder)]
+    source_paths += (source.path for source in values_of(spec.study, File))
     # Declarations that the study does not use have paths too.
-    named += (path for text in spec.sources.values() for path in _PATHS_IN_SPEC.findall(text))
+    source_paths += (path for text in spec.sources.values() for path in _PATHS_IN_SPEC.findall(text))
     files = (spec.folder, spec.path, *spec.sources, *(source.path for source in spec.origins.values()))
-    paths = {path for path in (*named, *files) if path.startswith("/") and path.strip("/")}
+    paths = {path for path in (*source_paths, *files) if path.startswith("/") and path.strip("/")}
     home = os.path.expanduser("~").rstrip("/")
     if not paths and not (home and any(f"{home}/" in text for text in spec.sources.values())):
         return spec
     replacements = {home: "~"} if home else {}
-    replacements |= {path: _relative(path, spec.folder, {*named, *paths}) for path in paths}
-    # As they are spelled in JSON, and in a text of the language that JSON holds.
+    replacements |= {path: _relative(path, spec.folder, {*source_paths, *paths}) for path in paths}
+    # A path occurs in strings of JSON, and with double escapes in source text inside such strings.
     spelled = {_escape_json(path): _escape_json(new) for path, new in replacements.items()}
     spelled |= {
         _escape_json(_escape_json(path)): _escape_json(_escape_json(new))
@@ -492,16 +517,23 @@ def hide_folders(spec: Spec) -> Spec:
 
 
 def _relative(path: str, folder: str, paths: set[str]) -> str:
-    """Return a path below the folder, or as few of its last names as no other path ends in."""
+    """Return a path relative to `folder`, or the shortest tail of a path elsewhere that no other path ends in.
+
+    Args:
+        path: an absolute path.
+        folder: folder of the spec.
+        paths: all paths of the spec.
+    """
     if folder.startswith("/") and PurePosixPath(path).is_relative_to(folder):
         return str(PurePosixPath(path).relative_to(folder))
     parts = PurePosixPath(path).parts[1:]
     tails = ("/".join(parts[-count:]) for count in range(1, len(parts)))
-    alone = (
+    unique = (
         tail for tail in tails if sum(f"/{other}".rstrip("/").endswith(f"/{tail}") for other in paths) == 1
     )
-    return next(alone, parts[-1] if parts else ".")
+    return next(unique, parts[-1] if parts else ".")
 
 
 def _escape_json(text: str) -> str:
+    """Return a text as JSON has it between quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

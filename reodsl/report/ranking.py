@@ -15,14 +15,18 @@ from reodsl.report.results import cell
 from reodsl.report.verdict_words import equal, format_margin, is_tie
 
 MOST = len(theme.COLOURS) * len(theme.DASHES)
-"""Arms in a chart: as many as have a look of their own."""
+"""The most arms in a chart: the number of combinations of colour and dashes."""
 
 
 def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the arms that charts show, in the study's order; empty if they show all.
+    """Return the arms that charts show, in the study's order; empty if charts show all arms.
 
-    Arms named by the spec's charts and the baseline come first, then some that others start from, then those with the
-    lowest REG, or with the highest accuracy without a score. `table` is `tables.main`.
+    Arms named in the spec's charts and the baseline come first, then some arms that others start from, then arms with
+    the lowest REG, or with the highest accuracy without a score.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
     """
     arms = material.chart_arms
     if len(arms) <= MOST:
@@ -36,7 +40,7 @@ def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ..
 
 
 def rank_arms(table: pl.DataFrame) -> list[str]:
-    """Return the arms of `tables.main` from the lowest REG up, or from the highest accuracy down without a score."""
+    """Return the arms of `tables.main` by rising REG, or without a score by falling accuracy."""
     means = table.filter(pl.col("benchmark") == MEAN)
     scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
     by = "reg" if scored else "accuracy"
@@ -44,42 +48,51 @@ def rank_arms(table: pl.DataFrame) -> list[str]:
 
 
 def keep_arms(material: Material, arms: Sequence[str]) -> Material:
-    """Return a report's material for these arms alone; the frontiers are still made by all."""
+    """Return a report's material with the results of some arms only; frontiers stay those of all arms."""
     names = set(arms)
 
-    def of(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:
+    def keep(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:
+        """Return the rows of the kept arms; a frame without the column is returned unchanged."""
         return frame.filter(pl.col(column).is_in(list(arms))) if column in frame.columns else frame
 
     return replace(
         material,
-        curves=of(material.curves, "name"),
-        summary=of(material.summary),
-        scores=of(material.scores),
-        metrics=of(material.metrics),
-        selections=of(material.selections),
+        curves=keep(material.curves, "name"),
+        summary=keep(material.summary),
+        scores=keep(material.scores),
+        metrics=keep(material.metrics),
+        selections=keep(material.selections),
         evaluations={key: folder for key, folder in material.evaluations.items() if key[0] in names},
         trainings={key: folder for key, folder in material.trainings.items() if key[0] in names},
     )
 
 
 def note_left_out(material: Material, highlighted: Sequence[str]) -> Markup | None:
-    """Return a note on the arms that charts do not show, and how to see them; None if they show all."""
+    """Return a note on the arms that charts leave out, and how to draw them; None if charts show all arms."""
     if not highlighted:
         return None
-    best = "least REG" if material.study.score is not None else "highest accuracy"
+    best = "lowest REG" if material.study.score is not None else "highest accuracy"
     words = (
-        f"Charts show {len(highlighted)} of {len(material.chart_arms)} arms: those that the spec's charts name, some where "
-        f"others start, and those of the {best}. Tables have all. To draw others, name up to {MOST} in the spec: "
+        f"Charts show {len(highlighted)} of {len(material.chart_arms)} arms: arms named in the spec's charts, some that "
+        f"others start from, and arms with the {best}. Tables have all arms. To choose, name up to {MOST} in the spec: "
     )
     return tag("p", words, tag("code", "report { chart some { lines = [a, b] } }"), ".", class_="about")
 
 
 MOST_LISTED = 24
-"""Arms in a line; a table has all."""
+"""The most arms in the ranking beside the first chart; the table has all arms."""
 
 
 def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
-    """Return all arms, best first, each with REG's difference from the baseline or REG itself; None without a score."""
+    """Return a list of all arms, the best first; None without a score.
+
+    Each arm has REG's difference from the baseline, or REG if there is no difference, and tags such as `leads` or
+    `baseline`.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+    """
     score = material.study.score
     if score is None or "reg" not in table.columns:
         return None
@@ -113,7 +126,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
 
 
 def matrix(verdict: StudyVerdict | None) -> Markup | None:
-    """Return the difference of every pair as a folded table: REG of the row's arm minus that of the column's."""
+    """Return the REG differences of all pairs as a folded table: the row's arm minus the column's arm."""
     if verdict is None or len(verdict.arms) < 2:
         return None
     pairs = {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}
@@ -145,7 +158,12 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
 
 
 def _cell(pair: PairDifference, same: bool) -> Markup:
-    """Return a pair's difference with its star, its interval, and how many responses are equal."""
+    """Return a pair's difference with its star and interval, its margin of equivalence, and its equal responses.
+
+    Args:
+        pair: difference of the row's arm from the column's arm.
+        same: whether the pair is equivalent within a margin.
+    """
     mark = formats.STAR if pair.significant else ""
     common = equal(pair)
     return tag(

@@ -27,8 +27,8 @@ from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
 def report(job: Job) -> None:
-    """Write the page, its tables, resolved spec and verdict into `job.out` (see the page STORE)."""
-    # V8 takes as much memory as a material of hundreds of arms, so it works before there is one.
+    """Write the page, its tables, the resolved spec and the verdict into `job.out` (see the page STORE)."""
+    # V8 needs much memory, so the script is bundled before the results are in memory.
     drawing.vega_script()
     payload = job.task.payload
     material = read(Spec.model_validate(payload["spec"]), job.inputs, payload.get("accepted", ()))
@@ -37,7 +37,13 @@ def report(job: Job) -> None:
 
 
 def write_report(material: Material, out: Path, pictures: bool = False) -> None:
-    """Write the files of a report into a folder that exists; with `pictures`, each chart as PDF and SVG too."""
+    """Write the files of a report into an existing folder.
+
+    Args:
+        material: results of the run.
+        out: the folder.
+        pictures: whether each chart is written as PDF and SVG too.
+    """
     gallery = Gallery()
     export.write_spec(out / "spec.reo.json", material)
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
@@ -50,12 +56,12 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
 
 _MOST_NAMED = 5
 _UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
-"""Errors that a damaged artifact raises when it is read, or one of another version."""
+"""Errors that reading a damaged artifact, or an artifact of another version, may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedrawnReport:
-    """The page of a report, and findings on what it leaves out."""
+    """The page of a report, and warnings about the results that the page leaves out."""
 
     page: Path
     findings: tuple[Diagnostic, ...]
@@ -66,7 +72,7 @@ class _RunResults:
     """The results of a run so far."""
 
     inputs: dict[str, Path]
-    """Folders of results, by role."""
+    """Folders of results by their role in the report, such as `train:ARM`."""
     missing: tuple[str, ...]
     """Tasks without a result."""
     under_way: dict[str, int]
@@ -75,15 +81,21 @@ class _RunResults:
     """Tasks of the run that failed, by reason."""
 
     def say_failed(self) -> list[str]:
-        """Return a line for each reason of failed tasks, with their names."""
+        """Return a line for each reason of failure, with the names of the tasks that failed for it."""
         return [f"failed: {listed(names, _MOST_NAMED)}: {why}" for why, names in self.failed.items()]
 
 
 def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -> RedrawnReport:
-    """Draw the report of a run into `out` from the results so far, and replace each file as a whole.
+    """Draw the report of a run from the results so far, and replace the files of an earlier report.
 
-    Missing or unreadable results are left out with a warning (W0805), and trainings under way are drawn as far as
-    they are.
+    Missing or unreadable results are left out with a warning (W0805), and trainings under way are drawn up to their
+    last step.
+
+    Args:
+        store: store of the results.
+        record: the run.
+        out: folder of the report.
+        pictures: whether each chart is written as PDF and SVG too.
 
     Raises:
         Problem: E0957 without any result, E0967 if the run's spec was not kept.
@@ -97,7 +109,10 @@ def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -
 
 
 def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagnostic, ...]]:
-    """Return a run's material as far as it exists, and findings on the rest.
+    """Read the results of a run that exist so far, and list the results that are missing or unreadable.
+
+    Returns:
+        The material, and a warning for each kind of omission.
 
     Raises:
         Problem: E0957 without any result, E0967 if the run's spec was not kept.
@@ -121,15 +136,15 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
     spec = Spec.model_validate(payload["spec"])
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
     total = len(dict.fromkeys(task.inputs.values()))
-    named = {task.inputs[role]: why for role, why in unread.items()}
-    findings = _findings(record, gathered, named, total, alive(store, record))
+    unread_tasks = {task.inputs[role]: why for role, why in unread.items()}
+    findings = _findings(record, gathered, unread_tasks, total, alive(store, record))
     lines = [line for finding in findings for line in (finding.message, *finding.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
     return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
 
 
 def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
-    """Yield W0616 if the frontier of the run is not made of its arms, which its spec allows."""
+    """Yield W0616 if the spec of the run accepts a published frontier that does not match the arms."""
     reasons = misfits(spec.study)
     if reasons:
         yield warning(
@@ -142,7 +157,13 @@ def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
 
 
 def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunResults:
-    """Return the results of a run so far, with trainings under way from their working folders."""
+    """Return the results of a run so far, with trainings under way from their working folders.
+
+    Args:
+        store: store of the results.
+        record: the run.
+        roles: name of the task for each role of the report.
+    """
     started = begun(store, record)
     failed: dict[str, list[str]] = {}
     for event in events(store, record):
@@ -153,7 +174,7 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunRe
     under_way: dict[str, int] = {}
     for role, name in roles.items():
         key = record.tasks.get(name)
-        # A report reads no weights.
+        # A report reads no weights, so weights may be damaged.
         if key is not None and not store.damage(key, WEIGHTS):
             inputs[role] = store.path(key)
             continue
@@ -170,7 +191,7 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunRe
 def _read(
     spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
 ) -> tuple[Material, dict[str, str]]:
-    """Return the material of readable results, and by role why the others cannot be read."""
+    """Return the material of readable results, and the reason why each other role cannot be read."""
     try:
         return read(spec, inputs, accepted), {}
     except _UNREADABLE:
@@ -190,12 +211,20 @@ def _read(
 def _findings(
     record: RunRecord, gathered: _RunResults, unread: Mapping[str, str], total: int, going: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the warnings on missing and unreadable results."""
+    """Return the warnings on missing and unreadable results.
+
+    Args:
+        record: the run.
+        gathered: results of the run so far.
+        unread: reason for each task whose result cannot be read.
+        total: number of results that the whole report has.
+        going: whether the run is still under way.
+    """
     steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
     notes = [
         f"left out: {listed(gathered.missing, _MOST_NAMED)}",
         *(f"failed: {listed(names, _MOST_NAMED)}: {why}" for why, names in gathered.failed.items()),
-        *([f"drawn as far as it is trained: {listed(steps, _MOST_NAMED)}"] if steps else []),
+        *([f"drawn up to the last step so far: {listed(steps, _MOST_NAMED)}"] if steps else []),
     ]
     left_out = warning(
         "W0805",
@@ -203,7 +232,7 @@ def _findings(
         + ("not finished yet" if going else "missing or damaged"),
         where=record.name,
         notes=notes,
-        help="the run goes on, and draws the whole report at its end"
+        help="the run continues and draws the whole report at its end"
         if going
         else f"finish the run, which does only what is missing: reodsl run {record.path}",
     )

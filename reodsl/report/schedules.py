@@ -1,4 +1,4 @@
-"""Selected budgets: those of each arm, their weights and errors; and charts of rules for budgets and of frontiers."""
+"""Selected budgets: the budgets of each arm, their weights and errors; and charts of rules for budgets and of frontiers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ArmSplits:
         return coefficients(self.rule, self.budgets, self.l_max) if self.rule and self.budgets else ()
 
     def measure_error(self, material: Material) -> float | None:
-        """Return the relative error (f - S)/S of the weighted sum on the frontier of that seed.
+        """Return the relative error (f - S)/S of the weighted sum f; S is the area under the frontier of that seed.
 
         Returns:
             Share, positive if the sum is larger than the area; None without budgets or if the frontier ends before
@@ -68,7 +68,7 @@ class ArmSplits:
 
 
 def list_schedules(material: Material) -> list[ArmSplits]:
-    """Return the budgets of each arm that trained on splits, and of each seed if seeds differ."""
+    """Return the budgets of each arm that trained with dense rewards, and of each seed if seeds differ."""
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)
@@ -86,12 +86,19 @@ def list_schedules(material: Material) -> list[ArmSplits]:
 
 
 def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str, Any]) -> ArmSplits:
-    """Return what a run selected: budgets on a frontier, or a budget for each question."""
+    """Return the splits that a run selected: budgets on a frontier, or a budget for each question.
+
+    Args:
+        arm: name of the arm.
+        seed: seed of the training, if any.
+        rule: rule of the reward's weights, if any.
+        facts: content of `budgets.json`.
+    """
     if "budgets" in facts:
         return ArmSplits(arm, seed, "greedy", facts["l_max"], rule, tuple(facts["budgets"]))
     values = facts["questions"].values()
     solved = tuple(sorted(budget for budget in values if budget is not None))
-    # Budgets that an earlier version found have one for each question that was asked.
+    # Results of an earlier version lack `unmet`: every question had rollouts.
     unmet = facts.get("unmet", 0)
     return ArmSplits(
         arm, seed, "one a question", facts["l_max"], rule, (), solved, len(values) - len(solved), unmet
@@ -99,7 +106,11 @@ def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str,
 
 
 def table(material: Material) -> pl.DataFrame:
-    """Return a row for each split: arm, seed, source, budget (tokens), weight and approximation_error (share)."""
+    """Return a row for each budget of each arm.
+
+    Returns:
+        Columns `arm`, `seed`, `source`, `budget` (tokens), `weight` and `approximation_error` (share).
+    """
     rows = [
         (row.arm, row.seed, row.source, budget, weight, error)
         for row, error in ((splits, splits.measure_error(material)) for splits in list_schedules(material))
@@ -118,7 +129,7 @@ def table(material: Material) -> pl.DataFrame:
 
 
 def section(material: Material) -> Markup | None:
-    """Return a table of each arm's budgets and weights; None if no arm splits responses."""
+    """Return a table of each arm's budgets and weights; None if no arm trained with dense rewards."""
     rows = list_schedules(material)
     if not rows:
         return None
@@ -150,7 +161,10 @@ def section(material: Material) -> Markup | None:
 
 
 def _splits(row: ArmSplits) -> Markup:
-    """Return budgets with their weights below, the longest response last, or quartiles if each question has its own."""
+    """Return an arm's budgets as a list, each above its weight, the longest response last.
+
+    If each question has its own budget, the quartiles of these budgets are listed instead.
+    """
     if row.budgets:
         weights = [f"{w:,.6g}" for w in row.weights] or [""] * (len(row.budgets) + 1)
         pairs = zip([*row.budgets, row.l_max], weights, strict=True)
@@ -175,7 +189,14 @@ def _splits(row: ArmSplits) -> Markup:
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:
-    """Return the approximation error on the frontier's mean; None if the frontier does not reach `l_max`."""
+    """Return the relative error of a weighted sum on the mean frontier; None if the frontier ends before `l_max`.
+
+    Args:
+        material: results of the run.
+        seed: seed whose frontier is used; None for the mean over seeds.
+        budgets: budgets in tokens.
+        l_max: length of the longest response, in tokens.
+    """
     edge = material.frontier().filter(pl.col("benchmark") == MEAN)
     if seed is not None and edge["seed"].drop_nulls().len():
         edge = edge.filter(pl.col("seed") == seed)
@@ -203,7 +224,12 @@ def draw_lines(gallery: Gallery, material: Material) -> Markup | None:
 
 
 def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
-    """Return the curve of each rule: arm (its name), count, and the chart's `budget` in tokens or `error` as a share."""
+    """Return the points of each rule in a declared chart of rules for budgets.
+
+    Returns:
+        Columns `arm` (name of the rule), `count` (number of budgets or index of a budget), and the chart's `budget`
+        in tokens or `error` as a share.
+    """
     rows: list[tuple[str, int, float]] = []
     for rule in declared.rules:
         if declared.y == "budget":
@@ -217,14 +243,23 @@ def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
 
 
 def _frontier_rows(material: Material, names: Sequence[str]) -> pl.DataFrame:
-    """Return arm (a frontier's name), budget and accuracy, means over benchmarks and seeds."""
+    """Return the points of some frontiers, as means over benchmarks and seeds.
+
+    Returns:
+        Columns `arm` (name of the frontier), `budget` in tokens and `accuracy` as a share.
+    """
     rows = material.frontiers.filter((pl.col("benchmark") == MEAN) & pl.col("name").is_in(list(names)))
     means = rows.group_by("name", "budget").agg(pl.col("accuracy").mean()).sort("name", "budget")
     return means.rename({"name": "arm"})
 
 
 def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
-    """Return a chart with a line for each name in the column `arm` of `rows`, which has both axes as columns."""
+    """Return a declared chart with a line for each name in the column `arm`.
+
+    Args:
+        declared: the chart as the spec declares it.
+        rows: points, with both axes as columns.
+    """
     titles = {
         "budget": "token budget",
         "accuracy": "accuracy of the best arm",
@@ -255,6 +290,6 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
 
 
 def _reward(arm: Arm) -> Reward | None:
-    """Return the reward of the last RL stage that led to an arm."""
+    """Return the reward of the last RL stage of an arm's training; None without such a stage."""
     methods = [stage.method for stage in arm.stages if isinstance(stage.method, Ppo)]
     return methods[-1].reward if methods else None

@@ -14,7 +14,7 @@ from reodsl.report import theme
 from reodsl.report.material import Material
 
 Json = dict[str, Any]
-"""A chart, or a part of one, as Vega-Lite has it."""
+"""A Vega-Lite chart, or an element of a chart, as JSON data."""
 
 WIDTH = 460
 Width = int | Literal["container"]
@@ -53,7 +53,7 @@ class Rows:
         self.by_name: dict[str, list[Json]] = {}
 
     def add(self, frame: pl.DataFrame) -> str:
-        """Keep a frame's rows, rounded to six digits, and return their name."""
+        """Store a frame's rows, with numbers rounded to six significant digits, and return a name for the rows."""
         rows = [{key: _round(value) for key, value in row.items()} for row in frame.to_dicts()]
         name = "rows-" + hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
         self.by_name[name] = rows
@@ -61,12 +61,26 @@ class Rows:
 
 
 def channel(field: str, kind: str = "quantitative", **options: Any) -> Json:
-    """Return the encoding of a column, a number unless `kind` says otherwise; `title=None` shows no title."""
+    """Return a Vega-Lite encoding of a column.
+
+    Args:
+        field: name of the column.
+        kind: Vega-Lite type: `quantitative` for numbers, `nominal` for texts.
+        options: further properties; `title=None` shows no title.
+    """
     return {"field": field, "type": kind, **options}
 
 
 def layer(data: str, mark: str, style: Json, *, switched: bool = True, **encoding: Any) -> Json:
-    """Return marks for the rows called `data`; arms can be switched off unless `switched` is false."""
+    """Return a layer of marks in a chart.
+
+    Args:
+        data: name of the rows.
+        mark: type of the mark, such as `line`.
+        style: properties of the mark.
+        switched: whether rows of arms that are switched off are hidden.
+        encoding: encodings by channel, such as `x` and `color`.
+    """
     marks = {"data": {"name": data}, "mark": {"type": mark, **style}, "encoding": encoding}
     return marks | {"transform": [{"filter": SWITCHED_ON}]} if switched else marks
 
@@ -83,7 +97,7 @@ def lines(
     tooltip: list[Json] | None = None,
     **style: Any,
 ) -> Json:
-    """Return a line for each arm, in its colour and dashes.
+    """Return a layer with a line for each arm, in the arm's colour and dashes.
 
     Args:
         data: name of the rows.
@@ -92,7 +106,7 @@ def lines(
         material: results of the run.
         arms: arms of the chart.
         visible: arms in the legend; None for all.
-        fade: opacity while another arm is in focus.
+        fade: opacity of a line while another arm is in focus.
         tooltip: encodings that are shown on hover.
         style: further properties of the mark.
     """
@@ -144,7 +158,13 @@ def chart(
 
 
 def colour(material: Material, arms: Sequence[str], visible: Sequence[str] | None = None) -> Json:
-    """Return each arm's colour, the same in every chart; the legend names the `visible` arms, or all."""
+    """Return the encoding that colours arms, the same in every chart, with a legend.
+
+    Args:
+        material: results of the run.
+        arms: arms of the chart.
+        visible: arms in the legend; None for all.
+    """
     chosen = material.colours
     legend: Json = {"title": None, "orient": "bottom", "columns": 4, "symbolOpacity": 1}
     if visible is not None:
@@ -154,7 +174,7 @@ def colour(material: Material, arms: Sequence[str], visible: Sequence[str] | Non
 
 
 def dash(material: Material, arms: Sequence[str]) -> Json:
-    """Return the dashes of arms as an encoding, empty if each arm has a colour of its own."""
+    """Return the encoding that gives arms their dashes; empty if no two arms share a colour."""
     chosen = theme.dashes(material.colours)
     if not any(chosen.values()):
         return {}
@@ -163,16 +183,23 @@ def dash(material: Material, arms: Sequence[str]) -> Json:
 
 
 def faded(to: float) -> Json:
-    """Return an opacity: full for the arm in focus, or for all arms without a focus, else `to`.
+    """Return an encoding of opacity: 1 for the arm in focus, or for all arms without a focus, else `to`.
 
     Args:
-        to: opacity of the other arms, from 0 to 1.
+        to: opacity of arms that are not in focus, 0 to 1.
     """
     return {"condition": {"test": f"focus === '' || {IN_FOCUS}", "value": 1}, "value": to}
 
 
 def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
-    """Return how each arm's line begins and ends in words, for screen readers."""
+    """Return the first and the last point of each arm's line in words, for screen readers.
+
+    Args:
+        rows: points of the lines, with the column `arm`.
+        x: column of the horizontal axis.
+        y: column of the vertical axis.
+        form: format of the values of `y`, such as `.1%`.
+    """
     parts = []
     for line_rows in rows.sort(x).partition_by("arm", maintain_order=True):
         points = line_rows.filter(pl.col(y).is_not_null())
@@ -186,11 +213,12 @@ def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
 
 
 def _round(value: Any) -> Any:
+    """Return a float rounded to six significant digits, and any other value unchanged."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def map_parts(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a chart with `change` applied to each of its values, the innermost first."""
+    """Return a chart with `change` applied to each of its values, dictionaries and lists, the innermost first."""
     if isinstance(value, list):
         return change([map_parts(item, change) for item in value])
     if isinstance(value, dict):

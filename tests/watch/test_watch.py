@@ -99,7 +99,7 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     code, out, err = output(capsys, "report", "tiny", "--out", "shown")
     assert (code, out) == (0, "report: shown/report.html\n")
     assert "warning[W0805]: the report leaves out" in err
-    assert "drawn as far as it is trained: tiny.train.s1 (step " in err
+    assert "drawn up to the last step so far: tiny.train.s1 (step " in err
     page = Path("shown/report.html").read_text()
     assert "This study is not finished." in page
     assert "Nothing is evaluated yet." in page
