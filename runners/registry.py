@@ -10,9 +10,13 @@ from reodsl.plan.registry import Registry
 
 
 def load_later(reference: str) -> Callable[..., Any]:
-    """Return a function that imports the one named `module:function` when it is called, and calls it."""
+    """Return a function that passes its arguments to the function `reference`, which is imported at the call.
+
+    Args:
+        reference: A function as `module:function`; the late import keeps the compiler's start fast.
+    """
     module, _, name = reference.partition(":")
-    return lambda *given: getattr(import_module(module), name)(*given)
+    return lambda *arguments: getattr(import_module(module), name)(*arguments)
 
 
 REGISTRY = Registry(

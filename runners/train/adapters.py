@@ -1,7 +1,7 @@
-"""Adapters of low rank beside a model's matrices (LoRA: Hu et al. 2021), and their sum with these.
+"""Low-rank adapters of a model's matrices (LoRA: Hu et al. 2021), and the sums of matrices and adapters.
 
-Both parts of an adapter are parameters of the very layer that they belong to, so that all other names stay those of
-`transformers`, and sharding, saving and the forward pass see nothing new.
+A and B of an adapter are parameters of the linear layer that they adapt. All other parameters therefore keep their
+`transformers` names, and sharding, saving and the forward pass need no change.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ LORA_PARAMETERS = ("lora_A", "lora_B")
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer whose weight stays frozen, plus `scale` B A, for A [rank, in] and B [out, rank].
+    """A linear layer W x + bias with a frozen weight W, plus the adapter's `scale` B A x.
 
-    `applied` says whether the adapter counts.
+    A is [rank, in] and B is [out, rank]. If `applied` is False, the layer leaves the adapter out.
     """
 
     def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
-        """Take the weight and bias of `linear`; A has no numbers yet, and B is 0."""
+        """Use the weight and bias of `linear`, leave A uninitialised, and set B to 0."""
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        like: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
-        self.lora_A = nn.Parameter(torch.empty(rank, linear.in_features, **like))
-        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, rank, **like))
+        factory_kwargs: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+        self.lora_A = nn.Parameter(torch.empty(rank, linear.in_features, **factory_kwargs))
+        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, rank, **factory_kwargs))
         self.scale, self.applied = scale, True
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the layer's output without adding up both matrices.
+        """Return W x + bias + scale B A x, computed without the matrix W + scale B A.
 
         Args:
             input: Activations, [..., in].
@@ -51,10 +51,10 @@ class LoraLinear(nn.Linear):
         Returns:
             Activations, [..., out].
         """
-        plain = F.linear(input, self.weight, self.bias)
+        frozen_output = F.linear(input, self.weight, self.bias)
         if not self.applied:
-            return plain
-        return plain + self.scale * F.linear(F.linear(input, self.lora_A), self.lora_B)
+            return frozen_output
+        return frozen_output + self.scale * F.linear(F.linear(input, self.lora_A), self.lora_B)
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
@@ -75,7 +75,7 @@ def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
 
 
 def is_adapter(name: str) -> bool:
-    """Return whether a parameter is A or B of an adapter."""
+    """Return whether `name`, the name of a parameter, is that of A or B of an adapter."""
     return name.rpartition(".")[2] in LORA_PARAMETERS
 
 
@@ -85,47 +85,56 @@ def is_adapted(model: Any) -> bool:
 
 
 def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
-    """Freeze a model, and give its layers adapters whose sum with the weights is the weights.
+    """Freeze a model's parameters, and add LoRA adapters that do not change its output yet.
 
-    A is uniform within 1 / sqrt(in), as peft draws it, and B is 0.
+    A is uniform between -1 / sqrt(in) and 1 / sqrt(in), as in peft, and B is 0.
 
     Args:
-        model: The model, whose parameters may be on no device.
+        model: The model; its parameters may be on torch's meta device, which stores no values.
         lora: The settings of the adapters.
         seed: The seed of A.
 
     Returns:
-        The numbers of A and B, by parameter name, for parameters that are on no device.
+        The initial values of A and B by parameter name. A caller whose model is on the meta device loads them later.
 
     Raises:
-        Problem: E0940, a layer lacks a matrix that would be adapted.
+        Problem: E0940, if a layer lacks a matrix that `lora` adapts.
     """
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     matrices = [name for kind, names in MATRICES.items() if lora.layers in ("all", kind) for name in names]
-    draws = torch.Generator().manual_seed(seed % 2**63)
-    numbers: dict[str, Tensor] = {}
-    body = model.get_submodule("model")
-    for number, layer in enumerate(body.layers):
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    initial_values: dict[str, Tensor] = {}
+    decoder = model.get_submodule("model")
+    for layer_index, layer in enumerate(decoder.layers):
         for name in matrices:
-            linear = _linear(layer, name, lora)
+            linear = _find_linear(layer, name, lora)
             adapted = LoraLinear(linear, lora.rank, lora.alpha / lora.rank)
             layer.set_submodule(name, adapted)
             bound = 1 / math.sqrt(linear.in_features)
-            a = torch.empty(lora.rank, linear.in_features).uniform_(-bound, bound, generator=draws)
-            prefix = f"model.layers.{number}.{name}"
-            numbers |= {
+            a = torch.empty(lora.rank, linear.in_features).uniform_(-bound, bound, generator=generator)
+            prefix = f"model.layers.{layer_index}.{name}"
+            initial_values |= {
                 f"{prefix}.lora_A": a,
                 f"{prefix}.lora_B": torch.zeros(linear.out_features, lora.rank),
             }
             if not adapted.lora_A.is_meta:
                 with torch.no_grad():
                     adapted.lora_A.copy_(a)
-    return numbers
+    return initial_values
 
 
-def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
-    """Return the matrix of a layer that gets an adapter. Raises E0940 for a layer without that matrix."""
+def _find_linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
+    """Return the linear layer that will get an adapter.
+
+    Args:
+        layer: A decoder layer.
+        name: The name of the linear layer inside it, e.g. `mlp.up_proj`.
+        lora: The settings of the adapters, for the error message.
+
+    Raises:
+        Problem: E0940, if the decoder layer has no linear layer of that name.
+    """
     try:
         linear = layer.get_submodule(name)
     except AttributeError:
@@ -133,7 +142,7 @@ def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
     if not isinstance(linear, nn.Linear):
         raise problem(
             "E0940",
-            f"the model's layers have no matrix `{name}`, which `lora` would train an adapter of",
+            f"the model's layers have no matrix `{name}`, for which `lora` would train an adapter",
             where="lora",
             help="write `lora { layers = attention }`" if lora.layers == "all" else "train without `lora`",
         )
@@ -142,7 +151,7 @@ def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
 
 @contextmanager
 def without_adapters(model: Any) -> Iterator[None]:
-    """Disable the adapters for a moment, which leaves the model that training began with."""
+    """Disable the adapters inside a `with` block, so that the model computes with its frozen weights alone."""
     adapted = [module for module in model.modules() if isinstance(module, LoraLinear)]
     for module in adapted:
         module.applied = False
@@ -154,10 +163,10 @@ def without_adapters(model: Any) -> Iterator[None]:
 
 
 def merge_state(model: Any) -> dict[str, Tensor]:
-    """Return the `state_dict` of a model with its adapters merged.
+    """Return the `state_dict` of a model, with each adapter added to the weight that it adapts.
 
     Returns:
-        Full weights by their `transformers` names.
+        Weights by their `transformers` names; the adapters' parameters are left out.
     """
     state = {name: value for name, value in model.state_dict().items() if not is_adapter(name)}
     with torch.no_grad():
@@ -168,7 +177,7 @@ def merge_state(model: Any) -> dict[str, Tensor]:
 
 
 def remove_adapters(model: Any) -> None:
-    """Remove the adapters of a model, so that its weights are the frozen weights again."""
+    """Replace each adapted layer of a model by a plain linear layer with the frozen weight, in place."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLinear):
             linear = nn.Linear(1, 1, bias=False, device="meta")

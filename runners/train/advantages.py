@@ -26,12 +26,12 @@ from runners.rewards.vectorise import are_equal
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
     """Return the advantage of each section's tokens before any normalisation over the batch.
 
-    With `absent = zero` a rollout counts with 0 in the mean and deviation of a split that it lacks. An outcome, a
-    reward with one split, is credited to the whole response under every rule. `as_printed` gives Return_i to the
+    With `absent = zero`, a rollout without a split enters the split's mean and deviation with the value 0. A reward
+    with one split credits all tokens of the response under every rule. `credit = as_printed` gives Return_i to the
     section after L_i, so the first section earns nothing.
 
     Args:
-        rewards: Rewards at splits, weighted, [questions, rollouts, splits].
+        rewards: Rewards at splits, already multiplied by the weights c_j, [questions, rollouts, splits].
         present: Whether a response has the split, [questions, rollouts, splits].
         rule: The settings of the advantage.
 
@@ -40,15 +40,17 @@ def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floa
 
     Source: REO, Return_i; group normalisation: Shao et al. 2024, DeepSeekMath (GRPO).
     """
-    earned = np.where(present, rewards, 0.0)
-    credit = earned if rule.credit == "own" else np.flip(np.flip(earned, 2).cumsum(axis=2), 2)
+    present_rewards = np.where(present, rewards, 0.0)
+    credit = (
+        present_rewards if rule.credit == "own" else np.flip(np.flip(present_rewards, 2).cumsum(axis=2), 2)
+    )
     mask = np.ones_like(present) if rule.absent == "zero" else present
-    scored = normalise_group(np.where(present, credit, 0.0), mask, rule.normalise, rule.std)
+    normalised = normalise_group(np.where(present, credit, 0.0), mask, rule.normalise, rule.std)
     if rule.credit == "as_printed" and rewards.shape[2] > 1:
-        shifted = np.zeros_like(scored)
-        shifted[:, :, 1:] = scored[:, :, :-1]
-        scored = shifted
-    return np.where(present, scored, 0.0)
+        shifted = np.zeros_like(normalised)
+        shifted[:, :, 1:] = normalised[:, :, :-1]
+        normalised = shifted
+    return np.where(present, normalised, 0.0)
 
 
 def normalise_group(
@@ -57,16 +59,17 @@ def normalise_group(
     normalise: Literal["group", "center", "leave_one_out", "none"],
     std: Literal["population", "sample"],
 ) -> Floats:
-    """Normalise each split over the question's rollouts that have it: z-scores, centred values, or the values as they are.
+    """Normalise the values at each split over the rollouts of a question that have the split.
 
-    A value less the mean of the other n - 1 values is n / (n - 1) times the centred value. Equal values have a z-score
-    of 0, and so has a lone value.
+    `group` gives z-scores, `center` subtracts the mean, `leave_one_out` subtracts the mean of the other n - 1 values,
+    which is n / (n - 1) times the centred value, and `none` changes nothing. Equal values, or a single value, have a
+    z-score of 0.
 
     Args:
         values: Values at splits, [questions, rollouts, splits].
-        present: Whether a value counts, [questions, rollouts, splits].
+        present: Whether a response has the split, so that its value counts, [questions, rollouts, splits].
         normalise: The method.
-        std: Whether a deviation divides by n or by n - 1.
+        std: Whether the standard deviation divides by n (`population`) or by n - 1 (`sample`).
 
     Returns:
         Normalised values, [questions, rollouts, splits]; 0 if absent.
@@ -87,21 +90,21 @@ def normalise_group(
     return np.where(equal, 0.0, centred / np.where(variance > 0, np.sqrt(variance), 1.0))
 
 
-def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
-    """Return how many tokens each section has; the sections of a response add up to the response.
+def section_tokens(split_tokens: Floats, present: Bools, length: Floats) -> Ints:
+    """Return how many tokens each section has; the counts of a response add up to its length.
 
     Args:
-        places: The split at which each section ends, in tokens, [questions, rollouts, splits].
+        split_tokens: The end of each section, in tokens from the start, [questions, rollouts, splits].
         present: Whether a response has the split, [questions, rollouts, splits].
         length: Tokens of each response, [questions, rollouts].
 
     Returns:
-        Tokens, [questions, rollouts, splits]; 0 past the end of a response.
+        Tokens, [questions, rollouts, splits]; 0 for sections after the end of a response.
     """
-    shape = (*length.shape, places.shape[2])
-    ends = np.minimum(np.broadcast_to(places, shape), length[:, :, None])
+    shape = (*length.shape, split_tokens.shape[2])
+    ends = np.minimum(np.broadcast_to(split_tokens, shape), length[:, :, None])
     mask = np.broadcast_to(present, shape)
-    # The last section that a response has reaches to its end, even past the last place.
+    # The last section of a response reaches to the response's end, even past the last split.
     last = mask & ~np.concatenate((mask[:, :, 1:], np.zeros((*length.shape, 1), dtype=np.bool_)), axis=2)
     ends = np.where(last, length[:, :, None], np.where(mask, ends, 0))
     ends = np.maximum.accumulate(ends, axis=2)
@@ -111,21 +114,21 @@ def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
 def normalise_batch(
     advantages: Floats, tokens: Ints, equal: Literal["left_out", "counted"] = "left_out"
 ) -> Floats:
-    """Normalise advantages over the trained tokens of the step, each with weight 1 (population deviation).
+    """Return z-scores of the advantages over all tokens of the step (population deviation, every token weighs 1).
 
-    A section is trained if its advantages among a question's rollouts are not all 0. Other sections have no gradient,
-    stay at 0 and do not count, unless `equal` sections are counted too.
+    A section has no gradient if its advantage is 0 for all rollouts of a question, i.e. if their rewards are equal.
 
     Args:
         advantages: Advantages of sections, [questions, rollouts, sections].
-        tokens: Tokens of sections, [questions, rollouts, sections].
-        equal: Whether sections without a difference count.
+        tokens: The number of tokens of each section, [questions, rollouts, sections].
+        equal: Whether sections without a gradient stay at 0 and out of the mean and deviation (`left_out`), or are
+            normalised like the others (`counted`).
 
     Returns:
         Advantages, [questions, rollouts, sections].
     """
-    moved = (advantages != 0).any(axis=1, keepdims=True) | (equal == "counted")
-    trained = np.broadcast_to(moved, advantages.shape)
+    has_difference = (advantages != 0).any(axis=1, keepdims=True) | (equal == "counted")
+    trained = np.broadcast_to(has_difference, advantages.shape)
     weight = np.where(trained, tokens, 0)
     total = weight.sum()
     if total == 0:
@@ -137,44 +140,47 @@ def normalise_batch(
 
 
 AdvantageFunction = Callable[[Sequence[Mapping[str, Any]]], list[list[list[float]]]]
-"""A function of the user's: from each question's rewards and responses to advantages, [responses, sections]."""
+"""A user's function: it takes a mapping per question (as in `TRIAL_GROUPS`), and returns advantages by question, response
+and section."""
 
 
 def advantages_of(
     rewards: Floats,
-    places: Floats,
+    split_tokens: Floats,
     present: Bools,
     length: Floats,
     rule: Advantage,
-    own: AdvantageFunction | None = None,
+    user_function: AdvantageFunction | None = None,
     correct: Floats | None = None,
 ) -> tuple[Floats, Ints]:
-    """Return the advantage of each section before any normalisation over the batch, and its tokens.
+    """Return each section's advantage, bounded but not yet normalised over the batch, and its number of tokens.
+
+    If `rule.batch` is set, `finish_batch` bounds the advantages later, after its normalisation.
 
     Args:
         rewards: Rewards at splits, [questions, rollouts, splits].
-        places: The split at which each section ends, in tokens, of the same shape or one that broadcasts to it.
-        present: Whether a response has the split, likewise.
+        split_tokens: The end of each section, in tokens, of the shape of `rewards` or a shape that broadcasts to it.
+        present: Whether a response has the split, of the shape of `rewards` or a shape that broadcasts to it.
         length: Tokens of each response, [questions, rollouts].
         rule: The settings of the advantage.
-        own: The user's function that replaces the rule.
-        correct: Which responses are correct, [questions, rollouts], for the user's function.
+        user_function: The user's function that computes advantages instead of the rule, if there is a function.
+        correct: Whether each response is correct, [questions, rollouts]; only the user's function reads it.
 
     Returns:
-        Advantages and tokens of sections, both [questions, rollouts, splits].
+        Advantages and numbers of tokens, both [questions, rollouts, splits].
     """
     present = np.broadcast_to(present, rewards.shape)
-    tokens = section_tokens(places, present, length)
-    if own is None:
-        scored = section_advantages(rewards, present, rule)
+    tokens = section_tokens(split_tokens, present, length)
+    if user_function is None:
+        advantages = section_advantages(rewards, present, rule)
     else:
-        earned = np.where(present, rewards, 0.0)
-        lengths, right = length.astype(int), np.zeros_like(length) if correct is None else correct
-        columns = (earned, tokens, lengths, right.astype(bool))
+        present_rewards = np.where(present, rewards, 0.0)
+        lengths, is_correct = length.astype(int), np.zeros_like(length) if correct is None else correct
+        columns = (present_rewards, tokens, lengths, is_correct.astype(bool))
         groups = zip(*(column.tolist() for column in columns), strict=True)
         rows = [dict(zip(("rewards", "sections", "lengths", "correct"), row, strict=True)) for row in groups]
-        scored = np.where(present, np.array(own(rows)), 0.0)
-    return _bound_unnormalised(scored, rule), tokens
+        advantages = np.where(present, np.array(user_function(rows)), 0.0)
+    return _bound_unnormalised(advantages, rule), tokens
 
 
 TRIAL_GROUPS = (
@@ -191,23 +197,23 @@ TRIAL_GROUPS = (
         "correct": [True, True, True],
     },
 )
-"""Questions that the user's function is tried on before a stage spends anything; one of them has equal rewards."""
+"""Two questions on which a user's function is tried before a stage begins; the second question has equal rewards."""
 
 
 def part_weights(values: Floats, parts: Sequence[Part]) -> Floats:
     """Return the weight of each part of a reward for each response.
 
     Args:
-        values: The values of parts, then of those weights that are no constants, [questions, rollouts, values].
-        parts: The parts of the reward.
+        values: The values of all parts, followed by the values of computed weights, [questions, rollouts, values].
+        parts: The parts of the reward: the terms of its sum, each with a constant or a computed weight.
 
     Returns:
         Weights, [questions, rollouts, parts].
     """
     indices = iter(range(len(parts), values.shape[2]))
-    plain = values[:, :, 0]
+    first = values[:, :, 0]
     columns = [
-        np.full_like(plain, part.weight) if isinstance(part.weight, float) else values[:, :, next(indices)]
+        np.full_like(first, part.weight) if isinstance(part.weight, float) else values[:, :, next(indices)]
         for part in parts
     ]
     return np.stack(columns, axis=2)
@@ -217,49 +223,58 @@ def normalise_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> F
     """Normalise each part of a reward over the question's rollouts, and multiply it by its weight.
 
     Args:
-        values: As for `part_weights`, [questions, rollouts, values].
-        parts: The parts of the reward.
+        values: The values of all parts, followed by the values of computed weights, [questions, rollouts, values].
+        parts: The parts of the reward: the terms of its sum.
         rule: The settings of the advantage.
 
     Returns:
-        Weighted values, [questions, rollouts, parts].
+        Normalised and weighted values, [questions, rollouts, parts].
     """
-    own = values[:, :, : len(parts)]
-    scored = normalise_group(own, np.ones(own.shape, dtype=np.bool_), rule.normalise, rule.std)
-    return scored * part_weights(values, parts)
+    terms = values[:, :, : len(parts)]
+    normalised = normalise_group(terms, np.ones(terms.shape, dtype=np.bool_), rule.normalise, rule.std)
+    return normalised * part_weights(values, parts)
 
 
 def advantages_of_parts(
-    scored: Floats, parts: Sequence[Part], rule: Advantage, first: Ints | None = None
+    weighted_values: Floats, parts: Sequence[Part], rule: Advantage, first_token_kind: Ints | None = None
 ) -> Floats:
-    """Return the advantage of the tokens of a prefix, of the thinking, and of the solution.
+    """Return the advantages of a prefix's tokens, of thinking tokens, and of solution tokens.
 
     Args:
-        scored: The values of `normalise_parts`, [questions, rollouts, parts].
-        parts: The parts of the reward.
+        weighted_values: The values of `normalise_parts`, [questions, rollouts, parts].
+        parts: The parts of the reward; `part.on` says which tokens earn a part.
         rule: The settings of the advantage.
-        first: What the first token is of, if a response has no prefix: 1 for the thinking, 2 for the solution, 0 for a
-            prefix, [questions, rollouts].
+        first_token_kind: 0 if the response has a prefix, 1 if it has no prefix and begins with thinking, 2 if it has no
+            prefix and begins with the solution, [questions, rollouts]. Without a prefix the first token earns the
+            prefix's parts too. None: all responses have a prefix.
 
     Returns:
-        Advantages, [questions, rollouts, 3].
+        Advantages of prefix, thinking and solution, [questions, rollouts, 3].
     """
 
-    def earned(*on: Earner) -> Floats:
-        total: Floats = scored[:, :, [part.on in ("response", *on) for part in parts]].sum(axis=2)
+    def sum_parts(*on: Earner) -> Floats:
+        """Return the sum of the parts that are earned by all tokens or by the kinds of tokens `on`."""
+        total: Floats = weighted_values[:, :, [part.on in ("response", *on) for part in parts]].sum(axis=2)
         return total
 
-    begin = earned("prefix")
-    if first is not None:
-        begin = np.choose(first, (begin, earned("prefix", "thinking"), earned("prefix", "solution")))
-    return _bound_unnormalised(np.stack((begin, earned("thinking"), earned("solution")), axis=2), rule)
+    prefix = sum_parts("prefix")
+    if first_token_kind is not None:
+        prefix = np.choose(
+            first_token_kind, (prefix, sum_parts("prefix", "thinking"), sum_parts("prefix", "solution"))
+        )
+    return _bound_unnormalised(np.stack((prefix, sum_parts("thinking"), sum_parts("solution")), axis=2), rule)
 
 
 def finish_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
-    """Normalise advantages over the step's tokens and bound them, if the rule says so.
+    """Normalise advantages over the step's tokens and then bound them, if `rule.batch` is set.
+
+    Args:
+        advantages: Advantages, [questions, rollouts, sections].
+        tokens: The number of tokens of each section, [questions, rollouts, sections].
+        rule: The settings of the advantage.
 
     Returns:
-        Advantages, [questions, rollouts, sections], as the arguments.
+        Advantages, [questions, rollouts, sections].
     """
     if not rule.batch:
         return advantages
@@ -267,50 +282,46 @@ def finish_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
 
 
 def bound_advantages(advantages: Floats, bound: float | None) -> Floats:
-    """Clip advantages at -bound and bound.
-
-    Returns:
-        Advantages of the same shape.
-    """
+    """Return advantages, of any shape, clipped to [-bound, bound]; None as bound clips nothing."""
     return advantages if bound is None else np.clip(advantages, -bound, bound)
 
 
 def _bound_unnormalised(advantages: Floats, rule: Advantage) -> Floats:
-    """Bound advantages, unless the batch is normalised first."""
+    """Return bounded advantages, or unchanged advantages if `finish_batch` will normalise and bound them."""
     return advantages if rule.batch else bound_advantages(advantages, rule.bound)
 
 
 def try_reward(
-    reward: Reward, rule: Advantage, group: ResponseGroup, places: Sequence[Sequence[int]]
+    reward: Reward, rule: Advantage, group: ResponseGroup, split_tokens: Sequence[Sequence[int]]
 ) -> tuple[TriedResponse, ...]:
-    """Return what a reward and its advantage give each response of a group.
+    """Compute a reward and its advantages for one group of responses, as a trial without training.
 
-    A track is computed from this group alone, unless the group has its value. The step is 0 unless the group says it. A
-    track that reads itself is one step past its start. `batch` normalises over this group alone, unless parts are of
-    some tokens only, whose number is unknown. The advantages of parts are three: of a prefix, of the thinking, and of
-    the solution.
+    The group is treated as the only group of the step: normalisation over the batch and tracks (statistics that a
+    reward keeps across steps) see this group alone. `group.tracks` may give a track's value, and the number of the step
+    (else 0). If a part is earned by the tokens of a phase only, batch normalisation is left out, because the number of
+    these tokens is unknown. A user's function of advantages is not run; the advantages are then NaN.
 
     Args:
         reward: The reward.
         rule: The settings of the advantage.
         group: The responses to a question.
-        places: The splits of each response, in tokens; not read for a reward without splits.
+        split_tokens: The splits of each response, in tokens; ignored if the reward has no splits.
 
     Returns:
-        The numbers of each response, in the order of the group.
+        The values of each response, in the order of the group. A reward with parts has three advantages: of prefix,
+        thinking and solution.
     """
     size = len(group.rollouts)
     if reward.tracks:
-        # There is no other step: a track is of this group alone.
-        table = _table(group)
+        table = _make_rollout_table(group)
         step = int(group.tracks.get(STEP, 0))
         group = replace(group, tracks=track_values(reward, step, [table], table, group.tracks))
-    splits = [list(row) for row in places] if reward.splits is not None else [[]] * size
+    splits = [list(row) for row in split_tokens] if reward.splits is not None else [[]] * size
     values = [interpret(reward, group, index, splits[index]) for index in range(size)]
     length = np.array([[float(row.length) for row in group.rollouts]])
     width = max(map(len, values))
     rewards = np.array([[[*row, *[0.0] * (width - len(row))] for row in values]])
-    # What is not a number is shown as such.
+    # A value that is no number stays NaN without a warning, and is shown as NaN.
     weights = np.zeros((1, size, 0))
     with np.errstate(invalid="ignore"):
         if reward.parts:
@@ -327,12 +338,11 @@ def try_reward(
         if tokens.any():
             advantages = finish_batch(advantages, tokens, rule)
         if rule.own is not None:
-            # No Python of the user's is run here.
             advantages = np.full(advantages.shape, np.nan)
     return tuple(
         TriedResponse(
-            lets=_lets(reward, group, index, splits[index])[: len(reward.lets)],
-            metrics=_lets(reward, group, index, splits[index])[len(reward.lets) :],
+            lets=_evaluate_lets(reward, group, index, splits[index])[: len(reward.lets)],
+            metrics=_evaluate_lets(reward, group, index, splits[index])[len(reward.lets) :],
             rewards=tuple(values[index][: len(reward.parts) or None]),
             places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 3 if reward.parts else len(values[index])].tolist()),
@@ -344,8 +354,8 @@ def try_reward(
     )
 
 
-def _table(group: ResponseGroup) -> pl.DataFrame:
-    """Return the group as the table of a step's rollouts."""
+def _make_rollout_table(group: ResponseGroup) -> pl.DataFrame:
+    """Return a group as a table like the table of a step's rollouts, with the columns that tracks read."""
     rollouts = group.rollouts
     return pl.DataFrame(
         {
@@ -357,14 +367,18 @@ def _table(group: ResponseGroup) -> pl.DataFrame:
     )
 
 
-def _lets(reward: Reward, group: ResponseGroup, index: int, places: Sequence[int]) -> tuple[float, ...]:
-    """Return the values of a reward's lets for a response, then the values of its metrics."""
+def _evaluate_lets(
+    reward: Reward, group: ResponseGroup, index: int, split_tokens: Sequence[int]
+) -> tuple[float, ...]:
+    """Return the values of a reward's `let` definitions for response `index`, then the values of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
     asker = f"the reward `{reward.name}`"
     for let in reward.lets:
-        values.append(measure(asker, let.value, group, {"y": group.rollouts[index]}, numbers, places))
+        values.append(measure(asker, let.value, group, {"y": group.rollouts[index]}, numbers, split_tokens))
         numbers[let.name] = values[-1]
-    of = {"y": group.rollouts[index]}
-    values += [measure(asker, metric.value, group, of, numbers, places) for metric in reward.metrics]
+    bindings = {"y": group.rollouts[index]}
+    values += [
+        measure(asker, metric.value, group, bindings, numbers, split_tokens) for metric in reward.metrics
+    ]
     return tuple(values)

@@ -1,4 +1,4 @@
-"""Compare engine and trainer: what ratios divide by, importance weights, and the gap between the two."""
+"""Compare the engine's and the trainer's log-probabilities: old log-probabilities, importance weights, and the gap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Gaps = NDArray[np.float32]
 
 
 class Disagreement(Problem):
-    """A log-probability gap between engine and trainer past the limit (E0936). Nothing of the step has been applied."""
+    """A log-probability gap between engine and trainer beyond the limit (E0936); the step has changed no weights."""
 
 
 def old_logprobs(
@@ -35,79 +35,91 @@ def old_logprobs(
     all_sampled: bool = True,
     first_minibatch_trains: bool = True,
 ) -> tuple[TrainBatch, Gaps | None, dict[str, float]]:
-    """Return the batch with the log-probabilities that ratios divide by and importance weights, and the gap to the engine.
+    """Add old log-probabilities and importance weights to a batch, and compare the trainer with the engine.
 
-    The method's `old_logprobs`, `lag`, `decoupled` and `importance_cap` decide both. The trainer's own
-    log-probabilities are those before any change.
+    The old log-probabilities are the denominators of PPO's ratios. They are the engine's or the trainer's, as the
+    method's `old_logprobs`, `lag`, `decoupled` and `importance_cap` say. The trainer's are computed here, before the
+    step changes a weight.
 
     Args:
         learner: The policy.
         batch: The step's batch.
         method: The settings.
-        temperature: Of the distribution that ratios are of.
-        engine_is_exact: Whether the engine computes log-probabilities as the trainer does.
+        temperature: The temperature of the distribution whose probabilities the ratios compare.
+        engine_is_exact: Whether the engine's log-probabilities equal the trainer's.
         all_sampled: Whether the engine sampled all trained tokens of the step.
-        first_minibatch_trains: Whether the first minibatch has tokens to train on, so that its passes give the
-            trainer's log-probabilities in time.
+        first_minibatch_trains: Whether the first minibatch has tokens to train on. If so, its forward pass gives the
+            gap to the engine early enough, and no extra pass is needed.
 
     Returns:
-        The batch, the gap (None while the trainer has not computed its log-probabilities), and numbers for
-            `metrics.parquet`.
+        The batch; the gap, or None if the trainer has not scored the batch here; and columns for `metrics.parquet`.
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
     plain_sampling = rollout.temperature == 1.0 and not cropped and all_sampled
     rule = method.old_logprobs
     if rule == "auto" and method.lag and not method.loss.decoupled:
-        # The trainer's own are those of newer weights than sampled.
+        # The trainer's weights are newer than the weights that sampled.
         rule = "engine"
     if rule == "auto":
         rule = "engine" if plain_sampling and engine_is_exact and not method.weighs else "trainer"
     if rule == "engine" and plain_sampling and first_minibatch_trains:
         return replace(batch, old_logprobs=batch.engine_logprobs), None, {}
-    mine = scored = learner.score(batch, temperature)
+    trainer_logprobs = old = learner.score(batch, temperature)
     if method.loss.mode_tokens == "shares":
-        scored = opened_by_share(batch, mine, len(method.wordings))
-    # At temperature 0 nothing was drawn, and at others with a cropped distribution the engine's are of another one.
-    plain = rollout.temperature in (0.0, 1.0) or cropped
-    compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
-    logprob_gap = _logprob_gaps(compared, batch.engine_logprobs if plain else batch.sampling_logprobs, batch)
+        old = opened_by_share(batch, trainer_logprobs, len(method.wordings))
+    # Greedy and cropped sampling have no comparable probabilities: compare the full distributions at temperature 1.
+    untempered = rollout.temperature in (0.0, 1.0) or cropped
+    trainer_side = trainer_logprobs if temperature == 1.0 or not untempered else learner.score(batch, 1.0)
+    logprob_gap = _logprob_gaps(
+        trainer_side, batch.engine_logprobs if untempered else batch.sampling_logprobs, batch
+    )
     if method.weighs:
-        gaps = _logprob_gaps(mine, batch.sampling_logprobs, batch)
+        gaps = _logprob_gaps(trainer_logprobs, batch.sampling_logprobs, batch)
         ratios = np.exp(_response_gaps(gaps, batch, method.loss.importance))
-        capped, numbers = weigh(ratios, method)
-        # What the engine was given it did not draw.
-        weights = torch.ones_like(mine)
+        capped, metrics = weigh(ratios, method)
+        # Tokens that the engine was given, not sampled, weigh 1.
+        weights = torch.ones_like(trainer_logprobs)
         weights[batch.sampled_mask] = torch.from_numpy(capped)
-        return replace(batch, old_logprobs=scored, importance=weights), logprob_gap, numbers
+        return replace(batch, old_logprobs=old, importance=weights), logprob_gap, metrics
     if rule == "engine":
-        scored = torch.where(batch.sampled_mask, batch.sampling_logprobs, scored)
-    return replace(batch, old_logprobs=scored), logprob_gap, {}
+        old = torch.where(batch.sampled_mask, batch.sampling_logprobs, old)
+    return replace(batch, old_logprobs=old), logprob_gap, {}
 
 
-def opened_by_share(batch: TrainBatch, logprobs: Tensor, modes: int) -> Tensor:
-    """Return the log-probabilities that a batch was sampled with, if each mode gets as many responses.
+def opened_by_share(batch: TrainBatch, logprobs: Tensor, num_modes: int) -> Tensor:
+    """Return log-probabilities in which a mode's first token has probability 1 / `num_modes`.
 
-    The first token of a prefix opens its mode, so its probability is 1 / `modes`.
+    A mode is a way to begin a response, such as thinking or not, by a given prefix. If every mode gets equally many
+    responses, the sampler chose the first token of a prefix with this probability, whatever the policy's probability.
 
     Args:
         batch: The step's batch.
         logprobs: Log-probabilities of the policy, [trained tokens].
-        modes: Number of modes.
+        num_modes: Number of modes.
 
     Returns:
-        Log-probabilities, [trained tokens]; only those of first tokens change.
+        Log-probabilities, [trained tokens]; only first tokens that the engine was given differ from `logprobs`.
 
     Source: Zhang et al. 2025, AdaptThink.
     """
-    firsts = (batch.num_trained.cumsum(0) - batch.num_trained)[batch.num_trained > 0]
+    first_tokens = (batch.num_trained.cumsum(0) - batch.num_trained)[batch.num_trained > 0]
     sampled = logprobs.clone()
-    sampled[firsts[~batch.sampled_mask[firsts]]] = -math.log(modes)
+    sampled[first_tokens[~batch.sampled_mask[first_tokens]]] = -math.log(num_modes)
     return sampled
 
 
 def _response_gaps(gaps: Gaps, batch: TrainBatch, level: Literal["token", "sequence", "mean"]) -> Gaps:
-    """Return the gap of each sampled token, or the sum or mean over its response, clipped to a finite ratio."""
+    """Return the log-probability gap of each sampled token, or of the response that the token belongs to.
+
+    Args:
+        gaps: Trainer minus engine, [sampled tokens].
+        batch: The step's batch, which says how many trained tokens each response has.
+        level: `token` returns `gaps`; `sequence` and `mean` give each token the sum or mean over its response.
+
+    Returns:
+        Gaps, [sampled tokens]; sums and means are clipped so that exp(gap) is finite.
+    """
     if level == "token":
         return gaps
     rows = np.repeat(np.arange(len(batch)), batch.num_trained.numpy())[batch.sampled_mask.numpy()]
@@ -118,14 +130,15 @@ def _response_gaps(gaps: Gaps, batch: TrainBatch, level: Literal["token", "seque
 
 
 def weigh(ratios: Gaps, method: Ppo) -> tuple[Gaps, dict[str, float]]:
-    """Return importance weights, capped as the method says, and numbers about them.
+    """Return importance weights, capped at `importance_cap`, and their statistics.
 
     Args:
         ratios: The trainer's probability over the engine's, [sampled tokens].
         method: The settings, with `importance_cap`.
 
     Returns:
-        Weights, [sampled tokens]; the mean weight, and the share of tokens past the cap.
+        Weights, [sampled tokens]; and `importance_mean`, the mean weight, with `importance_capped`, the share of tokens
+        above the cap (no statistics if there are no tokens).
 
     Source: Yao et al. 2025 (truncated importance sampling).
     """
@@ -138,49 +151,45 @@ def weigh(ratios: Gaps, method: Ppo) -> tuple[Gaps, dict[str, float]]:
 
 
 def agreement(logprob_gap: NDArray[np.floating] | None) -> dict[str, float]:
-    """Return how far trainer and engine differ.
+    """Return statistics of the difference between the trainer's and the engine's probabilities.
 
-    The divergence KL(engine || trainer) is the mean of r - 1 - log r over sampled tokens, r the trainer's probability
-    over the engine's.
+    The divergence KL(engine || trainer) is estimated by the mean of r - 1 - log r over sampled tokens, where r is the
+    trainer's probability over the engine's.
 
     Args:
         logprob_gap: Trainer minus engine in nats, [sampled tokens]; None if unknown.
 
     Returns:
-        `mismatch_median` and `mismatch_max`, the median and largest exp |gap|, and `mismatch_kl` in nats a token; empty
-            without
-        a gap.
+        `mismatch_median` and `mismatch_max`, the median and largest exp |gap|, and `mismatch_kl` in nats per token; an
+        empty dict if the gap is unknown or has no tokens.
 
     Source: Schulman 2020, Approximating KL Divergence, k3.
     """
     if logprob_gap is None or not len(logprob_gap):
         return {}
     gap = logprob_gap.astype(np.float64)
-    size = np.abs(gap)
+    absolute_gap = np.abs(gap)
     with np.errstate(over="ignore"):
-        # There are tens of millions, so that the arrays made are used again.
+        # There are tens of millions of tokens, so temporary arrays are reused.
         numbers = {
-            "mismatch_median": float(np.exp(np.median(size, overwrite_input=True))),
-            "mismatch_max": float(np.exp(size.max())),
+            "mismatch_median": float(np.exp(np.median(absolute_gap, overwrite_input=True))),
+            "mismatch_max": float(np.exp(absolute_gap.max())),
         }
-        above = np.expm1(gap, out=size)
-        above -= gap
-        return {**numbers, "mismatch_kl": float(above.mean())}
+        k3 = np.expm1(gap, out=absolute_gap)
+        k3 -= gap
+        return {**numbers, "mismatch_kl": float(k3.mean())}
 
 
-def require_agreement(logprob_gap: Gaps | None, limit: float | None, number: int) -> dict[str, float]:
-    """Return `agreement` of a step, and require that its median is within the limit.
+def require_agreement(logprob_gap: Gaps | None, limit: float | None, step: int) -> dict[str, float]:
+    """Return the statistics of `agreement` for a step, after checking the median against a limit.
 
     Args:
-        logprob_gap: As for `agreement`.
-        limit: The largest `mismatch_median`, None for no limit.
-        number: The step, counted from 0.
-
-    Returns:
-        The numbers of `agreement`.
+        logprob_gap: Trainer minus engine in nats, [sampled tokens]; None if unknown, which passes.
+        limit: The largest allowed `mismatch_median`, a factor of probabilities; None for no limit.
+        step: The step, counted from 0.
 
     Raises:
-        Disagreement: The median is past the limit (E0936).
+        Disagreement: The median is above the limit (E0936).
     """
     measured = agreement(logprob_gap)
     if logprob_gap is None or limit is None or not measured or measured["mismatch_median"] <= limit:
@@ -190,20 +199,20 @@ def require_agreement(logprob_gap: Gaps | None, limit: float | None, number: int
             "E0936",
             f"engine and trainer give the same tokens probabilities that differ by a factor of"
             f" {measured['mismatch_median']:.4g} in the median, and `mismatch_limit` is {limit:g}",
-            where=f"step {number + 1}",
+            where=f"step {step + 1}",
             notes=[
                 f"over {len(logprob_gap)} tokens the largest factor is {measured['mismatch_max']:.4g}, and the trainer"
-                f" diverges from the engine by {measured['mismatch_kl']:.3g} nats a token",
-                "the steps before are saved, and nothing of this one has been applied",
+                f" diverges from the engine by {measured['mismatch_kl']:.3g} nats per token",
+                "earlier steps are saved; this step has changed no weights",
             ],
-            help="look for an engine with other weights, precision, temperature or tokenizer; where the factor is"
-            " what this precision gives, raise `mismatch_limit` (the run goes on from here) and set"
+            help="check whether the engine has the trainer's weights, precision, temperature and tokenizer; if this"
+            " precision explains the factor, raise `mismatch_limit` (the run continues from here) and set"
             " `importance_cap = 2`",
         )
     )
 
 
-def _logprob_gaps(mine: Tensor, theirs: Tensor, batch: TrainBatch) -> Gaps:
-    """Return trainer minus engine over the tokens that the engine sampled."""
-    gaps = mine - theirs
+def _logprob_gaps(trainer_logprobs: Tensor, engine_logprobs: Tensor, batch: TrainBatch) -> Gaps:
+    """Return the trainer's minus the engine's log-probabilities of the tokens that the engine sampled."""
+    gaps = trainer_logprobs - engine_logprobs
     return (gaps if bool(batch.sampled_mask.all()) else gaps[batch.sampled_mask]).numpy()

@@ -33,8 +33,9 @@ MODELS = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3"
 class PackedSequences:
     """The boundaries of packed sequences.
 
-    `positions` [1, tokens] count each token within its own sequence. `starts` [sequences + 1] are the offsets of first
-    tokens, and the end, in int32; both are on the device. `lengths` are known without asking the device.
+    `positions` [1, tokens] are the index of each token within its own sequence. `starts` [sequences + 1] are the
+    offsets of the sequences' first tokens, followed by the number of tokens, in int32. Both are on the device, while
+    `lengths` are Python numbers, so that reading a length does not wait for the device.
     """
 
     positions: Tensor
@@ -52,26 +53,26 @@ def packed_attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     sequences: PackedSequences | None = None,
-    **others: Any,
+    **unused_kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Return attention over packed sequences, with the signature that `transformers` asks for.
+    """Return causal attention over packed sequences; `transformers` prescribes the signature.
 
-    With `sequences` the input has one row, and no sequence sees another.
+    With `sequences` the input has one row, and no token attends to another sequence.
 
     Args:
         module: The layer; not used.
         query: [rows, heads, tokens, dim].
         key: [rows, key heads, tokens, dim].
         value: [rows, key heads, tokens, dim].
-        attention_mask: None.
+        attention_mask: Always None: the mask is causal.
         scaling: The factor of scores, None for 1 / sqrt(dim).
-        dropout: 0.
-        sliding_window: The number of keys that a query sees, None for all before it.
-        sequences: The boundaries in the row, None for rows of their own.
-        **others: Not used.
+        dropout: Always 0.
+        sliding_window: The number of keys that a query sees, its own key included; None for all keys up to the query.
+        sequences: The boundaries of sequences in the single row; None if each row is one sequence.
+        **unused_kwargs: Not used.
 
     Returns:
-        [rows, tokens, heads, dim], and None for weights.
+        The output, [rows, tokens, heads, dim], and None in place of attention weights.
     """
     assert attention_mask is None
     assert not dropout
@@ -79,9 +80,9 @@ def packed_attention(
         return _attend(query, key, value, scaling, sliding_window).transpose(1, 2), None
     if query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
         return _flash(query, key, value, scaling, sliding_window, sequences), None
-    parts = zip(*(tensor.split(sequences.lengths, dim=2) for tensor in (query, key, value)), strict=True)
-    mixed = [_attend(q, k, v, scaling, sliding_window) for q, k, v in parts]
-    return torch.cat(mixed, dim=2).transpose(1, 2), None
+    inputs = zip(*(tensor.split(sequences.lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    outputs = [_attend(q, k, v, scaling, sliding_window) for q, k, v in inputs]
+    return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
 def _flash(
@@ -92,10 +93,13 @@ def _flash(
     window: int | None,
     sequences: PackedSequences,
 ) -> Tensor:
-    """Return flash attention over packed sequences, [1, tokens, heads, dim]."""
+    """Return flash attention over the packed sequences of one row, [1, tokens, heads, dim].
+
+    The arguments are those of `packed_attention`.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
-    # [tokens, heads, dim]; a window of n keys has the query's own and n - 1 before it.
+    # [tokens, heads, dim]; a window of n keys has the query's own key and the n - 1 keys before it.
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     longest = max(sequences.lengths)
     out = varlen_attn(
@@ -115,12 +119,20 @@ def _flash(
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    """Return causal attention of rows that are not packed, [rows, heads, tokens, dim]."""
+    """Return causal attention if each row is one sequence, [rows, heads, tokens, dim].
+
+    Args:
+        query: [rows, heads, tokens, dim].
+        key: [rows, key heads, tokens, dim].
+        value: [rows, key heads, tokens, dim].
+        scaling: The factor of scores, None for 1 / sqrt(dim).
+        window: The number of keys that a query sees, itself included; None for all keys up to the query.
+    """
     width = query.shape[2]
     mask = None
     if window is not None and window < width:
-        seen = torch.ones(width, width, dtype=torch.bool, device=query.device).tril()
-        mask = seen & ~seen.tril(-window)
+        causal = torch.ones(width, width, dtype=torch.bool, device=query.device).tril()
+        mask = causal & ~causal.tril(-window)
     return F.scaled_dot_product_attention(
         query,
         key,
@@ -133,22 +145,22 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, wi
 
 
 def packs(model: Any, device: torch.device) -> bool:
-    """Return whether sequences are packed by default.
+    """Return whether a model's sequences are packed: on an accelerator, if the model's attention is plain causal.
 
-    Not on a processor, whose own pass is for padded ones, nor where a model's attention is another.
+    A CPU's forward pass is written for padded sequences.
     """
     return device.type != "cpu" and getattr(model.config, "model_type", None) in MODELS
 
 
 def pack(model: Any) -> None:
-    """Let the model's own forward take packed `sequences` from now on."""
+    """Set the model's attention to `packed_attention`, so that its forward pass accepts packed `sequences`."""
     AttentionInterface.register(ATTENTION_NAME, packed_attention)
     model.set_attn_implementation(ATTENTION_NAME)
 
 
 @cache
 def activate_flash(device: torch.device) -> None:
-    """Take flash attention 4 where it is installed, on Hopper and Blackwell GPUs; torch's own stays elsewhere."""
+    """Switch torch to flash attention 4 on Hopper and Blackwell GPUs if it is installed; else change nothing."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10):
         with suppress(ModuleNotFoundError):
             activate_flash_attention_impl("FA4")
@@ -159,52 +171,64 @@ R = TypeVar("R")
 
 
 def apply_liger(model: Any, device: torch.device) -> bool:
-    """Give this model liger-kernel's norms, rotary positions and gated layers; return whether it has them now."""
+    """Install liger-kernel's norms, rotary positions and gated layers in this model, if kernels can be compiled.
+
+    The model's `transformers` module stays unchanged for other models, which may be on a CPU, but for a rotation
+    that chooses by device.
+
+    Returns:
+        Whether the model uses liger-kernel now.
+    """
     if not can_compile(device) or importlib.util.find_spec("liger_kernel") is None:
         return False
     liger = importlib.import_module("liger_kernel.transformers")
     modeling = sys.modules[type(model).__module__]
-    before = dict(vars(modeling))
+    originals = dict(vars(modeling))
     liger._apply_liger_kernel_to_instance(
         model=model,
         rope=True,
         rms_norm=True,
         swiglu=True,
-        # Log-probabilities are ours: of chosen tokens, at a temperature, in chunks.
+        # `logprobs.py` computes log-probabilities: of chosen tokens, at a temperature, in chunks.
         cross_entropy=False,
         fused_linear_cross_entropy=False,
     )
-    changed = {name: value for name, value in vars(modeling).items() if before.get(name, value) is not value}
+    changed = {
+        name: value for name, value in vars(modeling).items() if originals.get(name, value) is not value
+    }
     for name in changed:
-        # What it has changed for models to come stays as it was: some of them are on a processor.
-        setattr(modeling, name, before[name])
-    rotate = changed.get("apply_rotary_pos_emb")
-    if rotate is not None:
-        modeling.apply_rotary_pos_emb = _by_device(rotate, before["apply_rotary_pos_emb"])  # type: ignore[attr-defined]
+        setattr(modeling, name, originals[name])
+    fused_rotation = changed.get("apply_rotary_pos_emb")
+    if fused_rotation is not None:
+        modeling.apply_rotary_pos_emb = _by_device(fused_rotation, originals["apply_rotary_pos_emb"])  # type: ignore[attr-defined]
     return bool(changed)
 
 
-def _by_device(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls `fused` or `plain` by device; models on all devices share a module's rotary positions."""
+def _by_device(fused: Callable[..., Any], unfused: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rotary-position function that calls `fused` on a GPU and `unfused` on a CPU.
 
-    def rotate(q: torch.Tensor, *others: Any, **more: Any) -> Any:
-        return (fused if q.device.type == "cuda" else plain)(q, *others, **more)
+    A `transformers` module has one rotation for its models on all devices.
+    """
+
+    def rotate(q: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
+        return (fused if q.device.type == "cuda" else unfused)(q, *arguments, **keywords)
 
     return rotate
 
 
 @cache
 def can_compile(device: torch.device) -> bool:
-    """Return whether Triton can compile for this device: it takes a C compiler besides."""
-    named = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None and named is not None
+    """Return whether Triton can compile kernels for this device: a GPU, with Triton and a C compiler installed."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None and compiler is not None
 
 
 def compile_kernel(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
-    """Return the function compiled to a kernel for tensors with any number of rows, or as it is if it cannot be compiled."""
-    return _compiled(function) if can_compile(device) else function
+    """Return the function compiled by torch for inputs of any size, or unchanged if the device has no compiler."""
+    return _compile_once(function) if can_compile(device) else function
 
 
 @cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the compiled function; repeated calls return the same object."""
     return torch.compile(function, dynamic=True)

@@ -1,4 +1,4 @@
-"""Sequences to learn from, as columns: one record from the rollout to the loss, cut into micro-batches."""
+"""Sequences to learn from, as columns: one record from the rollout to the loss, and its micro-batches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ ROW_COLUMNS = ("tokens", "offsets", "num_trained", "teacher_tokens", "teacher_of
 class TrainBatch:
     """Rows of tokens to train on, as columns: row i is `tokens[offsets[i]:offsets[i + 1]]`, a prompt and a response.
 
-    The prompt is only read, and so are an environment's tokens between trained tokens. Columns after `num_trained` have
-    one value for each trained token, row after row, or are empty if nobody needs them.
+    The model reads the prompt, and text that an environment inserts into a response, but is not trained on them.
+    Columns after `num_trained` have one value for each trained token, row after row, or are empty if the method does
+    not need them.
 
-    A teacher with a wording of its own reads `teacher_tokens[teacher_offsets[i]:teacher_offsets[i + 1]]` instead of row
-    i's prompt; both are empty if it reads the row as it is.
+    If a teacher reads another wording of the prompts, its prompt of row i is
+    `teacher_tokens[teacher_offsets[i]:teacher_offsets[i + 1]]`. Both columns are empty if the teacher reads the
+    policy's prompts.
     """
 
     tokens: Tensor
@@ -57,7 +59,7 @@ class TrainBatch:
     topk_ids: Tensor = NO_VALUES
     """The k tokens that the reference model finds most likely, [trained tokens, k]."""
     topk_logprobs: Tensor = NO_VALUES
-    """Their log-probabilities, and last that of all other tokens together, [trained tokens, k + 1]."""
+    """The log-probabilities of `topk_ids`, then of all other tokens together, [trained tokens, k + 1]."""
     teacher_tokens: Tensor = NO_TOKENS
     """Token ids of the teacher's prompts, one after another."""
     teacher_offsets: Tensor = NO_TOKENS
@@ -67,42 +69,49 @@ class TrainBatch:
     def of(
         prompts: Sequence[Sequence[int]],
         tokens: Sequence[Sequence[int]],
-        gaps: Sequence[Sequence[tuple[int, int]]] | None = None,
-        teacher: Sequence[Sequence[int]] = (),
+        read_only_spans: Sequence[Sequence[tuple[int, int]]] | None = None,
+        teacher_prompts: Sequence[Sequence[int]] = (),
     ) -> TrainBatch:
-        """Return rows of prompts and the trained tokens after them; every weight is 1.
+        """Return a batch of prompts and responses whose weights are all 1.
 
         Args:
             prompts: Token ids of each row's prompt.
             tokens: Token ids of each row's response.
-            gaps: Spans of each response that are only read, as (first, count) among its tokens, in order.
-            teacher: The prompts that a teacher reads instead, if it has its own.
+            read_only_spans: Spans of each response that are read but not trained on, as (index of the first token in
+                the response, number of tokens), in order.
+            teacher_prompts: Token ids of the prompts for a teacher that reads another wording; empty if there is none.
         """
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
-        every = chain.from_iterable(span for pair in zip(prompts, tokens, strict=True) for span in pair)
-        after = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
-        positions = _ranges(torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), after)
-        trained = after
-        if gaps is not None and any(gaps):
+        all_tokens = chain.from_iterable(span for pair in zip(prompts, tokens, strict=True) for span in pair)
+        response_lengths = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
+        positions = _ranges(
+            torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), response_lengths
+        )
+        num_trained = response_lengths
+        if read_only_spans is not None and any(read_only_spans):
             mask = torch.ones(len(positions), dtype=torch.bool)
-            for begin, row in zip(_offsets(after).tolist(), gaps, strict=False):
+            for begin, row in zip(_offsets(response_lengths).tolist(), read_only_spans, strict=False):
                 for first, count in row:
                     mask[begin + first : begin + first + count] = False
             positions = positions[mask]
-            trained = after - torch.tensor([sum(count for _, count in row) for row in gaps])
+            num_trained = response_lengths - torch.tensor(
+                [sum(count for _, count in row) for row in read_only_spans]
+            )
         return TrainBatch(
-            torch.from_numpy(np.fromiter(every, dtype=np.int32, count=sum(lengths))),
+            torch.from_numpy(np.fromiter(all_tokens, dtype=np.int32, count=sum(lengths))),
             _offsets(torch.tensor(lengths, dtype=torch.int64)),
-            trained,
+            num_trained,
             positions,
             weights=torch.ones(len(positions)),
-            teacher_tokens=torch.tensor([*chain.from_iterable(teacher)], dtype=torch.int32),
-            teacher_offsets=_offsets(torch.tensor([*map(len, teacher)])) if teacher else NO_TOKENS,
+            teacher_tokens=torch.tensor([*chain.from_iterable(teacher_prompts)], dtype=torch.int32),
+            teacher_offsets=_offsets(torch.tensor([*map(len, teacher_prompts)]))
+            if teacher_prompts
+            else NO_TOKENS,
         )
 
     @staticmethod
     def concat(batches: Sequence[TrainBatch]) -> TrainBatch:
-        """Concatenate batches, which all have the same columns."""
+        """Concatenate batches that have the same non-empty columns."""
         if len(batches) == 1:
             return batches[0]
         columns = {
@@ -121,18 +130,14 @@ class TrainBatch:
 
     @property
     def lengths(self) -> Tensor:
-        """The tokens of each row, prompt included.
-
-        Returns:
-            [rows].
-        """
+        """Return the number of tokens of each row, prompt included, [rows]."""
         return self.offsets.diff()
 
     def select(self, rows: Sequence[int] | Tensor) -> TrainBatch:
-        """Return a batch of some rows.
+        """Return a batch of the given rows.
 
         Args:
-            rows: Indices of rows, in the order that the result has.
+            rows: Indices of rows, in the order of the result.
         """
         indices = torch.as_tensor(rows, dtype=torch.int64)
         lengths, trained = self.lengths[indices], self.num_trained[indices]
@@ -150,40 +155,40 @@ class TrainBatch:
         )
 
     def teacher_rows(self) -> TrainBatch:
-        """Return the rows as the teacher reads them: its prompts, then the same trained tokens, without other columns."""
+        """Return the rows as the teacher reads them: its prompts, then the same responses, without the other columns."""
         if not len(self.teacher_offsets):
             return self
-        ends = torch.cat((self.positions, torch.zeros(1, dtype=torch.int32)))
-        # A row without a trained token is run by nobody.
-        prompts = torch.where(self.num_trained > 0, ends[_offsets(self.num_trained)[:-1]], 0)
-        counts, rest = self.teacher_offsets.diff(), self.lengths - prompts
-        heads = _slices(self.teacher_offsets[:-1], counts)
-        tails = _slices(self.offsets[:-1] + prompts, rest)
-        parts = [
+        positions = torch.cat((self.positions, torch.zeros(1, dtype=torch.int32)))
+        # A row without trained tokens is never run; its prompt counts as empty.
+        prompt_lengths = torch.where(self.num_trained > 0, positions[_offsets(self.num_trained)[:-1]], 0)
+        teacher_lengths, response_lengths = self.teacher_offsets.diff(), self.lengths - prompt_lengths
+        prompt_slices = _slices(self.teacher_offsets[:-1], teacher_lengths)
+        response_slices = _slices(self.offsets[:-1] + prompt_lengths, response_lengths)
+        pieces = [
             column[span]
-            for pair in zip(heads, tails, strict=True)
+            for pair in zip(prompt_slices, response_slices, strict=True)
             for column, span in zip((self.teacher_tokens, self.tokens), pair, strict=True)
         ]
         return TrainBatch(
-            torch.cat(parts) if parts else self.tokens,
-            _offsets(counts + rest),
+            torch.cat(pieces) if pieces else self.tokens,
+            _offsets(teacher_lengths + response_lengths),
             self.num_trained,
-            self.positions + torch.repeat_interleave(counts - prompts, self.num_trained),
+            self.positions + torch.repeat_interleave(teacher_lengths - prompt_lengths, self.num_trained),
         )
 
     def crop(self, counts: Tensor) -> TrainBatch:
-        """Return each row up to the end of some of its trained tokens.
+        """Return rows that end at a given trained token.
 
         Args:
-            counts: How many trained tokens stay of each row, [rows].
+            counts: How many trained tokens each row keeps from its start, [rows].
         """
         if torch.equal(counts, self.num_trained):
             return self
         firsts = _offsets(self.num_trained)[:-1]
-        # Without a token it ends before its first.
-        ends = torch.cat((self.positions, torch.zeros(1, dtype=torch.int32)))
-        last = ends[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
-        lengths = torch.where(self.num_trained > 0, last, self.lengths)
+        # A row that keeps no trained token ends before its first trained token.
+        positions = torch.cat((self.positions, torch.zeros(1, dtype=torch.int32)))
+        end_positions = positions[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
+        lengths = torch.where(self.num_trained > 0, end_positions, self.lengths)
         return TrainBatch(
             _gather(self.tokens, _slices(self.offsets[:-1], lengths)),
             _offsets(lengths),
@@ -194,42 +199,38 @@ class TrainBatch:
         )
 
     def last_advantages(self) -> Tensor:
-        """Return how many trained tokens each row has up to its last token with an advantage.
-
-        Returns:
-            [rows].
-        """
+        """Return how many trained tokens each row has up to its last nonzero advantage, [rows]."""
         ends = _offsets(self.num_trained)
         counts = self.num_trained.clone()
-        at_end = torch.cat((self.advantages, torch.ones(1)))[ends[1:] - 1] != 0
-        # In most rows it is the last token; only the others are looked through.
-        for row in (~at_end & (counts > 0)).nonzero().flatten().tolist():
-            moved = self.advantages[ends[row] : ends[row + 1]].nonzero()
-            counts[row] = moved[-1, 0] + 1 if len(moved) else 0
+        ends_with_advantage = torch.cat((self.advantages, torch.ones(1)))[ends[1:] - 1] != 0
+        # Most rows end with an advantage; only the other rows are searched.
+        for row in (~ends_with_advantage & (counts > 0)).nonzero().flatten().tolist():
+            nonzero = self.advantages[ends[row] : ends[row + 1]].nonzero()
+            counts[row] = nonzero[-1, 0] + 1 if len(nonzero) else 0
         return counts
 
     def to(self, device: torch.device) -> TrainBatch:
-        """Return the batch on a device."""
+        """Return the batch with all columns on a device."""
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def _columns(self, spans: Slices) -> dict[str, Tensor]:
-        """Return the columns of the trained tokens in these slices."""
-        every = {name: getattr(self, name) for name in TOKEN_COLUMNS}
-        return {name: _gather(column, spans) if len(column) else column for name, column in every.items()}
+        """Return, by name, the values of each token column in slices of the trained tokens; empty columns stay empty."""
+        columns = {name: getattr(self, name) for name in TOKEN_COLUMNS}
+        return {name: _gather(column, spans) if len(column) else column for name, column in columns.items()}
 
 
 def broadcast_batch(ranks: Ranks, batch: TrainBatch | None) -> TrainBatch:
-    """Return rank 0's batch on all processes; the other ranks give None."""
+    """Return rank 0's batch on all ranks; other ranks pass None."""
     columns = [] if batch is None else [getattr(batch, column.name) for column in fields(batch)]
     return TrainBatch(*ranks.broadcast_tensors(columns))
 
 
-TOKEN_COLUMNS = tuple(each.name for each in fields(TrainBatch) if each.name not in ROW_COLUMNS)
+TOKEN_COLUMNS = tuple(field.name for field in fields(TrainBatch) if field.name not in ROW_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows of a batch that are run at once, as a model reads them."""
+    """Rows of a batch that go through the model in one pass, in the layout of its input."""
 
     columns: TrainBatch
     """The rows."""
@@ -243,7 +244,10 @@ class MicroBatch:
 
 
 def make_packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
-    """Return rows as a micro-batch without padding. Without rows the micro-batch is a single token with no gradient."""
+    """Return rows as a micro-batch without padding, on a device.
+
+    A batch without rows becomes a single token without gradient, so that a rank without work can join a pass.
+    """
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     ids = (
@@ -251,65 +255,78 @@ def make_packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
         if len(batch)
         else torch.zeros(1, dtype=torch.int64)
     )
-    firsts = _offsets(lengths)
-    flat = _predictors(firsts[:-1], batch)
+    row_starts = _offsets(lengths)
+    predictors = _predictors(row_starts[:-1], batch)
     positions = _ranges(torch.zeros_like(lengths), lengths).long() if len(batch) else ids
-    starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
+    starts = (row_starts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
     sequences = PackedSequences(
         positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
     )
     return MicroBatch(
-        batch.to(device), ids[None].to(device), flat.to(device), _targets(batch).to(device), sequences
+        batch.to(device), ids[None].to(device), predictors.to(device), _targets(batch).to(device), sequences
     )
 
 
 def make_padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
-    """Return rows as a micro-batch of one width. Without rows the micro-batch is a single token with no gradient."""
+    """Return rows as a micro-batch padded to one width, on a device.
+
+    A batch without rows becomes a single token without gradient, so that a rank without work can join a pass.
+    """
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
     width = max(int(lengths.max()), 1) if len(batch) else 1
     ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int32)
-    firsts = torch.arange(len(batch)) * width
-    ids.view(-1)[_ranges(firsts, lengths)] = _gather(batch.tokens, _slices(batch.offsets[:-1], lengths))
-    flat = _predictors(firsts, batch)
-    return MicroBatch(batch.to(device), ids.long().to(device), flat.to(device), _targets(batch).to(device))
+    row_starts = torch.arange(len(batch)) * width
+    ids.view(-1)[_ranges(row_starts, lengths)] = _gather(batch.tokens, _slices(batch.offsets[:-1], lengths))
+    predictors = _predictors(row_starts, batch)
+    return MicroBatch(
+        batch.to(device), ids.long().to(device), predictors.to(device), _targets(batch).to(device)
+    )
 
 
 def _targets(batch: TrainBatch) -> Tensor:
-    """Return the trained tokens, [trained tokens]."""
+    """Return the token ids of the trained tokens, [trained tokens]."""
     starts = torch.repeat_interleave(batch.offsets[:-1], batch.num_trained)
     return batch.tokens[starts + batch.positions].long()
 
 
-def _predictors(firsts: Tensor, batch: TrainBatch) -> Tensor:
-    """Return the position of the token before each trained token, in rows that begin at `firsts`."""
-    return torch.repeat_interleave(firsts, batch.num_trained) + batch.positions - 1
+def _predictors(row_starts: Tensor, batch: TrainBatch) -> Tensor:
+    """Return the index, in a flat input, of the token before each trained token, whose output predicts it.
+
+    Args:
+        row_starts: The index of each row's first token in the flat input, [rows].
+        batch: The rows.
+
+    Returns:
+        Indices, [trained tokens].
+    """
+    return torch.repeat_interleave(row_starts, batch.num_trained) + batch.positions - 1
 
 
 def unshuffle(column: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-    """Sort a column by row, if its rows follow each other as `rows` says.
+    """Return a column of trained tokens in the batch's order of rows.
 
     Args:
-        column: Values of trained tokens, [tokens of `rows`].
-        rows: The row of each run of the column, in the order of the column.
-        counts: Trained tokens of every row, [rows of the batch]; rows that are not named have none in the column.
+        column: Values of trained tokens, row after row, [tokens of `rows`].
+        rows: The index of each row in the batch, in the order of the column.
+        counts: The number of trained tokens of every row of the batch, [rows of the batch].
 
     Returns:
-        The column in the order of rows, [tokens of `rows`].
+        The values in increasing order of row indices, [tokens of `rows`].
     """
     order = rows.argsort()
     return _gather(column, _slices(_offsets(counts[rows])[:-1][order], counts[rows][order]))
 
 
 def _offsets(counts: Tensor) -> Tensor:
-    """Return the start of each run of these lengths, and the end of the last run."""
+    """Return the start of each of several consecutive runs with these lengths, and the end of the last run."""
     return torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
 
 
 def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Return the numbers `starts[i]` to `starts[i] + counts[i]`, one range after another."""
-    every = torch.arange(max((starts + counts).tolist(), default=0), dtype=torch.int32)
-    return _gather(every, _slices(starts, counts))
+    """Return the numbers from `starts[i]` up to but without `starts[i] + counts[i]`, concatenated over i."""
+    all_numbers = torch.arange(max((starts + counts).tolist(), default=0), dtype=torch.int32)
+    return _gather(all_numbers, _slices(starts, counts))
 
 
 Slices = list[slice]
@@ -321,102 +338,103 @@ def _slices(starts: Tensor, counts: Tensor) -> Slices:
 
 
 def _gather(column: Tensor, spans: Slices) -> Tensor:
-    """Concatenate slices of a column. It is copied in runs: an index for each token costs more."""
+    """Return the concatenation of slices of a column. Copying slices is faster than an index per token."""
     array = column.numpy()
     return torch.from_numpy(np.concatenate([array[span] for span in spans])) if spans else column[:0]
 
 
 CPU_TOKENS, GPU_TOKENS = 2048, 49152
-"""Tokens of one micro-batch, padding and all: few enough for a processor's caches; on an accelerator room to put short
-sequences together until they cost as much as the longest one of 32K, which attends to so much more."""
+"""The largest number of tokens of a micro-batch, padding included. On a CPU the activations then fit its caches; on a GPU
+a group of short sequences may cost as much as one sequence of 32K tokens, whose attention costs more per token."""
 MAX_TRIES, MIN_SAVING = 3, 0.01
-"""Numbers of groups that are tried, and the share of the cost that a further group has to save."""
+"""The number of group counts that `assign_packed` tries, and the share of the time that more groups must save."""
 
 
 def token_bound(device: torch.device) -> int:
-    """Return how many tokens a micro-batch may have on this device."""
+    """Return the largest number of tokens of a micro-batch on this device, padding included."""
     return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
 
 
-def group_by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Group rows of similar length, shortest first.
 
     Args:
-        lengths: Tokens of each row.
-        bound: The most tokens of a group, padding included; a group of one row may have more.
+        lengths: The number of tokens of each row.
+        max_tokens: The largest number of tokens of a group, padding included; a group of one row may have more.
 
     Returns:
-        Indices of rows, by group.
+        For each group, the indices of its rows.
     """
     groups: list[list[int]] = []
-    for position in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if groups and (len(groups[-1]) + 1) * lengths[position] <= bound:
-            groups[-1].append(position)
+    for row in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if groups and (len(groups[-1]) + 1) * lengths[row] <= max_tokens:
+            groups[-1].append(row)
         else:
-            groups.append([position])
+            groups.append([row])
     return groups
 
 
-def assign_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[list[int]]]:
+def assign_padded(lengths: Sequence[int], max_tokens: int, world: int) -> list[list[list[int]]]:
     """Assign rows to processes, and group the rows of each process by length.
 
-    Longest first, a row goes to the process with the fewest tokens so far. All processes have to go through the same
-    passes, so a process with fewer groups than another gets empty groups at the end.
+    The longest row that is left goes to the process with the fewest tokens so far. All processes must run equally many
+    passes, so empty groups are added to processes with fewer groups.
 
     Args:
-        lengths: Tokens of each row.
-        bound: The most tokens of a group, padding included, as for `group_by_length`.
+        lengths: The number of tokens of each row.
+        max_tokens: The largest number of tokens of a group, padding included; a group of one row may have more.
         world: Number of processes.
 
     Returns:
-        Indices of rows, by process and group.
+        For each process and group, the indices of the group's rows.
     """
     rows_of: list[list[int]] = [[] for _ in range(world)]
     loads = [0] * world
-    for position in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         lightest = loads.index(min(loads))
-        rows_of[lightest].append(position)
-        loads[lightest] += lengths[position]
+        rows_of[lightest].append(row)
+        loads[lightest] += lengths[row]
     assignment = []
     for rows in rows_of:
         rows.sort()
-        groups = group_by_length([lengths[i] for i in rows], bound)
+        groups = group_by_length([lengths[i] for i in rows], max_tokens)
         assignment.append([[rows[i] for i in group] for group in groups])
-    most = max(len(groups) for groups in assignment)
-    return [groups + [[] for _ in range(most - len(groups))] for groups in assignment]
+    most_groups = max(len(groups) for groups in assignment)
+    return [groups + [[] for _ in range(most_groups - len(groups))] for groups in assignment]
 
 
 def assign_packed(
-    lengths: Sequence[int], costs: Sequence[float], bound: int, world: int
+    lengths: Sequence[int], costs: Sequence[float], max_tokens: int, world: int
 ) -> list[list[list[int]]]:
-    """Assign rows to processes in packed groups of about equal cost, as many groups for each process.
+    """Assign rows to processes in packed groups of about equal cost, equally many groups per process.
 
-    All processes run their n-th groups together, and the dearest of these groups keeps the other processes waiting. The
-    fewest groups that the bound allows are taken, or a further group if processes then wait less.
+    All processes run their n-th groups at the same time, and wait for the costliest of these groups. The number of
+    groups is the smallest that `max_tokens` allows, or slightly larger if this lowers the total time by at least
+    `MIN_SAVING`.
 
     Args:
-        lengths: Tokens of each row.
-        costs: Cost of each row, in any unit.
-        bound: The most tokens of a group; a group of one row may have more.
+        lengths: The number of tokens of each row.
+        costs: The cost of each row, in any unit.
+        max_tokens: The largest number of tokens of a group; a group of one row may have more.
         world: Number of processes.
 
     Returns:
-        Indices of rows, by process and group.
+        For each process and group, the indices of the group's rows.
     """
     if not lengths:
         return [[] for _ in range(world)]
-    least = max(1, -(-sum(lengths) // (bound * world)))
+    fewest_groups = max(1, -(-sum(lengths) // (max_tokens * world)))
     best: list[list[list[int]]] = []
-    wait, tried = math.inf, 0
-    for count in range(least, max(least, len(lengths)) + 1):
-        groups = _balance(lengths, costs, bound, count * world)
+    best_cost, tried = math.inf, 0
+    for groups_per_process in range(fewest_groups, max(fewest_groups, len(lengths)) + 1):
+        groups = _balance(lengths, costs, max_tokens, groups_per_process * world)
         if groups is None:
             continue
         rounds = [groups[first : first + world] for first in range(0, len(groups), world) if groups[first]]
-        # What each process spends on working and waiting.
+        # The first group of a round is its costliest, and all processes wait for it.
         cost = sum(sum(costs[i] for i in round_[0]) for round_ in rounds)
-        if cost < wait * (1 - MIN_SAVING):
-            best, wait = rounds, cost
+        if cost < best_cost * (1 - MIN_SAVING):
+            best, best_cost = rounds, cost
         tried += 1
         if tried == MAX_TRIES:
             break
@@ -424,28 +442,37 @@ def assign_packed(
 
 
 def _balance(
-    lengths: Sequence[int], costs: Sequence[float], bound: int, count: int
+    lengths: Sequence[int], costs: Sequence[float], max_tokens: int, num_groups: int
 ) -> list[list[int]] | None:
-    """Return rows in `count` groups within the bound, dearest group first; None if they do not fit.
+    """Split rows into `num_groups` groups of about equal cost; return None if the rows do not fit.
 
-    Dearest first, a row goes to the group that has cost least so far and has room for it.
+    The costliest row that is left goes to the group with the lowest cost so far that has room for its tokens.
+
+    Args:
+        lengths: The number of tokens of each row.
+        costs: The cost of each row, in any unit.
+        max_tokens: The largest number of tokens of a group; a group of one row may have more.
+        num_groups: The number of groups.
+
+    Returns:
+        For each group, the indices of its rows; the costliest group comes first.
     """
-    groups: list[list[int]] = [[] for _ in range(count)]
-    tokens = [0] * count
-    heap = [(0.0, group) for group in range(count)]
-    for position in sorted(range(len(lengths)), key=lambda i: (-costs[i], i)):
-        full = []
+    groups: list[list[int]] = [[] for _ in range(num_groups)]
+    tokens = [0] * num_groups
+    heap = [(0.0, group) for group in range(num_groups)]
+    for row in sorted(range(len(lengths)), key=lambda i: (-costs[i], i)):
+        full_groups = []
         while heap:
             load, group = heapq.heappop(heap)
-            if not groups[group] or tokens[group] + lengths[position] <= bound:
-                groups[group].append(position)
-                tokens[group] += lengths[position]
-                heapq.heappush(heap, (load + costs[position], group))
+            if not groups[group] or tokens[group] + lengths[row] <= max_tokens:
+                groups[group].append(row)
+                tokens[group] += lengths[row]
+                heapq.heappush(heap, (load + costs[row], group))
                 break
-            full.append((load, group))
+            full_groups.append((load, group))
         else:
             return None
-        for entry in full:
+        for entry in full_groups:
             heapq.heappush(heap, entry)
-    order = sorted(range(count), key=lambda g: (-sum(costs[i] for i in groups[g]), g))
+    order = sorted(range(num_groups), key=lambda g: (-sum(costs[i] for i in groups[g]), g))
     return [groups[group] for group in order]

@@ -1,6 +1,6 @@
-"""Load the model that is trained, and save the state of its training: a file for each part, and an index.
+"""Load the model to train, and save and load the state of its training: a file per shard of the model, and an index.
 
-A state that some number of processes saved can be loaded by any other number, one included.
+A state that was saved by any number of processes can be loaded by any other number of processes.
 """
 
 from __future__ import annotations
@@ -41,29 +41,34 @@ class TrainingState:
 
     @property
     def steps(self) -> int:
-        """Steps done."""
+        """The number of finished steps."""
         return len(self.rows)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
-    """Write a safetensors file atomically, with facts as JSON in its header; `TensorFiles` reads it.
+    """Write a safetensors file atomically; `TensorFiles` reads it.
 
     Args:
         path: The file.
         tensors: Tensors by name, on any device.
-        facts: What the header holds.
+        facts: Values for the file's header, where they are stored as JSON under the key `facts`.
     """
-    # Copied, so that tensors that share memory are stored each as a whole.
+    # Copies, because safetensors refuses tensors that share memory.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         save_file(copies, temporary, metadata={"facts": json.dumps(facts)})
 
 
 def _trained_parameters(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:
-    """Return the parameters that steps change, and the parameters of a teacher that follows the policy."""
-    own = {f"model/{name}": p for name, p in model.named_parameters() if p.requires_grad}
+    """Return the parameters to save: the model's trainable parameters, and all of a moving teacher.
+
+    Args:
+        model: The policy; its parameter names get the prefix `model/`.
+        teacher: A model that follows the policy by a moving average; its parameter names get the prefix `teacher/`.
+    """
+    trained = {f"model/{name}": p for name, p in model.named_parameters() if p.requires_grad}
     followers = {} if teacher is None else dict(teacher.named_parameters())
-    return own | {f"teacher/{name}": p for name, p in followers.items()}
+    return trained | {f"teacher/{name}": p for name, p in followers.items()}
 
 
 def save_state(
@@ -74,23 +79,34 @@ def save_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> None:
-    """Save in `work` everything that the next step depends on: a file for each shard of the model.
+    """Save everything that the next step depends on, as one file per shard of the model.
 
-    A `teacher` that follows the policy is part of the state. The files of a step are all written before the index names
-    that step; older files are removed then.
+    All ranks call it. The index names a step only when all files of the step are written; older files are then removed.
+
+    Args:
+        work: The stage's working directory.
+        model: The policy.
+        optimizers: The optimizers of the policy.
+        state: The finished steps.
+        ranks: The processes of the training.
+        teacher: A model that follows the policy by a moving average, if there is a moving teacher.
     """
     tensors: dict[str, Tensor] = {**_trained_parameters(model, teacher)}
     tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
-    part, parts = ranks.shard
-    if ranks.rank == part:
-        # Other copies have the same numbers.
-        rows = {name: to_local(value) for name, value in tensors.items()}
-        save_tensors(folder / _file(part, parts), rows, {"rank": part, "world": parts})
+    shard_index, num_shards = ranks.shard
+    if ranks.rank == shard_index:
+        # Ranks above hold replicas of the same shards.
+        local_rows = {name: to_local(value) for name, value in tensors.items()}
+        save_tensors(
+            folder / _shard_file_name(shard_index, num_shards),
+            local_rows,
+            {"rank": shard_index, "world": num_shards},
+        )
     ranks.barrier()
     if ranks.is_rank_zero:
-        index = {"folder": folder.name, "world": parts, "rows": state.rows, "seconds": state.seconds}
+        index = {"folder": folder.name, "world": num_shards, "rows": state.rows, "seconds": state.seconds}
         write_atomic(work / _INDEX, json.dumps(index).encode())
         mark_kept(work, state.steps)
         for old in work.glob("shards-*"):
@@ -105,16 +121,22 @@ def load_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> TrainingState:
-    """Restore model, optimizers and a `teacher` that follows from the last `save_state`, and return that state.
+    """Restore model, optimizers and a moving teacher in place from the last `save_state`.
 
-    Without a saved state it has no steps. Raises E0939 if the state cannot be read, as that of an older version.
+    The arguments are those of `save_state`.
+
+    Returns:
+        The finished steps; no steps if nothing was saved.
+
+    Raises:
+        Problem: E0939, if the saved state cannot be read, e.g. because an older version wrote it.
     """
     if not (work / _INDEX).is_file():
         return TrainingState([], [])
     try:
         index = json.loads((work / _INDEX).read_text("utf-8"))
         world, folder = int(index["world"]), work / index["folder"]
-        stored = TensorFiles([folder / _file(rank, world) for rank in range(world)])
+        stored = TensorFiles([folder / _shard_file_name(rank, world) for rank in range(world)])
         _restore(iter_local_shards(stored, model, ranks), model, optimizers, teacher)
         rows, seconds = index["rows"], index["seconds"]
         assert isinstance(rows, list)
@@ -123,10 +145,10 @@ def load_state(
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as fault:
         raise problem(
             "E0939",
-            "what an interrupted stage has left cannot be read",
+            "the saved state of an interrupted stage cannot be read",
             where=str(work),
             notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
-            help="remove that folder, and the stage begins again",
+            help="remove this folder to start the stage again from its first step",
         ) from fault
 
 
@@ -136,7 +158,17 @@ def _restore(
     optimizers: Sequence[torch.optim.Optimizer],
     teacher: nn.Module | None,
 ) -> None:
-    """Copy stored tensors into the model and optimizers, one at a time. Raises KeyError for a parameter that is missing."""
+    """Copy stored tensors into the model, teacher and optimizers, one tensor at a time.
+
+    Args:
+        tensors: Pairs of a stored name (`model/…`, `teacher/…` or `optimizer/…`) and this rank's rows.
+        model: The policy.
+        optimizers: The optimizers of the policy.
+        teacher: The moving teacher, if there is a teacher.
+
+    Raises:
+        KeyError: A parameter was not stored, or a stored name is unknown.
+    """
     missing = _trained_parameters(model, teacher)
     for name, value in tensors:
         kind, _, rest = name.partition("/")
@@ -150,16 +182,22 @@ def _restore(
 
 
 def iter_local_shards(stored: TensorFiles, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """Yield this rank's rows of each stored tensor, whose name ends in that of its parameter.
+    """Yield this rank's rows of each stored tensor.
 
-    Returns:
-        Pairs of a name and a tensor, [rows of this rank, ...].
+    Args:
+        stored: The files. A tensor's name is a prefix, a slash, and the name of a parameter of the model; the
+            parameter says which rows this rank has.
+        model: The policy.
+        ranks: The processes of the training.
+
+    Yields:
+        Pairs of a stored name and a tensor, [rows of this rank, ...].
     """
     for name in stored.names:
         yield name, read_local_rows(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
 
 
-def _file(rank: int, world: int) -> str:
+def _shard_file_name(rank: int, world: int) -> str:
     return f"{rank}-of-{world}.safetensors"
 
 
@@ -171,11 +209,24 @@ def load_trained_model(
     lora: Lora | None = None,
     seed: int = 0,
 ) -> tuple[Any, Scorer]:
-    """Load a model in float32, and its pass in `precision`.
+    """Load a model in float32 for training, with a scorer that runs its forward pass in `precision`.
 
-    Each process reads its rows of a sharded model. If the files have other names than the model (as those of mixtures
-    of experts do), each process reads the full model, and keeps its rows. With `lora` the model has adapters, drawn
-    from `seed`, and only they are trained. Raises as `load_model`, and E0940 for adapters that the model cannot have.
+    Each process reads its own rows of a sharded model. If the names of tensors in the files differ from the model's
+    names, as for mixtures of experts, each process reads the full model and keeps its own rows.
+
+    Args:
+        folder: The checkpoint.
+        device: The device of the model.
+        precision: The precision of the forward pass.
+        ranks: The processes of the training.
+        lora: The settings of LoRA adapters; if given, the adapters alone are trained.
+        seed: The seed of the adapters' initial values.
+
+    Returns:
+        The model, and its scorer.
+
+    Raises:
+        Problem: As `load_model`; or E0940, if the model lacks a matrix that `lora` adapts.
     """
     if ranks.mesh is None:
         model = load_model(folder)
@@ -183,20 +234,23 @@ def load_trained_model(
             adapt(model, lora, seed)
         return model.to(device), Scorer(model, precision, casts=precision != torch.float32)
     model, stored = load_outline(folder), TensorFiles(weight_files(folder))
-    alike = _has_same_names(model, stored)
-    if not alike:
+    has_same_names = _has_same_names(model, stored)
+    if not has_same_names:
         del stored
         model = load_model(folder)
     adapters = {} if lora is None else adapt(model, lora, seed)
     scorer = shard(model, ranks, precision)
-    if alike:
+    if has_same_names:
         load_local_rows(model, stored, ranks, adapters)
     return model, scorer
 
 
 def _has_same_names(model: Any, stored: TensorFiles) -> bool:
-    """Return whether each tensor of the model is stored under its own name, and a tied tensor under one name only."""
-    first = {name for name, _ in model.named_parameters()}
-    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
-    names = set(stored.names)
-    return set(model.state_dict()) - tied <= names and not tied & names
+    """Return whether the files name every tensor as the model does, and store tied tensors once.
+
+    Of tensors that share memory (tied), the files may have the first name only.
+    """
+    parameter_names = {name for name, _ in model.named_parameters()}
+    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - parameter_names
+    stored_names = set(stored.names)
+    return set(model.state_dict()) - tied <= stored_names and not tied & stored_names

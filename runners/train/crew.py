@@ -1,4 +1,4 @@
-"""Let all trainers hand weights to an engine and score tokens for a reward, at the call of rank 0."""
+"""Calls of rank 0 that run on all trainer processes: weights for an engine, and scores of tokens for a reward."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from runners.train.update import Learner
 
 
 class Crew:
-    """This rank's learner and its reference model. Rank 0 calls a method on all ranks; the other ranks `serve`."""
+    """This rank's learner and reference model; rank 0 calls methods on all ranks, while the other ranks run `serve`."""
 
     def __init__(self, learner: Learner, reference: Learner | None = None) -> None:
         self.learner, self.reference, self.ranks = learner, reference, learner.ranks
 
-    def call(self, method: str, *arguments: Any, **own: Any) -> Any:
-        """Call a method on every rank, and return this rank's result; `own` arguments are for rank 0 alone."""
+    def call(self, method: str, *arguments: Any, **rank_zero_arguments: Any) -> Any:
+        """Call a method on every rank, and return the result of rank 0, which alone may run this.
+
+        Args:
+            method: The name of a method of this class.
+            *arguments: Arguments that all ranks pass.
+            **rank_zero_arguments: Further arguments that rank 0 alone passes.
+        """
         self.ranks.broadcast((method, arguments))
-        return getattr(self, method)(*arguments, **own)
+        return getattr(self, method)(*arguments, **rank_zero_arguments)
 
     def serve(self) -> None:
-        """Run the methods that rank 0 calls, until it releases this rank."""
+        """Run the methods that rank 0 calls on this rank, until rank 0 calls `release`."""
         call: tuple[str, tuple[Any, ...]] | None
         while call := self.ranks.broadcast(None):
             getattr(self, call[0])(*call[1])
@@ -37,66 +43,86 @@ class Crew:
         """Let the other ranks return from `serve`."""
         self.ranks.broadcast(None)
 
-    def weights(self, copied: bool = False) -> Weights:
-        """Return the learner's weights for an engine: its tensors, or copies of them; shards are gathered when asked for."""
+    def weights(self, as_copies: bool = False) -> Weights:
+        """Return the learner's weights for an engine.
+
+        Args:
+            as_copies: Whether to copy the tensors of an unsharded model, so that later steps do not change them.
+
+        Returns:
+            Tensors by their names in files; for a sharded model an object that gathers the shards on demand.
+        """
         if self.learner.sharded:
             assemble, gather, hand = (partial(self.call, name) for name in ("assemble", "gather", "hand"))
             return SharedWeights(self.ranks.world, full_shapes(self.learner.model), assemble, gather, hand)
         weights = dict(name_as_in_files(self.learner.model, self.learner.weights().items()))
-        return {name: value.detach().clone() for name, value in weights.items()} if copied else weights
+        return {name: value.detach().clone() for name, value in weights.items()} if as_copies else weights
 
     def assemble(self, device: str | None = None) -> dict[str, Tensor]:
-        """Return all weights on rank 0; nothing on other ranks.
+        """Gather all weights on rank 0; all ranks call it.
+
+        Args:
+            device: The device of the result; None for the model's device.
 
         Returns:
-            Full tensors by their names in files.
+            Full tensors by their names in files on rank 0, an empty dict on other ranks.
         """
         weights = self.learner.weights(None if device is None else torch.device(device))
         return dict(name_as_in_files(self.learner.model, weights.items()))
 
     def gather(self) -> Iterator[tuple[str, Tensor]] | None:
-        """Return an iterator over all weights on rank 0, each gathered when it is asked for; None on other ranks.
+        """Gather all weights on rank 0, one tensor per step of the iterator; all ranks call it.
 
         Returns:
-            Pairs of a name in files and a full tensor.
+            On rank 0, an iterator of pairs: the name in files and the full tensor. None on other ranks, which take
+            part in all steps before they return.
         """
         if self.ranks.is_rank_zero:
-            return self._pieces()
-        deque(self._pieces(), 0)
+            return self._iter_and_release()
+        # A deque of length 0 runs the iterator to its end.
+        deque(self._iter_and_release(), 0)
         return None
 
     def hand(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function with all full tensors, the rank and its `all_gather_objects`, on every rank."""
+        """Call a function on this rank with an iterator over all full weights; all ranks call it.
+
+        Args:
+            function: Called with the iterator of (name, full tensor), the rank, and `Ranks.all_gather_objects`.
+            *arguments: Further arguments of the function.
+        """
         self.learner.release_memory()
         try:
-            function(self._whole(), self.ranks.rank, self.ranks.all_gather_objects, *arguments)
+            function(self._iter_weights(), self.ranks.rank, self.ranks.all_gather_objects, *arguments)
         finally:
             self.learner.release_memory()
 
-    def score(self, teacher: bool, entropies: bool, batch: TrainBatch | None = None) -> Tensor:
-        """Score the trained tokens of a batch at temperature 1, with `Learner.measure` of the policy or the reference model.
+    def score(self, by_reference: bool, with_entropies: bool, batch: TrainBatch | None = None) -> Tensor:
+        """Score the trained tokens of a batch at temperature 1 by the policy or the reference model.
 
         Args:
-            teacher: Whether the reference model scores, in the policy's place.
-            entropies: Whether entropies are asked for too.
-            batch: The rows, on rank 0 alone.
+            by_reference: Whether the reference model scores, instead of the policy.
+            with_entropies: Whether to return entropies too.
+            batch: The rows to score; None on all ranks but rank 0.
 
         Returns:
-            Log-probabilities, and entropies below, in nats: [1 or 2, trained tokens].
+            Log-probabilities in the first row, and entropies in the second row if requested, in nats, [1 or 2, trained
+            tokens].
         """
         batch = broadcast_batch(self.ranks, batch)
-        if not teacher:
-            return self.learner.measure(batch, 1.0, entropies)
+        if not by_reference:
+            return self.learner.measure(batch, 1.0, with_entropies)
         assert self.reference is not None
-        return self.reference.measure(batch.teacher_rows(), 1.0, entropies)
+        return self.reference.measure(batch.teacher_rows(), 1.0, with_entropies)
 
-    def _whole(self) -> Iterator[tuple[str, Tensor]]:
+    def _iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Return an iterator over the full weights, gathered one by one, by their names in files."""
         return name_as_in_files(
             self.learner.model, iter_full_tensors(self.learner.model, self.learner.scorer.precision)
         )
 
-    def _pieces(self) -> Iterator[tuple[str, Tensor]]:
+    def _iter_and_release(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the full weights, and free cached memory of the device before and after."""
         self.learner.release_memory()
-        yield from self._whole()
+        yield from self._iter_weights()
         self.learner.release_memory()
         self.ranks.barrier()

@@ -1,6 +1,7 @@
-"""A process that trains with the first one: reads a job and its rank, and reports what went wrong.
+"""A training process of rank 1 or higher: it reads a job and its rank from standard input, trains, and reports failures.
 
-Run as `python -P -m runners.train.follower FD`; reports go to the file descriptor FD, pickled. It ends with its parent.
+Run as `python -P -m runners.train.follower FD`; pickled reports go to the file descriptor FD. The process ends when its
+parent ends.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from runners.train.ranks import COMPUTE_TIMEOUT, Ranks, join_ranks
 
 @dataclass(frozen=True, slots=True)
 class FollowerJob:
-    """The work of one process: `body` is `module:function`, called with the job and the ranks.
+    """The work of one process: `body` is a function as `module:function`, called with the job and the ranks.
 
-    The ranks meet at the file `rendezvous`; `local` is the index of this process on its machine.
+    All processes open the file `meeting` to find each other. `local` is the index of this process on its machine.
     """
 
     job: Job
@@ -46,23 +47,38 @@ class FollowerJob:
         return torch.device(kind) if kind == "cpu" else torch.device(kind, self.local)
 
 
-def explain_end(rank: int, world: int, why: str, notes: Sequence[str] = ()) -> ProcessDied:
-    """Return the diagnostic of a process that ended early while several trained together."""
-    return explain_death(f"process {rank} of {world} that train together", why, notes=notes)
+def explain_end(rank: int, world: int, reason: str, notes: Sequence[str] = ()) -> ProcessDied:
+    """Return the diagnostic of a training process that ended early.
+
+    Args:
+        rank: The process.
+        world: The number of processes that train together.
+        reason: Why the process ended.
+        notes: Further lines, e.g. the end of its traceback.
+    """
+    return explain_death(f"process {rank} of {world} that train together", reason, notes=notes)
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Report nothing: the first process alone reports progress."""
+    """Ignore a report of progress: rank 0 alone reports progress."""
 
 
 def function(body: str) -> Callable[[Job, Ranks], None]:
-    """Return the function that `module:function` names."""
+    """Import and return the function that `body` names as `module:function`."""
     module, _, name = body.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def follow(work: FollowerJob, host: str | None = None) -> Problem | None:
-    """Run a follower's job to its end, and return why it ended early; `host` as for `join_ranks`."""
+    """Run a follower's job to its end.
+
+    Args:
+        work: The job, and the rank of this process.
+        host: The address of this machine for the other ranks, as for `join_ranks`.
+
+    Returns:
+        The diagnostic of a failure, or None if the job finished.
+    """
     torch.set_num_threads(work.job.resources.threads)
     try:
         store = SharedFile(work.meeting, work.world, COMPUTE_TIMEOUT)
@@ -71,8 +87,8 @@ def follow(work: FollowerJob, host: str | None = None) -> Problem | None:
     except Problem as caught:
         return caught
     except Exception as caught:
-        words = "".join(traceback.format_exception_only(caught)).strip()
-        return explain_end(work.rank, work.world, words, traceback.format_exc().splitlines()[-_TRACE_LINES:])
+        reason = "".join(traceback.format_exception_only(caught)).strip()
+        return explain_end(work.rank, work.world, reason, traceback.format_exc().splitlines()[-_TRACE_LINES:])
     return None
 
 
@@ -81,21 +97,22 @@ _TRACE_LINES = 12
 
 
 def main() -> None:
-    """Read the job, report that nothing is wrong yet, run the job, and report how it ended."""
+    """Read the job from standard input, report that it was read (None), run it, and report its failure or None."""
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
         work: FollowerJob = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        _tell(out, None)
-        _tell(out, follow(work))
+        _send_report(out, None)
+        _send_report(out, follow(work))
 
 
-def _tell(out: Any, value: object) -> None:
+def _send_report(out: Any, value: object) -> None:
+    """Write a pickled value to a binary file, after its length in 8 bytes, big-endian."""
     pickled = pickle.dumps(value)
     out.write(len(pickled).to_bytes(8, "big") + pickled)
 
 
 def _end_with_parent() -> None:
-    """End this process when standard input closes: the parent is gone, and nobody is left to train for."""
+    """End this process when standard input closes, because the parent process has ended."""
     # Not through `sys.stdin`: Python aborts at its own end when a thread waits inside it.
     while os.read(0, 4096):
         pass

@@ -241,7 +241,7 @@ class PpoStage(StageRunner):
 
     def _load_weights(self, version: int) -> None:
         """Hand the learner's weights to the engine; `version` is how many steps they have been trained for."""
-        self.engine.load_weights(self.crew.weights(copied=self.parallel), version)
+        self.engine.load_weights(self.crew.weights(as_copies=self.parallel), version)
         self.offloaded, self.version = False, version
 
     def _ensure_weights(self) -> None:
