@@ -29,10 +29,7 @@ ADAPTER = "adapter_model.safetensors"
 _SAVE = "and save it again with `save_pretrained`"
 OTHER_FORMATS = {
     "adapter_config.json": ("an adapter to other weights", f"merge it (`model.merge_and_unload()`), {_SAVE}"),
-    "*.gguf": (
-        "a GGUF file",
-        "take the same model as safetensors",
-    ),
+    "*.gguf": ("a GGUF file", "take the same model as safetensors"),
     "*.h5": (
         "TensorFlow's format",
         f"load it with a transformers that still reads it (`from_tf=True`), {_SAVE}",

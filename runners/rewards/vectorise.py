@@ -514,12 +514,7 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
         seen[reward.dense.var] = float(ends[question, rollout, split])
     index = split if reward.dense is not None else None
     raise not_finite(
-        reward.name,
-        inputs.questions[question],
-        rollout,
-        index,
-        float(values[question, rollout, split]),
-        seen,
+        reward.name, inputs.questions[question], rollout, index, float(values[question, rollout, split]), seen
     )
 
 

@@ -270,10 +270,7 @@ class Generator:
     phases: Phases | None = None
 
     def generate(
-        self,
-        requests: Sequence[Request],
-        cuts: CutsOf | None = None,
-        on_response: OnResponse | None = None,
+        self, requests: Sequence[Request], cuts: CutsOf | None = None, on_response: OnResponse | None = None
     ) -> list[Generation]:
         """Return a response for each request; an engine that reports responses early reads `cuts` and `on_response`."""
         # Thinking that may have all tokens is never ended.

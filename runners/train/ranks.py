@@ -164,11 +164,7 @@ def join_ranks(
     set_nccl()
     with gloo_at(host):
         dist.init_process_group(
-            _backends(device),
-            store=store,
-            rank=rank,
-            world_size=world,
-            timeout=COMPUTE_TIMEOUT,
+            _backends(device), store=store, rank=rank, world_size=world, timeout=COMPUTE_TIMEOUT
         )
         try:
             control = dist.new_group(backend="gloo", timeout=_ROLLOUT_TIMEOUT)

@@ -12,15 +12,7 @@ import numpy as np
 from reodsl.diagnostics import Problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import Attribute
-from reodsl.ir.reward import (
-    Budgets,
-    Exits,
-    OracleBudgets,
-    QuestionBudgets,
-    Reward,
-    Steps,
-    reached_places,
-)
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps, reached_places
 from runners.data.draws import derive_seed, exit_places
 from runners.engine.protocol import ForcedTokens, Generation, Request
 from runners.grade import Thinking, answer_row

@@ -302,11 +302,7 @@ Pair = tuple[Trace, Trace]
 
 
 def preference_step(
-    learner: Learner,
-    pairs: Sequence[Pair],
-    method: Preference,
-    number: int,
-    reference: Learner | None = None,
+    learner: Learner, pairs: Sequence[Pair], method: Preference, number: int, reference: Learner | None = None
 ) -> dict[str, float]:
     """Take an optimizer step on the mean loss over pairs, and return its metrics.
 
