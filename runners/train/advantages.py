@@ -40,10 +40,8 @@ def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floa
 
     Source: REO, Return_i; group normalisation: Shao et al. 2024, DeepSeekMath (GRPO).
     """
-    present_rewards = np.where(present, rewards, 0.0)
-    credit = (
-        present_rewards if rule.credit == "own" else np.flip(np.flip(present_rewards, 2).cumsum(axis=2), 2)
-    )
+    earned = np.where(present, rewards, 0.0)
+    credit = earned if rule.credit == "own" else np.flip(np.flip(earned, 2).cumsum(axis=2), 2)
     mask = np.ones_like(present) if rule.absent == "zero" else present
     normalised = normalise_group(np.where(present, credit, 0.0), mask, rule.normalise, rule.std)
     if rule.credit == "as_printed" and rewards.shape[2] > 1:

@@ -69,17 +69,17 @@ class TrainBatch:
     def of(
         prompts: Sequence[Sequence[int]],
         tokens: Sequence[Sequence[int]],
-        read_only_spans: Sequence[Sequence[tuple[int, int]]] | None = None,
-        teacher_prompts: Sequence[Sequence[int]] = (),
+        read_only: Sequence[Sequence[tuple[int, int]]] | None = None,
+        teacher: Sequence[Sequence[int]] = (),
     ) -> TrainBatch:
         """Return a batch of prompts and responses whose weights are all 1.
 
         Args:
             prompts: Token ids of each row's prompt.
             tokens: Token ids of each row's response.
-            read_only_spans: Spans of each response that are read but not trained on, as (index of the first token in
+            read_only: Spans of each response that are read but not trained on, as (index of the first token in
                 the response, number of tokens), in order.
-            teacher_prompts: Token ids of the prompts for a teacher that reads another wording; empty if there is none.
+            teacher: Token ids of the prompts for a teacher that reads another wording; empty if there is none.
         """
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         all_tokens = chain.from_iterable(span for pair in zip(prompts, tokens, strict=True) for span in pair)
@@ -88,14 +88,14 @@ class TrainBatch:
             torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), response_lengths
         )
         num_trained = response_lengths
-        if read_only_spans is not None and any(read_only_spans):
+        if read_only is not None and any(read_only):
             mask = torch.ones(len(positions), dtype=torch.bool)
-            for begin, row in zip(_offsets(response_lengths).tolist(), read_only_spans, strict=False):
+            for begin, row in zip(_offsets(response_lengths).tolist(), read_only, strict=False):
                 for first, count in row:
                     mask[begin + first : begin + first + count] = False
             positions = positions[mask]
             num_trained = response_lengths - torch.tensor(
-                [sum(count for _, count in row) for row in read_only_spans]
+                [sum(count for _, count in row) for row in read_only]
             )
         return TrainBatch(
             torch.from_numpy(np.fromiter(all_tokens, dtype=np.int32, count=sum(lengths))),
@@ -103,10 +103,8 @@ class TrainBatch:
             num_trained,
             positions,
             weights=torch.ones(len(positions)),
-            teacher_tokens=torch.tensor([*chain.from_iterable(teacher_prompts)], dtype=torch.int32),
-            teacher_offsets=_offsets(torch.tensor([*map(len, teacher_prompts)]))
-            if teacher_prompts
-            else NO_TOKENS,
+            teacher_tokens=torch.tensor([*chain.from_iterable(teacher)], dtype=torch.int32),
+            teacher_offsets=_offsets(torch.tensor([*map(len, teacher)])) if teacher else NO_TOKENS,
         )
 
     @staticmethod
@@ -278,10 +276,8 @@ def make_padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
     ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int32)
     row_starts = torch.arange(len(batch)) * width
     ids.view(-1)[_ranges(row_starts, lengths)] = _gather(batch.tokens, _slices(batch.offsets[:-1], lengths))
-    predictors = _predictors(row_starts, batch)
-    return MicroBatch(
-        batch.to(device), ids.long().to(device), predictors.to(device), _targets(batch).to(device)
-    )
+    flat = _predictors(row_starts, batch)
+    return MicroBatch(batch.to(device), ids.long().to(device), flat.to(device), _targets(batch).to(device))
 
 
 def _targets(batch: TrainBatch) -> Tensor:

@@ -95,18 +95,14 @@ def save_state(
     tensors |= {f"optimizer/{name}": value for name, value in optimizer_state(model, optimizers).items()}
     folder = work / f"shards-{state.steps:08d}"
     folder.mkdir(parents=True, exist_ok=True)
-    shard_index, num_shards = ranks.shard
-    if ranks.rank == shard_index:
+    shard, shards = ranks.shard
+    if ranks.rank == shard:
         # Ranks above hold replicas of the same shards.
         local_rows = {name: to_local(value) for name, value in tensors.items()}
-        save_tensors(
-            folder / _shard_file_name(shard_index, num_shards),
-            local_rows,
-            {"rank": shard_index, "world": num_shards},
-        )
+        save_tensors(folder / _shard_file_name(shard, shards), local_rows, {"rank": shard, "world": shards})
     ranks.barrier()
     if ranks.is_rank_zero:
-        index = {"folder": folder.name, "world": num_shards, "rows": state.rows, "seconds": state.seconds}
+        index = {"folder": folder.name, "world": shards, "rows": state.rows, "seconds": state.seconds}
         write_atomic(work / _INDEX, json.dumps(index).encode())
         mark_kept(work, state.steps)
         for old in work.glob("shards-*"):

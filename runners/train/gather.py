@@ -1,7 +1,8 @@
-"""Score rounds of rollouts, and make a step's batch, numbers and table of them.
+"""Score rounds of rollouts, and turn them into a step's batch, metrics and table.
 
-Without resampling there is one round. With it, questions whose responses give no gradient, because all earn the same,
-are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 2025).
+A round is one draw of questions with their graded responses. With `resample`, questions whose responses all earn the
+same reward, and so give no gradient, are replaced by questions of further rounds, as in DAPO's dynamic sampling (Yu et
+al. 2025). Else a step has one round.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from runners.train.losses import PLAIN
 from runners.train.rollouts import ANSWERS, REWARD, THINKING, GradedStep
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures", "reward_failures")
-"""Numbers of a step that add up over its rounds; all others are means."""
+"""Metrics that are summed over the rounds of a step; other metrics are averaged."""
 METRIC_COLUMN_PREFIX = "metric_"
 """The start of the names of columns of `metrics.parquet` for a reward's own metrics."""
 WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
-"""Means over something that rounds have unlike amounts of, and its number."""
+"""Metrics that are averaged over rounds with weights, and the metric that is the weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """A step's batch. `metrics` and `table` are about all responses that were sampled, trained on or not."""
+    """A step's batch. `metrics`, `table` and `seconds` cover all sampled responses, also those left out of the batch."""
 
     batch: TrainBatch
     metrics: Mapping[str, float]
@@ -53,11 +54,12 @@ class StepData:
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """A graded step with its rewards, [questions, rollouts, splits], 0 for an absent split, and its advantages.
+    """A graded step with the rewards and advantages of its responses.
 
-    `advantages` are those of sections, [questions, rollouts, sections], before any normalisation over the batch;
-    `sections` has the tokens of each section, a trained prefix first. `equal_groups` is the share of questions without
-    any advantage. `logprobs` are the engine's of all tokens, response after response.
+    `rewards` are [questions, rollouts, splits], 0 for an absent split. `advantages` of sections are [questions,
+    rollouts, sections], before any normalisation over the batch; `sections` has the tokens of each section, including a
+    trained prefix in the first section. `equal_groups` is the share of questions whose advantages are all 0. `logprobs`
+    are the engine's log-probabilities of all tokens, response after response.
     """
 
     graded: GradedStep
@@ -68,8 +70,8 @@ class ScoredStep:
     logprobs: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the numbers once: a large step has tens of millions of them, and every GPU waits."""
-        logprobs = _join([rollout.response.logprobs for rollout in self.graded.rollouts])
+        """Concatenate the engine's log-probabilities once, because a large step has tens of millions of tokens."""
+        logprobs = _concat([rollout.response.logprobs for rollout in self.graded.rollouts])
         object.__setattr__(self, "logprobs", logprobs)
 
 
@@ -82,43 +84,47 @@ class Round:
     sections: Ints
 
     def select(self, questions: Sequence[int]) -> Round:
-        """Return the round with some questions alone."""
+        """Return the round with the questions of these indices only."""
         if len(questions) == len(self.advantages):
             return self
-        size, chosen = self.advantages.shape[1], list(questions)
-        rows = [question * size + rollout for question in chosen for rollout in range(size)]
+        group_size, chosen = self.advantages.shape[1], list(questions)
+        rows = [question * group_size + rollout for question in chosen for rollout in range(group_size)]
         return Round(self.batch.select(rows), self.advantages[chosen], self.sections[chosen])
 
 
 def make_step(
-    sample: Callable[[int], GradedStep], method: Ppo, number: int, own: AdvantageFunction | None = None
+    sample: Callable[[int], GradedStep],
+    method: Ppo,
+    step: int,
+    user_function: AdvantageFunction | None = None,
 ) -> StepData:
     """Sample and score rounds of questions until the step's batch is full.
 
-    Rounds are numbered so that no two rounds of any steps share a number. The batch has `batch.prompts` questions with
-    a gradient, or those that `resample` further rounds gave; without any, it is the first round as it is.
+    The batch has `batch.prompts` questions with a gradient, or fewer if `resample` further rounds did not give enough.
+    If no question has a gradient, the batch is the full first round.
 
     Args:
-        sample: A function that makes the k-th draw of questions and their graded responses.
+        sample: A function from the number of a draw to its questions with graded responses. No two rounds, of this or
+            other steps, have the same number.
         method: The settings.
-        number: The step, counted from 0.
-        own: The user's function of advantages, if the method names one.
+        step: The step, counted from 0.
+        user_function: The user's function of advantages, if the method names a function.
     """
-    draws, missing, questions_before = 1 + method.resample, method.batch.prompts, 0
+    max_rounds, missing, questions_before = 1 + method.resample, method.batch.prompts, 0
     rounds: list[Round] = []
     rows: list[Mapping[str, float]] = []
     tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
-    while missing and len(rounds) < draws:
-        # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        scored = score(sample(number * draws + len(rounds)), method, own)
+    while missing and len(rounds) < max_rounds:
+        # No other variable keeps a round, so that memory holds only the questions to train on.
+        scored = score(sample(step * max_rounds + len(rounds)), method, user_function)
         everything = Round(batch_of(scored, method.loss), scored.advantages, scored.sections)
         if not rounds:
             first = everything
         questions = find_trainable(scored)[:missing]
         rounds.append(everything.select(questions))
         rows.append({**step_metrics(scored), **reward_metrics(scored.graded, method.reward)})
-        columns = rollout_columns(scored, number + 1, questions_before)
+        columns = rollout_columns(scored, step + 1, questions_before)
         tables.append(pl.DataFrame(columns, schema=rollouts_schema(method)))
         questions_before += len(scored.rewards)
         seconds.append(scored.graded.seconds)
@@ -132,11 +138,19 @@ def make_step(
     return StepData(batch, metrics, pl.concat(tables), combine_rounds(seconds, tuple(seconds[0])))
 
 
-def score(graded: GradedStep, method: Ppo, own: AdvantageFunction | None = None) -> ScoredStep:
-    """Return the step with its rewards and advantages. Raises E0920 for a reward that is not finite.
+def score(graded: GradedStep, method: Ppo, user_function: AdvantageFunction | None = None) -> ScoredStep:
+    """Compute the rewards and advantages of a step's responses.
 
-    A response at which the user's function fails has the least reward: failing gains nothing, whatever the sign of its
-    term.
+    If the user's Python fails for a response, the response gets the lowest reward of the step. A failure therefore
+    gains nothing, whatever the sign of the failed term.
+
+    Args:
+        graded: The step's responses with their verdicts.
+        method: The settings.
+        user_function: The user's function of advantages, if the method names a function.
+
+    Raises:
+        Problem: E0920, if a reward is not finite.
     """
     inputs, length = graded.inputs, graded.inputs.length
     rewards = vectorise(method.reward, inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
@@ -144,7 +158,7 @@ def score(graded: GradedStep, method: Ppo, own: AdvantageFunction | None = None)
     if any(unpaid):
         failed = np.reshape(unpaid, (*length.shape, 1))
         if method.reward.parts:
-            # What weighs parts is no reward.
+            # Only the parts' values are rewards; computed weights of parts follow them.
             failed = failed & (np.arange(rewards.shape[2]) < len(method.reward.parts))
         rewards = np.where(failed, np.fmin.reduce(rewards, axis=(0, 1)), rewards)
     prefixes = np.array([rollout.question.trained_prefix for rollout in graded.rollouts], dtype=np.int64)
@@ -152,96 +166,122 @@ def score(graded: GradedStep, method: Ppo, own: AdvantageFunction | None = None)
     if method.reward.parts:
         return _score_parts(graded, method, rewards, prefixes)
     dense = method.reward.dense is not None
-    places = inputs.split_tokens if dense else length[:, :, None]
+    ends = inputs.split_tokens if dense else length[:, :, None]
     present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
     rule = method.advantage
-    advantages, sections = advantages_of(rewards, places, present, length, rule, own, inputs.correct)
-    # A prefix that is trained earns what the first section does.
+    advantages, sections = advantages_of(rewards, ends, present, length, rule, user_function, inputs.correct)
+    # The tokens of a trained prefix belong to the first section.
     sections[:, :, 0] += prefixes
     if method.loss.ending_tokens == "policy":
         _add_endings(graded, sections, prefixes)
     return ScoredStep(graded, np.where(present, rewards, 0.0), advantages, sections, _equal_share(advantages))
 
 
-def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefixes: Ints) -> ScoredStep:
-    """Sum the parts' normalised values to the advantages of a prefix (or first token), the thinking, and the solution.
+def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefix_lengths: Ints) -> ScoredStep:
+    """Score a step whose reward has parts: terms that are normalised separately and earned by certain tokens.
 
-    Parts on the prefix count for its tokens alone, parts on the thinking or the solution for the tokens of that phase.
+    The sections of a response are its prefix (or first token, without a prefix), its thinking if the method counts
+    thinking, and its solution.
+
+    Args:
+        graded: The step's responses with their verdicts.
+        method: The settings.
+        values: The values of all parts, followed by the values of computed weights, [questions, rollouts, values].
+        prefix_lengths: Tokens of the trained prefix of each response, [questions, rollouts].
     """
     parts, length = method.reward.parts, graded.inputs.length
-    scored = normalise_parts(values, parts, method.advantage)
-    starts = np.maximum(prefixes, 1)
+    normalised = normalise_parts(values, parts, method.advantage)
+    starts = np.maximum(prefix_lengths, 1)
     if method.rollout.solution is None:
-        advantages = advantages_of_parts(scored, parts, method.advantage)[:, :, [0, 2]]
-        ends = [starts, length + prefixes]
+        advantages = advantages_of_parts(normalised, parts, method.advantage)[:, :, [0, 2]]
+        ends = [starts, length + prefix_lengths]
     else:
-        thought = graded.inputs.features[THINKING]
-        first = np.where(prefixes > 0, 0, np.where(thought > 0, 1, 2))
-        advantages = advantages_of_parts(scored, parts, method.advantage, first)
-        ends = [starts, np.maximum(starts, prefixes + thought), length + prefixes]
+        thinking_tokens = graded.inputs.features[THINKING]
+        first_token_kind = np.where(prefix_lengths > 0, 0, np.where(thinking_tokens > 0, 1, 2))
+        advantages = advantages_of_parts(normalised, parts, method.advantage, first_token_kind)
+        ends = [starts, np.maximum(starts, prefix_lengths + thinking_tokens), length + prefix_lengths]
     sections = np.diff(np.stack(ends, axis=2), axis=2, prepend=0).astype(np.int64)
     if method.loss.ending_tokens == "policy":
-        _add_endings(graded, sections, prefixes)
-    earned = values[:, :, : len(parts)] * part_weights(values, parts)
-    return ScoredStep(graded, earned, advantages, sections, _equal_share(scored))
+        _add_endings(graded, sections, prefix_lengths)
+    weighted = values[:, :, : len(parts)] * part_weights(values, parts)
+    return ScoredStep(graded, weighted, advantages, sections, _equal_share(normalised))
 
 
-def _add_endings(graded: GradedStep, sections: Ints, prefixes: Ints) -> None:
-    """Add the inserted ending of a response's thinking to the section that has the last token of the thinking."""
-    places = np.ndindex(prefixes.shape)
-    for index, rollout in zip(places, graded.rollouts, strict=True):
+def _add_endings(graded: GradedStep, sections: Ints, prefix_lengths: Ints) -> None:
+    """Count the inserted tokens that ended a response's thinking as tokens of its last thinking section, in place.
+
+    Args:
+        graded: The step's responses.
+        sections: Tokens of sections, [questions, rollouts, sections]; changed in place.
+        prefix_lengths: Tokens of the trained prefix of each response, [questions, rollouts].
+    """
+    indices = np.ndindex(prefix_lengths.shape)
+    for index, rollout in zip(indices, graded.rollouts, strict=True):
         for ending in rollout.response.inserted:
-            section = int(np.searchsorted(sections[index].cumsum(), ending.after + prefixes[index]))
+            section = int(np.searchsorted(sections[index].cumsum(), ending.after + prefix_lengths[index]))
             sections[(*index, section)] += len(ending.tokens)
 
 
 def _equal_share(advantages: Floats) -> float:
-    """Return the share of questions without a response that has an advantage."""
+    """Return the share of questions whose advantages, [questions, rollouts, sections], are all 0."""
     return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
 
 
 def find_trainable(scored: ScoredStep) -> list[int]:
-    """Return the indices of the questions that have a token with an advantage."""
-    moved = ((scored.advantages != 0) & (scored.sections > 0)).any(axis=(1, 2))
-    return [int(i) for i in np.flatnonzero(moved)]
+    """Return the indices of the questions that have a token with a nonzero advantage."""
+    has_gradient = ((scored.advantages != 0) & (scored.sections > 0)).any(axis=(1, 2))
+    return [int(i) for i in np.flatnonzero(has_gradient)]
 
 
-def batch_of(scored: ScoredStep, form: Loss = PLAIN) -> TrainBatch:
-    """Return the batch of scored rollouts, with the engine's log-probabilities; a trained prefix counts to the response."""
+def batch_of(scored: ScoredStep, loss: Loss = PLAIN) -> TrainBatch:
+    """Return the training batch of scored rollouts, with the engine's log-probabilities and the advantages of tokens.
+
+    A trained prefix, which is the end of a prompt, moves from the prompt to the response.
+
+    Args:
+        scored: The scored rollouts.
+        loss: The settings of the loss; with `ending_tokens = policy` the inserted ends of thinking are trained too.
+    """
     rollouts = scored.graded.rollouts
     triples = [(r.request.prompt, r.response, r.question.trained_prefix) for r in rollouts]
-    endings = form.ending_tokens == "policy"
+    trains_endings = loss.ending_tokens == "policy"
     batch = TrainBatch.of(
         [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
         [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
-        None if endings else [response.gaps(lead) for _, response, lead in triples],
+        None if trains_endings else [response.gaps(lead) for _, response, lead in triples],
         [r.question.teacher_prompt for r in rollouts] if rollouts[0].question.teacher_prompt else (),
     )
-    inserted = [[(0, lead), *(r.gaps(lead) if endings else ())] for _, r, lead in triples]
+    inserted = [[(0, lead), *(r.gaps(lead) if trains_endings else ())] for _, r, lead in triples]
     mask = _sampled_mask(inserted, batch.num_trained.tolist())
-    logprobs = _fill(scored.logprobs, mask)
-    sampling = _join([r.response.sampling_logprobs for r in rollouts])
-    same = all(r.response.sampling_logprobs is r.response.logprobs for r in rollouts)
+    logprobs = _spread_to_trained(scored.logprobs, mask)
+    sampling = _concat([r.response.sampling_logprobs for r in rollouts])
+    same_logprobs = all(r.response.sampling_logprobs is r.response.logprobs for r in rollouts)
     return replace(
         batch,
         sampled_mask=mask,
         engine_logprobs=logprobs,
-        sampling_logprobs=logprobs if same else _fill(sampling, mask),
+        sampling_logprobs=logprobs if same_logprobs else _spread_to_trained(sampling, mask),
         advantages=expand_to_tokens(scored.advantages, scored.sections),
     )
 
 
-def _sampled_mask(inserted: Sequence[Sequence[tuple[int, int]]], trained: Sequence[int]) -> torch.Tensor:
-    """Return which trained tokens the engine sampled: all but the `inserted` spans of rows, (first, count)."""
-    mask = np.ones(sum(trained), dtype=np.bool_)
-    for begin, row in zip(np.cumsum([0, *trained]).tolist(), inserted, strict=False):
+def _sampled_mask(inserted: Sequence[Sequence[tuple[int, int]]], num_trained: Sequence[int]) -> torch.Tensor:
+    """Return a mask of the trained tokens that the engine sampled, [trained tokens].
+
+    Args:
+        inserted: For each row, the spans of trained tokens that were inserted, as (index of the first token, number of
+            tokens).
+        num_trained: The number of trained tokens of each row.
+    """
+    mask = np.ones(sum(num_trained), dtype=np.bool_)
+    for begin, row in zip(np.cumsum([0, *num_trained]).tolist(), inserted, strict=False):
         for first, count in row:
             mask[begin + first : begin + first + count] = False
     return torch.from_numpy(mask)
 
 
 def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
-    """Return the advantage of every token, response after response.
+    """Repeat the advantage of each section for each of its tokens, response after response.
 
     Args:
         advantages: Advantages of sections, [questions, rollouts, sections].
@@ -253,14 +293,22 @@ def expand_to_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
     return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))
 
 
-def _join(values: Sequence[Sequence[float]]) -> Floats:
-    """Concatenate the numbers of all responses."""
+def _concat(values: Sequence[Sequence[float]]) -> Floats:
+    """Return the values of the tokens of all responses as one array, [tokens]."""
     return np.concatenate([np.asarray(row, np.float64) for row in values])
 
 
-def _fill(values: Floats, mask: torch.Tensor) -> torch.Tensor:
-    """Return the engine's numbers of sampled tokens, and 0 for other tokens."""
-    numbers = torch.from_numpy(values).float()
+def _spread_to_trained(sampled_values: Floats, mask: torch.Tensor) -> torch.Tensor:
+    """Return a column of trained tokens with the given values at sampled tokens and 0 elsewhere.
+
+    Args:
+        sampled_values: Values of sampled tokens, [sampled tokens].
+        mask: Whether the engine sampled each trained token, [trained tokens].
+
+    Returns:
+        Values in float32, [trained tokens].
+    """
+    numbers = torch.from_numpy(sampled_values).float()
     if len(numbers) == len(mask):
         return numbers
     column = torch.zeros(len(mask))
@@ -269,14 +317,15 @@ def _fill(values: Floats, mask: torch.Tensor) -> torch.Tensor:
 
 
 def join_rounds(rounds: Sequence[Round], rule: Advantage) -> TrainBatch:
-    """Concatenate the batches of all rounds; with `batch` their advantages are z-scored together."""
+    """Concatenate the batches of a step's rounds, and normalise their advantages together if `rule.batch` is set."""
     batch = TrainBatch.concat([round_.batch for round_ in rounds])
     if not rule.batch:
         return batch
-    # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
+    # Rounds may differ in their number of sections: padding sections have no tokens.
     width = max(round_.sections.shape[2] for round_ in rounds)
 
     def pad(array: Any) -> Any:
+        """Pad the last axis of an array with zeros to the largest number of sections."""
         return np.pad(array, ((0, 0), (0, 0), (0, width - array.shape[2])))
 
     sections = np.concatenate([pad(round_.sections) for round_ in rounds])
@@ -285,21 +334,19 @@ def join_rounds(rounds: Sequence[Round], rule: Advantage) -> TrainBatch:
 
 
 def step_metrics(scored: ScoredStep) -> dict[str, float]:
-    """Return a step's metrics before its update: means over responses, and the share of questions without a signal.
+    """Return the metrics of a step that are known before its update, by column name.
 
-    `entropy` is the mean of minus the log-probability of sampled tokens, in nats: its expectation at temperature 1.
-
-    Returns:
-        Numbers by the names of columns.
+    Most are means over responses. `entropy` is the mean of minus the engine's log-probability of sampled tokens, in
+    nats, an estimate of the entropy at temperature 1.
     """
     graded, inputs = scored.graded, scored.graded.inputs
     responses = [rollout.response for rollout in graded.rollouts]
     rewards = scored.rewards.sum(axis=2)
-    spreads = statistic("std", rewards, np.full(rewards.shape, True), np.array(rewards.shape[1]), axis=1)
-    counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
+    deviations = statistic("std", rewards, np.full(rewards.shape, True), np.array(rewards.shape[1]), axis=1)
+    failure_counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
     metrics = {
         "reward": float(rewards.mean()),
-        "reward_std": float(spreads.mean()),
+        "reward_std": float(deviations.mean()),
         "accuracy": float(inputs.correct.mean()),
         "length": float(inputs.length.mean()),
         "unfinished": float(np.mean([r.finish == "length" for r in responses])),
@@ -307,13 +354,13 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
         "entropy": float(-scored.logprobs.mean()),
         "equal_groups": scored.equal_groups,
         "tokens": float(inputs.length.sum()),
-        "verifier_timeouts": float(counts["timeout"]),
-        "verifier_failures": float(counts["failed"]),
+        "verifier_timeouts": float(failure_counts["timeout"]),
+        "verifier_failures": float(failure_counts["failed"]),
     }
     for name, column in _phase_columns(graded).items():
         metrics[name] = float(np.mean(column))
-    if counts[REWARD]:
-        metrics["reward_failures"] = float(counts[REWARD])
+    if failure_counts[REWARD]:
+        metrics["reward_failures"] = float(failure_counts[REWARD])
     if len(graded.forced.values):
         metrics["forced_answers"] = float(len(graded.forced.values))
         metrics["forced_accuracy"] = float(graded.forced.values.mean())
@@ -321,10 +368,9 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
 
 
 def reward_metrics(graded: GradedStep, reward: Reward) -> dict[str, float]:
-    """Return the reward's metrics, each the mean over the responses that have a number for it; absent if none has.
+    """Return the mean of each metric that the reward defines, over the responses with a finite value, by column name.
 
-    Returns:
-        Numbers by the names of columns.
+    A metric without a finite value is left out.
     """
     values = vectorise_metrics(reward, graded.inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
     return {
@@ -355,31 +401,48 @@ ROLLOUT_COLUMNS: dict[str, Any] = {
     "parts": pl.List(pl.Float32),
     "advantages": pl.List(pl.Float32),
 }
-"""`rollouts.parquet`: `group` counts the questions of a step in the order of their draws; two of them may be the same
-question. `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The unforced prefix's verdict is
-`bare[k]` from `bare_cuts[k]` tokens on until the next cut, and false before the first. `weight_versions` counts the
-stage's steps that the engine's weights had behind them. `mode` is the index of the response's wording and `budget` the
-budget in its prompt, both null without a wording. `text` is null past `MAX_TEXT_CHARS`. `unsettled` has a reason for
-each answer of the response that was not judged, and for each function of the reward that failed at it; it is null
-without any. `parts` are the reward's, one for each split, and `advantages` those of the sections that have tokens,
-before any normalisation over the batch; both are null if `text` is, so that a large step keeps a sample of them.
+"""The columns of `rollouts.parquet`.
+
+- `group` counts the questions of a step in the order of their draws; a question may be drawn twice.
+- `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens.
+- `bare[k]` is the verdict on an unforced prefix of `bare_cuts[k]` tokens or more, up to the next cut; a prefix shorter
+  than the first cut is false.
+- `weight_versions` are the engine's weights that sampled the response, by the number of the stage's steps before them.
+- `mode` is the index of the response's wording and `budget` the budget in its prompt; null without a wording.
+- `text` is null for responses beyond `MAX_TEXT_CHARS` of a step.
+- `unsettled` has a reason for each answer that was not judged, and for each function of the reward that failed; else null.
+- `parts` are the reward's values at splits or parts; `advantages` are those of the sections with tokens, before any
+  normalisation over the batch. Columns are null if `text` is null, so that a large step stores a sample.
 """
 PHASE_COLUMNS: dict[str, Any] = {"thinking": pl.Int64, "thinking_ended": pl.Boolean}
-"""Columns if thinking is counted: the tokens of a response's thinking, and whether it was ended by force."""
+"""Columns if thinking is counted: the number of thinking tokens, and whether the thinking was ended by force."""
 
 
 def rollouts_schema(method: Ppo) -> dict[str, Any]:
-    """Return the columns of `rollouts.parquet`. A reward that reads whether a response has an answer adds a column."""
-    graded = {node.field: pl.Boolean for node in values_of(method.reward, Attribute) if node.field in ANSWERS}
-    return ROLLOUT_COLUMNS | (PHASE_COLUMNS if method.counts_thinking else {}) | graded
+    """Return the names and types of the columns of `rollouts.parquet`.
+
+    Columns are added if thinking is counted, and if the reward reads whether a response has an answer.
+    """
+    answers = {
+        node.field: pl.Boolean for node in values_of(method.reward, Attribute) if node.field in ANSWERS
+    }
+    return ROLLOUT_COLUMNS | (PHASE_COLUMNS if method.counts_thinking else {}) | answers
 
 
-def rollout_columns(scored: ScoredStep, number: int, before: int = 0) -> Mapping[str, Sequence[object]]:
-    """Return the rows of `rollouts.parquet` of a round; `before` is how many questions the step drew before it."""
+def rollout_columns(
+    scored: ScoredStep, step: int, questions_before: int = 0
+) -> Mapping[str, Sequence[object]]:
+    """Return the rows of `rollouts.parquet` for a round, as columns in the order of responses.
+
+    Args:
+        scored: The scored round.
+        step: The step, counted from 1.
+        questions_before: The number of questions in the step's earlier rounds.
+    """
     graded, rollouts = scored.graded, scored.graded.rollouts
     size, features = graded.inputs.length.shape[1], graded.inputs.features
     nulls = [None] * len(rollouts)
-    keep = [text is not None for text in graded.texts or nulls]
+    has_text = [text is not None for text in graded.texts or nulls]
     rewards, advantages, sections = (
         array.reshape(len(rollouts), -1) for array in (scored.rewards, scored.advantages, scored.sections)
     )
@@ -389,14 +452,14 @@ def rollout_columns(scored: ScoredStep, number: int, before: int = 0) -> Mapping
         cuts.append(key % graded.forced.width)
         verdicts.append(value)
     return {
-        "step": [number] * len(rollouts),
+        "step": [step] * len(rollouts),
         "question": [rollout.question.id for rollout in rollouts],
-        "group": [before + i // size for i in range(len(rollouts))],
+        "group": [questions_before + i // size for i in range(len(rollouts))],
         "rollout": [i % size for i in range(len(rollouts))],
         "tokens": [len(rollout.response.tokens) for rollout in rollouts],
         "finish": [rollout.response.finish for rollout in rollouts],
         "weight_versions": [list(rollout.response.weight_versions) for rollout in rollouts],
-        # Only wordings give a mode, and a budget with it.
+        # A response has a mode, and a budget, only if the method has several wordings.
         **{
             name: features[name].ravel().astype(int).tolist() if {"mode", name} <= features.keys() else nulls
             for name in ("mode", "budget")
@@ -411,32 +474,36 @@ def rollout_columns(scored: ScoredStep, number: int, before: int = 0) -> Mapping
         "unsettled": [list(reasons) or None for reasons in graded.unsettled] or nulls,
         **_phase_columns(graded),
         **{name: features[name].ravel() != 0 for name in ANSWERS if name in features},
-        "parts": [row.tolist() if keeps else None for row, keeps in zip(rewards, keep, strict=True)],
+        "parts": [row.tolist() if keeps else None for row, keeps in zip(rewards, has_text, strict=True)],
         "advantages": [
             row[tokens > 0].tolist() if keeps else None
-            for row, tokens, keeps in zip(advantages, sections, keep, strict=True)
+            for row, tokens, keeps in zip(advantages, sections, has_text, strict=True)
         ],
     }
 
 
 def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
-    """Return the columns of `PHASE_COLUMNS`; none if thinking is not counted."""
-    thought = graded.inputs.features.get(THINKING)
-    if thought is None:
+    """Return the columns of `PHASE_COLUMNS`; no columns if thinking is not counted."""
+    thinking_tokens = graded.inputs.features.get(THINKING)
+    if thinking_tokens is None:
         return {}
-    forced = [bool(rollout.response.inserted) for rollout in graded.rollouts]
-    return {"thinking": thought.ravel().astype(int).tolist(), "thinking_ended": forced}
+    ended_by_force = [bool(rollout.response.inserted) for rollout in graded.rollouts]
+    return {"thinking": thinking_tokens.ravel().astype(int).tolist(), "thinking_ended": ended_by_force}
 
 
-def combine_rounds(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
-    """Combine a step's rounds: sum the names in `sums`, and average the rest over the rounds that have them.
+def combine_rounds(rounds: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
+    """Combine the metrics of a step's rounds: sum the metrics in `sums`, and average the others.
+
+    Args:
+        rounds: For each round, its metrics by column name; a round may lack a metric.
+        sums: The metrics to sum.
 
     Returns:
-        Numbers by the names of columns.
+        Metrics by column name; an average is over the rounds that have the metric, with the weights of `WEIGHTS`.
     """
     merged: dict[str, float] = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        with_it = [row for row in rows if name in row]
+    for name in dict.fromkeys(name for row in rounds for name in row):
+        with_it = [row for row in rounds if name in row]
         if name in sums:
             merged[name] = sum(row[name] for row in with_it)
         else:

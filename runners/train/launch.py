@@ -1,6 +1,6 @@
-"""Start, watch and end the processes that train a stage with this one.
+"""Start, watch and end the followers: the processes of rank 1 and higher that train a stage together with this process.
 
-On Ray they are actors, which may be on other machines; elsewhere plain processes of this one.
+On Ray the followers are actors, which may run on other machines; else they are child processes.
 """
 
 from __future__ import annotations
@@ -32,63 +32,71 @@ from runners.train.follower import FollowerJob, explain_end, follow, function, i
 from runners.train.ranks import COMPUTE_TIMEOUT, join_ranks
 
 _END_SECONDS, _WORD_SECONDS, _POLL_SECONDS = 20.0, 5.0, 1.0
-"""Seconds that followers have to end after this process has."""
+"""Seconds that followers get to end by themselves after this process; to report a failure; and between two polls."""
 
 
 def train_together(job: Job, body: str) -> None:
-    """Call `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes; this process is rank 0.
+    """Call a training function in `job.resources.trainers` processes; this process is rank 0.
 
-    Raises what the body raises here, or why another process ended: its Problem, and ProcessDied for anything else.
+    Args:
+        job: The job of the stage.
+        body: The function as `module:function`; it takes a job and the ranks.
+
+    Raises:
+        Exception: The function's own exception in this process; or the Problem of another process if it failed first.
+        ProcessDied: Another process ended without a Problem.
     """
     world = job.resources.trainers
-    # All machines of a cluster see the store, and only this user enters the folder.
+    # The folder is on a disk that all machines of a cluster share, and only this user may enter it.
     job.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="meeting-", dir=job.work, ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "file"
-        parts = [
+        jobs = [
             FollowerJob(
                 replace(job, progress=ignore_progress), body, rank, world, file, 0 if on_ray() else rank
             )
             for rank in range(world)
         ]
-        peers = Actors(parts) if on_ray() else Processes(parts)
+        peers = Actors(jobs) if on_ray() else Processes(jobs)
         shared = shared_devices(job.resources, peers.devices)
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            joining = join_ranks(0, world, peers.store, parts[0].device, peers.host, job.resources.parts)
+            joining = join_ranks(0, world, peers.store, jobs[0].device, peers.host, job.resources.parts)
             with watch_others(peers), joining as ranks:
                 function(body)(job, ranks)
             patience = _END_SECONDS
         except Exception as caught:
-            # What broke here may be no more than what another process left behind.
-            mine = isinstance(caught, Problem) and not isinstance(caught, ProcessDied)
-            end = None if mine else _await_end(peers)
-            if end is None:
+            # A failure here may be the mere consequence of a follower's failure.
+            is_own_failure = isinstance(caught, Problem) and not isinstance(caught, ProcessDied)
+            peer_failure = None if is_own_failure else _await_end(peers)
+            if peer_failure is None:
                 raise
-            raise end from caught
+            raise peer_failure from caught
         finally:
             peers.stop(patience)
 
 
 @contextmanager
 def watch_others(peers: Actors | Processes) -> Iterator[None]:
-    """Let this process's engine, and its collectives on GPUs, stop when another process ends.
+    """Interrupt this process inside a `with` block if another process of the training ends.
 
-    Collectives between processors stop by themselves.
+    The engine's waits raise ProcessDied, and collectives on GPUs (nccl) are aborted. Collectives on CPUs (gloo) fail by
+    themselves.
     """
-    over, lost = threading.Event(), threading.Event()
+    finished, peer_ended = threading.Event(), threading.Event()
 
-    def notice() -> None:
-        if lost.is_set():
-            raise explain_death("a process that trains with this one", "it is gone")
+    def raise_if_peer_ended() -> None:
+        if peer_ended.is_set():
+            raise explain_death("a process that trains together with this process", "it exited")
 
     def watch() -> None:
-        while not over.wait(_POLL_SECONDS):
+        """Poll the followers until the block ends or a follower has ended."""
+        while not finished.wait(_POLL_SECONDS):
             if peers.ended():
-                lost.set()
-                # What the others said is read first; a collective that gloo ends needs no help.
-                is_over = over.wait(_WORD_SECONDS)
+                peer_ended.set()
+                # Leave time for the followers' reports; gloo ends a broken collective by itself, nccl does not.
+                is_over = finished.wait(_WORD_SECONDS)
                 if not is_over and dist.is_initialized() and "nccl" in dist.get_backend_config():
                     dist.distributed_c10d._abort_process_group()
                 return
@@ -96,21 +104,26 @@ def watch_others(peers: Actors | Processes) -> Iterator[None]:
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        with cancellable(notice):
+        with cancellable(raise_if_peer_ended):
             yield
     finally:
-        over.set()
+        finished.set()
         thread.join()
 
 
 def _await_end(peers: Actors | Processes) -> Problem | None:
-    """Return why another process ended, after a few seconds for reports; a Problem comes before a death that followed."""
-    until = time.monotonic() + _WORD_SECONDS
-    while time.monotonic() < until and not peers.ended():
+    """Wait a few seconds for the followers' reports, and return the failure that came first.
+
+    Returns:
+        The Problem of a follower; else a ProcessDied, which is often the consequence of a Problem; None if all
+        followers run.
+    """
+    deadline = time.monotonic() + _WORD_SECONDS
+    while time.monotonic() < deadline and not peers.ended():
         time.sleep(0.05)
     time.sleep(0.5)
-    ends = peers.ended()
-    return next((end for end in ends if not isinstance(end, ProcessDied)), ends[0] if ends else None)
+    found = peers.ended()
+    return next((end for end in found if not isinstance(end, ProcessDied)), found[0] if found else None)
 
 
 def cluster_address() -> str:
@@ -123,23 +136,27 @@ def cluster_address() -> str:
 class Actors:
     """The followers as Ray actors, each with the cores and the GPU of one rank.
 
-    `devices` has the devices that Ray gave each rank, this process included. All ranks meet at `store`. `host` is the
+    `devices` has the devices that Ray gave each rank, including this process. All ranks meet at `store`. `host` is the
     address at which followers reach this process; None if all ranks are on one machine.
     """
 
-    def __init__(self, parts: list[FollowerJob]) -> None:
+    def __init__(self, jobs: list[FollowerJob]) -> None:
         """Start all ranks but rank 0, which is this process, in their bundles of the task's placement group.
 
-        Without a placement group Ray places them on any free node.
+        Without a placement group Ray places the ranks on any free node.
 
-        Raises E0938 if a follower ends before it could begin.
+        Args:
+            jobs: The jobs of all ranks, in the order of ranks.
+
+        Raises:
+            ProcessDied: E0938, if a follower ends before it could begin.
         """
         import ray
 
         self._ray = ray
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
-        first, *peers = parts
+        first, *peers = jobs
         self._world = first.world
         for peer in peers:
             resources = peer.job.resources
@@ -149,7 +166,6 @@ class Actors:
             self._actors[peer.rank] = options.remote()
         self._parts: dict[int, Any] = {}
         ready = [self._ready(peer) for peer in peers]
-        # The first rank is this process.
         self.devices: dict[int, list[Any]] = {0: ray.get_gpu_ids()}
         self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
         self.store: Store = SharedFile(first.meeting, first.world, COMPUTE_TIMEOUT)
@@ -158,7 +174,10 @@ class Actors:
         self._parts |= {peer.rank: self._actors[peer.rank].follow.remote(peer, multinode) for peer in peers}
 
     def _ready(self, peer: FollowerJob) -> tuple[list[object], str]:
-        """Return the report of a rank that has loaded its packages; end all followers if the rank died before."""
+        """Wait until a rank has loaded its packages, and return its device numbers and its machine.
+
+        If the rank died before, end all followers and raise its failure.
+        """
         try:
             reply: tuple[list[object], str] = self._ray.get(self._actors[peer.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
@@ -167,20 +186,20 @@ class Actors:
         return reply
 
     def ended(self) -> list[Problem]:
-        """Return why each rank failed that has ended."""
+        """Return the failures of the ranks that have failed so far."""
         refs = list(self._parts.values())
         finished = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else ()
-        ends: list[Problem | None] = []
+        failures: list[Problem | None] = []
         for rank, ref in self._parts.items():
             if ref in finished:
                 try:
-                    ends.append(self._ray.get(ref))
+                    failures.append(self._ray.get(ref))
                 except self._ray.exceptions.RayError as caught:
-                    ends.append(explain_end(rank, self._world, first_line(caught)))
-        return [end for end in ends if end is not None]
+                    failures.append(explain_end(rank, self._world, first_line(caught)))
+        return [end for end in failures if end is not None]
 
     def stop(self, patience: float) -> None:
-        """End the followers that still run after `patience` seconds."""
+        """Wait up to `patience` seconds for the followers to finish, then kill them."""
         refs = list(self._parts.values())
         if refs and patience:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)
@@ -192,28 +211,32 @@ class _Actor:
     """A follower in a Ray actor."""
 
     def ready(self) -> tuple[list[object], str]:
-        """Return this rank's devices by their numbers on its node, and its machine, once packages are loaded."""
+        """Return this rank's device numbers on its node, and its machine; an actor answers once its packages are loaded."""
         import ray
 
         return list(ray.get_gpu_ids()), this_machine()
 
     def follow(self, work: FollowerJob, multinode: bool) -> Problem | None:
-        """Run the job to its end; `multinode` says that some ranks are on other machines."""
+        """Run the job to its end; `multinode` says whether some ranks are on other machines."""
         return follow(work, cluster_address() if multinode else None)
 
 
 class Processes:
     """The followers as processes of this machine, with the same attributes as `Actors`."""
 
-    def __init__(self, parts: list[FollowerJob]) -> None:
-        """Start all ranks but rank 0, which is this process, and wait until each has loaded its packages.
+    def __init__(self, jobs: list[FollowerJob]) -> None:
+        """Start all ranks but rank 0, which is this process, and wait until each rank has loaded its packages.
 
-        Raises ProcessDied if a follower does not get so far.
+        Args:
+            jobs: The jobs of all ranks, in the order of ranks.
+
+        Raises:
+            ProcessDied: A follower ended while it loaded its packages.
         """
         self.devices: dict[int, list[object]] = {}
-        self.store: Store = SharedFile(parts[0].meeting, parts[0].world, COMPUTE_TIMEOUT)
+        self.store: Store = SharedFile(jobs[0].meeting, jobs[0].world, COMPUTE_TIMEOUT)
         self.host: str | None = None
-        self._running = [_Process(work) for work in parts[1:]]
+        self._running = [_Process(work) for work in jobs[1:]]
         for process in self._running:
             process.begin()
             if process.end is not None:
@@ -221,20 +244,21 @@ class Processes:
                 raise process.end
 
     def ended(self) -> list[Problem]:
-        """Return why each rank failed that has ended."""
+        """Return the failures of the ranks that have failed so far."""
         return [process.end for process in self._running if process.end is not None]
 
     def stop(self, patience: float) -> None:
-        """End the followers that still run after `patience` seconds."""
-        until = time.monotonic() + patience
+        """Wait up to `patience` seconds in total for the followers to finish, then kill them."""
+        deadline = time.monotonic() + patience
         for process in self._running:
-            process.stop(max(0.0, until - time.monotonic()))
+            process.stop(max(0.0, deadline - time.monotonic()))
 
 
 class _Process:
     """The process of a follower, as its parent sees it."""
 
     def __init__(self, work: FollowerJob) -> None:
+        """Start the process, and send it its job."""
         reads, writes = os.pipe()
         self.child = Child(
             [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
@@ -245,18 +269,18 @@ class _Process:
         )
         os.close(writes)
         self.end: Problem | None = None
-        self._part, self._reports = work, os.fdopen(reads, "rb")
+        self._job, self._reports = work, os.fdopen(reads, "rb")
         self._listening: threading.Thread | None = None
         assert self.child.stdin is not None
-        # A process that has ended already is noticed by its silence.
+        # If the process has ended already, `_read_report` notices that it sends no report.
         with suppress(BrokenPipeError):
             pickle.dump(work, self.child.stdin)
             self.child.stdin.flush()
 
     def begin(self) -> None:
-        """Wait until the process has loaded its packages, and listen to it from then on."""
-        self._hear()
-        self._listening = threading.Thread(target=self._hear, daemon=True)
+        """Wait until the process has loaded its packages, then read its final report in a thread."""
+        self._read_report()
+        self._listening = threading.Thread(target=self._read_report, daemon=True)
         self._listening.start()
 
     def stop(self, patience: float) -> None:
@@ -266,15 +290,16 @@ class _Process:
             self._listening.join()
         self._reports.close()
 
-    def _hear(self) -> None:
-        """Wait for the process's next report; an end without a report is an early end."""
+    def _read_report(self) -> None:
+        """Wait for the next report of the process and store its failure in `end`; an exit without a report is a failure."""
         size = self._reports.read(8)
         report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
         if report:
             self.end = pickle.loads(report)
         elif self.end is None:
-            self.end = explain_end(self._part.rank, self._part.world, _status(self.child.wait()))
+            self.end = explain_end(self._job.rank, self._job.world, _describe_exit(self.child.wait()))
 
 
-def _status(code: int) -> str:
+def _describe_exit(code: int) -> str:
+    """Return an exit status in words; a negative code is the number of the signal that killed the process."""
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
