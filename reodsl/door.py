@@ -178,7 +178,7 @@ class _Notebook:
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
         self.loaded = loaded
-        self.display = display(total, name, quiet, terminal=False)
+        self.display = display(total, name, quiet, is_terminal=False)
         self.wanted = trackers
         self.trackers: Trackers | None = None
 

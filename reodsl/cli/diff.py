@@ -84,8 +84,8 @@ def diff_command(
         raise click.UsageError("--json and --markdown exclude each other")
     if b is None and not (sets or amends):
         raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
-    left = _side(a, (), (), target, store_dir)
-    right = _side(b or a, sets, amends, target, store_dir)
+    left = _find_side(a, (), (), target, store_dir)
+    right = _find_side(b or a, sets, amends, target, store_dir)
     same = left.name == right.name
     names = left.name, _name_changed_side(right) if same else right.name
     labels = left.label, _name_changed_side(right) if same else right.label
@@ -102,16 +102,16 @@ def diff_command(
 
 def _name_changed_side(side: Side) -> str:
     """Return a name for the right side if both sides are the same file: `with n=10`, or its label without changes."""
-    changes = _changes(side.spec)
+    changes = _format_changes(side.spec)
     return f"with {changes}" if changes else side.label
 
 
-def _changes(spec: Spec) -> str:
+def _format_changes(spec: Spec) -> str:
     """Return the changes of a spec by `--set` and `--amend` as text: `n=10, seeds=[1]`."""
     return ", ".join(f"{change.target}={change.value}" for change in spec.changes)
 
 
-def _side(
+def _find_side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
     """Return a side of the comparison from what the user wrote.
@@ -139,7 +139,7 @@ def _compile_side(
 ) -> Side:
     """Compile a spec file with the changes of `--set` and `--amend` into a side of the comparison."""
     ready = prepare(text, sets, amends, target, store_dir)
-    changes = _changes(ready.spec)
+    changes = _format_changes(ready.spec)
     label = f"{text} with {changes}" if changes else text
     return Side(text, label, ready.spec, ready.graph, ready.keys.payload)
 

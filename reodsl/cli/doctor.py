@@ -1,4 +1,4 @@
-"""`reodsl doctor`: what this machine can run, which specs fit, and what to install for the rest."""
+"""`reodsl doctor`: what this machine can run, which specs fit on it, and what to install for the others."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from reodsl.price.value import Prices, add_prices
 from reodsl.store.store import Store, find_store
 
 _MOST_LISTED = 3
+"""Largest number of specs of a folder that are listed one by one if all of them fit."""
 _SPECS = Path("specs")
 
 
@@ -35,7 +36,7 @@ _SPECS = Path("specs")
     epilog="""\b
 Examples:
   reodsl doctor                                  this machine, and every spec under specs/
-  reodsl doctor specs/qwen3_4b_reo_exp.reo       one spec: exits 1 where it cannot run here
+  reodsl doctor specs/qwen3_4b_reo_exp.reo       one spec: exits 1 if it cannot run here
   reodsl doctor specs/paper --json               the specs of a folder, as JSON
   reodsl doctor specs/paper --address 10.0.0.7:6379   whether the Ray cluster there has room for them
   reodsl doctor --node --address auto --store /shared/reo   drivers, compilers, disks and network of its nodes
@@ -71,47 +72,53 @@ def doctor_command(
         as_json: Whether to print JSON instead of text.
     """
     if node:
-        _probe(store_dir or Path(".reodsl"), address, as_json)
+        _probe_nodes(store_dir or Path(".reodsl"), address, as_json)
         return
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
-    registry, parts = _survey()
+    registry, parts = _survey_parts()
     everything = (*_list_core_parts(measures), *parts)
     fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
     ready = all(part.state == "ok" for part in everything if part.needed)
     if as_json:
-        print_json(_json(everything, fits, ready))
+        print_json(_describe_report(everything, fits, ready))
     else:
-        print_text(_text(everything, fits, bool(specs)))
+        print_text(_format_report(everything, fits, bool(specs)))
     if not ready or (specs and not all(result.fits for result in fits)):
         raise SystemExit(1)
 
 
-def _probe(store: Path, address: str | None, as_json: bool) -> None:
-    """Print what nodes have and lack, and exit with 1 if they lack anything.
+def _probe_nodes(store: Path, address: str | None, as_json: bool) -> None:
+    """Print what each node has and lacks, and exit with code 1 if any node lacks anything.
+
+    Args:
+        store: Folder of the store, which the nodes must share.
+        address: Address of a Ray cluster; None for this machine alone.
+        as_json: Whether to print JSON instead of text.
 
     Raises:
         Problem: E0121 or E0962 if the nodes cannot be reached.
     """
-    look = load_registry().probe
-    nodes = look(store, address) if look is not None else {}
+    probe = load_registry().probe
+    nodes = probe(store, address) if probe is not None else {}
     if as_json:
-        print_json(
-            {"nodes": [{"name": name, "parts": list(map(_describe, parts))} for name, parts in nodes.items()]}
-        )
+        print_json({"nodes": [{"name": node, "parts": list(map(_part_json, nodes[node]))} for node in nodes]})
     else:
         width = max((len(part.name) for parts in nodes.values() for part in parts), default=0)
         for name, parts in nodes.items():
             print_text(name)
             for part in parts:
                 help = f": {part.help}" if part.help is not None else ""
-                print_text(f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
+                print_text(f"  {_format_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}{help}")
     if any(part.state != "ok" for parts in nodes.values() for part in parts):
         raise SystemExit(1)
 
 
-def _survey() -> tuple[Registry | None, Sequence[MachinePart]]:
-    """Return the runners and the parts they find, or the reason why they cannot be loaded."""
+def _survey_parts() -> tuple[Registry | None, Sequence[MachinePart]]:
+    """Return the registry of runners and the machine parts that it finds.
+
+    If no registry can be loaded, it is None, and the only part is a missing one, `runners`, with the reason.
+    """
     try:
         registry = load_registry()
     except Problem as caught:
@@ -121,7 +128,7 @@ def _survey() -> tuple[Registry | None, Sequence[MachinePart]]:
 
 
 def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
-    """Return the parts that need no runner."""
+    """Return the parts of this machine that are known without runners: Python, processor, memory and disk."""
     cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
     return (
         MachinePart("python", "ok", platform.python_version()),
@@ -131,37 +138,46 @@ def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
     )
 
 
-def _text(parts: Sequence[MachinePart], fits: Sequence[Fit], named: bool) -> str:
-    """Return the parts, the specs and the remedies as lines."""
+def _format_report(parts: Sequence[MachinePart], fits: Sequence[Fit], is_detailed: bool) -> str:
+    """Return the report of the command as text: parts, specs and remedies.
+
+    Args:
+        parts: Parts of this machine.
+        fits: Specs with what they lack.
+        is_detailed: Whether to list every reason of every spec, instead of an overview.
+    """
     width = max(len(part.name) for part in parts)
     lines = ["This machine"]
-    lines += [f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
+    lines += [f"  {_format_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
     if fits:
-        lines += ["Specs", *(f"  {line}" for line in (_list_specs(fits) if named else _overview(fits)))]
-    remedies, names = _remedies(parts, fits), {part.name for part in parts}
+        lines += ["Specs", *(f"  {line}" for line in (_list_specs(fits) if is_detailed else _overview(fits)))]
+    remedies, part_names = _remedies(parts, fits), {part.name for part in parts}
     if remedies:
         lines += [
-            "To run the rest",
-            *(f"  {remedy}{_uses(users, names)}" for remedy, users in remedies.items()),
+            "To run the others",
+            *(f"  {remedy}{_format_users(users, part_names)}" for remedy, users in remedies.items()),
         ]
     return "\n".join(lines)
 
 
-def _mark(ok: bool) -> str:
+def _format_mark(ok: bool) -> str:
     return "+" if ok else "-"
 
 
 def _list_specs(fits: Sequence[Fit]) -> list[str]:
-    """Return every spec with every reason why it cannot run here, or differs from what it says."""
+    """Return lines with every spec, and below it every reason why it cannot run here or would run differently."""
     lines = []
     for fit in fits:
-        lines.append(f"{_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}")
-        lines += [f"    {reason}" for reason in _reasons(fit)]
+        lines.append(f"{_format_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}")
+        lines += [f"    {reason}" for reason in _list_reasons(fit)]
     return lines
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:
-    """Return a line for each spec that does not fit, with its first reason, and a line for each folder of fitting specs."""
+    """Return lines with the specs by folder: a line for each spec with its first reason.
+
+    A folder of more than `_MOST_LISTED` specs that lack nothing has a single line.
+    """
     folders: dict[Path, list[Fit]] = {}
     for fit in fits:
         folders.setdefault(Path(fit.path).parent, []).append(fit)
@@ -172,28 +188,27 @@ def _overview(fits: Sequence[Fit]) -> list[str]:
             continue
         width = max(len(fit.path) for fit in members)
         for fit in members:
-            reasons = _reasons(fit)
-            more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-            words = f"{reasons[0]}{more}" if reasons else "fits"
-            lines.append(f"{_mark(fit.fits)} {fit.path:<{width}}  {words}")
+            reasons = _list_reasons(fit)
+            suffix = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            text = f"{reasons[0]}{suffix}" if reasons else "fits"
+            lines.append(f"{_format_mark(fit.fits)} {fit.path:<{width}}  {text}")
     return lines
 
 
-def _reasons(fit: Fit) -> list[str]:
+def _list_reasons(fit: Fit) -> list[str]:
     """Return the reasons why a spec does not fit, each once."""
-    return list(dict.fromkeys(map(_reason, fit.lacks)))
+    return list(dict.fromkeys(map(_format_reason, fit.lacks)))
 
 
-def _reason(lack: Diagnostic) -> str:
-    """Return why a part is lacking, with the file at fault if a line of the spec names it."""
-    path = lack.code == "E0803"  # Of a folder, which it speaks of as the place it is shown at.
-    return (
-        f"{lack.where}: {lack.message}" if lack.where is not None and (lack.labels or path) else lack.message
-    )
+def _format_reason(lack: Diagnostic) -> str:
+    """Return the message of a diagnostic, with its place before it if the message alone does not name the file."""
+    # The message of E0803 speaks of a folder that only its place names.
+    needs_place = lack.where is not None and (lack.labels or lack.code == "E0803")
+    return f"{lack.where}: {lack.message}" if needs_place else lack.message
 
 
 def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, list[str]]:
-    """Map each remedy to its purposes: the name of a part, or specs."""
+    """Return all remedies, each with the names of the parts and the paths of the specs that it helps."""
     remedies: dict[str, list[str]] = {}
     for part in parts:
         if part.help is not None and part.state != "ok":
@@ -206,34 +221,41 @@ def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, li
     return remedies
 
 
-def _uses(users: Sequence[str], parts: Collection[str]) -> str:
-    """Return what a remedy is for: parts by name, and specs by number or, if single, by name."""
-    specs = [user for user in users if user not in parts]
-    words = [user for user in users if user in parts]
+def _format_users(users: Sequence[str], part_names: Collection[str]) -> str:
+    """Return what a remedy helps as text, such as `  (for sglang, 3 specs)`.
+
+    Args:
+        users: Names of parts and paths of specs.
+        part_names: Names of all parts of this machine, by which parts and specs are told apart.
+    """
+    specs = [user for user in users if user not in part_names]
+    purposes = [user for user in users if user in part_names]
     if specs:
-        words.append(specs[0] if len(specs) == 1 else f"{len(specs)} specs")
-    return f"  (for {', '.join(words)})"
+        purposes.append(specs[0] if len(specs) == 1 else f"{len(specs)} specs")
+    return f"  (for {', '.join(purposes)})"
 
 
-def _json(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
-    """Return parts and specs as JSON data."""
+def _describe_report(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
+    """Return parts and specs as JSON data; `ready` says whether every part that all runs need works."""
     return {
         "ready": ready,
-        "parts": list(map(_describe, parts)),
+        "parts": list(map(_part_json, parts)),
         "specs": [{"path": fit.path, "fits": fit.fits, "lacks": to_json(fit.lacks)} for fit in fits],
     }
 
 
-def _describe(part: MachinePart) -> dict[str, Any]:
+def _part_json(part: MachinePart) -> dict[str, Any]:
     return {name: getattr(part, name) for name in ("name", "state", "says", "help", "needed")}
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A spec with the diagnostics of what it lacks here; it fits without an error among them."""
+    """A spec with the diagnostics of what it lacks here; it fits if none of them is an error."""
 
     path: str
+    """Path of the spec."""
     lacks: tuple[Diagnostic, ...]
+    """Errors and warnings on what is missing or different here."""
 
     @property
     def fits(self) -> bool:
@@ -244,22 +266,22 @@ class Fit:
 def fit(
     path: Path, registry: Registry | None, measures: Measures, machine: Machine, store_dir: Path | None = None
 ) -> Fit:
-    """Return what a spec lacks on `machine`, and start nothing.
+    """Return what a spec lacks to run on `machine`, without starting anything.
 
-    It may lack a correct text, packages, devices, weights, data, memory, disk, or a store. Questions that its store
-    already has are not looked up again.
+    It may lack a correct text, packages, devices, weights, data, memory, disk, or a store. Data whose questions are in
+    the store is not checked again.
 
     Args:
         path: spec file.
-        registry: the runners, or None if they cannot be loaded; their needs are then unknown.
+        registry: the runners, or None if they cannot be loaded; what only runners can check is then left out.
         measures: memory and disk of this machine, in bytes.
-        machine: machine or Ray cluster that is asked.
-        store_dir: the store; None for the one beside the spec.
+        machine: machine or Ray cluster on which the spec would run.
+        store_dir: the store; None for the store beside the spec.
     """
     compiled = compile_file(path)
-    wrong = tuple(found for found in compiled.diagnostics if found.severity == "error")
-    if compiled.spec is None or wrong:
-        return Fit(str(path), wrong)
+    mistakes = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    if compiled.spec is None or mistakes:
+        return Fit(str(path), mistakes)
     spec = compiled.spec
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
     graph = lower_placed(spec)
@@ -270,15 +292,15 @@ def fit(
         tasks = _without_questions(graph, store, folder)
     except Problem as caught:
         return Fit(str(path), caught.diagnostics)
-    missing = registry.check(tasks, spec, folder, machine) if registry is not None else ()
+    lacks = registry.check(tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),
-        (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_space(prices, measures)),
+        (*lacks, *refusals(prices, (task.id for task in graph.tasks), spec), *_check_space(prices, measures)),
     )
 
 
 def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
-    """Return the tasks, except those whose questions are in the store and still up to date."""
+    """Return the tasks of a graph without data tasks whose questions are in the store and up to date."""
     if not store.root.is_dir():
         return graph.tasks
     keys = Keys(store, folder)
@@ -287,8 +309,8 @@ def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, 
     )
 
 
-def _space(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
-    """Report E0973 if the largest task needs more memory than available, or the results need more disk."""
+def _check_space(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
+    """Return E0973 for the task that needs most memory, if this machine has less, and for results larger than the disk."""
     lacks = []
     if prices.unit == "seconds":
         task, peak = max(

@@ -1,4 +1,4 @@
-"""Commands on the Reasoning Efficiency Gap of results in files: `reg` computes it, `frontier` what it is against."""
+"""Commands on the Reasoning Efficiency Gap (REG) of results in files: `reg` computes it, `frontier` makes a frontier."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Examples:
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
 with the columns model, benchmark, budget, accuracy. A curve is J (answers forced at every budget) unless it says
 "kind": "ended", "bare" or "asked" (`reodsl explain evaluate`). JSON may name its base model:
-{"base": "<model>", "curves": {...}}; --base is then not needed. So does a frontier file, which has no level of models.
+{"base": "<model>", "curves": {...}}; --base is then not needed. A frontier file is the same without the level of models.
 A table of responses (reodsl import) gives intervals, paired by question, and differences without any frontier.
 """,
 )
@@ -100,14 +100,14 @@ def reg_command(
 ) -> None:
     """Compute the area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
 
-    Signed and never clipped: a model better than the frontier has a negative REG. A frontier is of a base model and its
-    benchmarks, and scores what was trained from that model on exactly these. REG of anything else is refused, or with
-    --approximate marked as such; it is then taken on the benchmarks that both have, or of the means where the models have
-    others.
+    The area is signed and never clipped: a model better than the frontier has a negative REG. A frontier belongs to a base
+    model and benchmarks, and scores models trained from that model, on exactly these benchmarks. REG of other models is
+    refused, or with --approximate marked as approximate: it is then computed on the models' benchmarks if the frontier has
+    all of them, else on the means over benchmarks.
 
     Args:
         curves: File of curves or of responses.
-        frontier: Frontier file, or name of a published frontier; None if the frontier is of `of`.
+        frontier: Frontier file, or name of a published frontier; None if the models `of` make the frontier.
         of: Models of a table of responses whose best curve is the frontier.
         base: Names of the base models that the scored models were trained from.
         approximate: Whether a frontier of another model or of other benchmarks is allowed.
@@ -123,13 +123,15 @@ def reg_command(
     if holds_responses(curves):
         score_table(curves, frontier, of, base, approximate, stop, points, relative_to, picture, as_json)
         return
-    models, named = read_models(curves, model=curves.stem)
+    models, bases_by_model = read_models(curves, model=curves.stem)
     frontier = require_frontier(curves, frontier, of, picture)
-    base = base or tuple(dict.fromkeys(name for names in named.values() for name in names))
+    base = base or tuple(dict.fromkeys(name for names in bases_by_model.values() for name in names))
     reference = frontier_of(frontier, base)
     with name_source(f"{curves} against {frontier}"):
-        edge, faults = _edge(reference, models, base, integration_grid(stop, points), frontier, approximate)
-        table = reg_table(edge, models, stop, points, relative_to, questions)
+        frontier_curves, faults = _fit_frontier(
+            reference, models, base, integration_grid(stop, points), frontier, approximate
+        )
+        table = reg_table(frontier_curves, models, stop, points, relative_to, questions)
     mark = "~" if faults else ""
     if as_json:
         facts: dict[str, object] = {
@@ -143,28 +145,28 @@ def reg_command(
         if table.kind == "ended":
             facts["between"] = table.nested("between")
         if relative_to is not None:
-            changes = {name: table.nested(name) for name in ("difference", "change_pct")}
-            facts |= {"relative_to": relative_to, **changes}
+            change_columns = {name: table.nested(name) for name in ("difference", "change_pct")}
+            facts |= {"relative_to": relative_to, **change_columns}
         print_json(facts)
         return
     names = list(next(iter(table.nested().values())))
-    lines = [["model", *map(visible, names)]]
+    rows = [["model", *map(visible, names)]]
     for model in models:
-        cells = (mark + _cell(table[model, name], model == relative_to) for name in names)
-        lines.append([visible(model), *cells])
-    click.echo("\n".join(lay_columns(lines, num_left=1)))
+        cells = (mark + _format_reg(table[model, name], model == relative_to) for name in names)
+        rows.append([visible(model), *cells])
+    click.echo("\n".join(lay_columns(rows, num_left=1)))
     span = f"in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     click.echo(_TITLES.get(table.kind, f"Not REG, but the gap between `{table.kind}` curves") + " " + span)
     if relative_to is not None:
-        left_out = [visible(name) for name in names if table[relative_to, name].change_pct is None]
-        more = (
-            "; --questions N adds it in percent, if that REG differs significantly from 0"
+        without_percent = [visible(name) for name in names if table[relative_to, name].change_pct is None]
+        percent_note = (
+            "; --questions N adds percent, if that REG differs significantly from 0"
             if questions is None
-            else f", in percent as well, except if that REG may be 0: {', '.join(left_out)}"
-            if left_out
-            else ", and in percent of it"
+            else f", also in percent, except where that REG may be 0: {', '.join(without_percent)}"
+            if without_percent
+            else ", also in percent"
         )
-        click.echo(f"Next to it is the difference from {visible(relative_to)}{more}")
+        click.echo(f"After each REG: its difference from the REG of {visible(relative_to)}{percent_note}")
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault)}")
 
@@ -183,14 +185,14 @@ Examples:
     "of",
     multiple=True,
     metavar="MODEL",
-    help="Only these models; a frontier leaves out what it scores.",
+    help="Only these models. Leave out the models that the frontier will score.",
 )
 @click.option("--to", metavar="TOKENS", help="Stop the frontier at this budget.")
 @click.option(
     "--base",
     multiple=True,
     metavar="MODEL",
-    help="The model that all of these were trained from, as Qwen/Qwen3-4B; more than once for several.",
+    help="The model that all models of CURVES were trained from, as Qwen/Qwen3-4B; more than once for several.",
 )
 @click.option("--out", "-o", type=PathOption(), help="Write the frontier file here.")
 @click.option(
@@ -206,8 +208,8 @@ def frontier_command(
 ) -> None:
     """Compute the efficiency frontier of the models in curve files.
 
-    All models must have been evaluated on the same benchmarks and budgets. The file names their base model, which
-    `reodsl reg` compares with that of the models it scores.
+    All models must have been evaluated on the same benchmarks and budgets. The frontier file names their base model;
+    `reodsl reg` compares it with the base model of the models that it scores.
 
     Args:
         files: Files of curves or of responses.
@@ -217,9 +219,9 @@ def frontier_command(
         out: Frontier file to write, or None.
         as_json: Whether to print JSON instead of text.
     """
-    target = None if out is None else file_to_write(_json_file(out), files)
+    target = None if out is None else file_to_write(_check_frontier_name(out), files)
     stop = None if to is None else token_count("--to", to)
-    models, named = _models(files, stop, of)
+    models, bases_by_model = _read_models(files, stop, of)
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
@@ -229,53 +231,61 @@ def frontier_command(
             help="name one of these",
         )
     chosen = of or tuple(models)
-    # A frontier goes back to no model that can be named where one of its models does not.
-    complete = all(name in named for name in chosen)
-    bases = base or tuple(dict.fromkeys(m for name in chosen for m in named[name]) if complete else ())
+    # If the base of one model is unknown, the base of the frontier is unknown as well.
+    has_all = all(name in bases_by_model for name in chosen)
+    bases = base or tuple(dict.fromkeys(b for m in chosen for b in bases_by_model[m]) if has_all else ())
     with name_source(", ".join(map(str, files))):
-        edge = envelope({name: models[name] for name in chosen}, stop)
+        frontier = envelope({name: models[name] for name in chosen}, stop)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_frontier(target, edge.curves, bases)
+        write_frontier(target, frontier.curves, bases)
     if as_json:
         winners = [
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}
-            for w in edge.winners
+            for w in frontier.winners
         ]
-        kind = common_kind(edge.curves.items())
+        kind = common_kind(frontier.curves.items())
         print_json(
-            {"frontier": curves_data(edge.curves), "kind": kind, "base": list(bases), "winners": winners}
+            {"frontier": curves_data(frontier.curves), "kind": kind, "base": list(bases), "winners": winners}
         )
         return
-    for benchmark, curve in edge.curves.items():
+    for benchmark, curve in frontier.curves.items():
         counts = Counter(
-            model for winner in edge.winners if winner.benchmark == benchmark for model in winner.models
+            model for winner in frontier.winners if winner.benchmark == benchmark for model in winner.models
         )
         best = ", ".join(f"{visible(model)} {count}" for model, count in counts.most_common())
         kind = "" if curve.kind == "J" else f" of the kind `{curve.kind}`"
         points = f"{plural(len(curve.budgets), 'budget')}{kind} up to {curve.budgets[-1]} tokens"
         click.echo(f"{visible(benchmark)}: {points}; best at: {best}")
     if out is not None:
-        lacks = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"
-        click.echo(f"wrote {out}{lacks}")
+        note = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"
+        click.echo(f"wrote {out}{note}")
 
 
-def _json_file(path: Path) -> Path:
-    """Return the file to write, unless its ending says that it holds a table."""
+def _check_frontier_name(path: Path) -> Path:
+    """Return the path of a frontier file to write; E0118 if its name ends like that of a table, as the file is JSON."""
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         raise problem(
             "E0118",
-            "nothing can be written here: a frontier file is JSON, and this is the name of a table",
+            "a frontier file is JSON, and this is the name of a table",
             where=str(path),
             help=f"name it {path.with_suffix('.json')}",
         )
     return path
 
 
-def _models(
-    files: tuple[Path, ...], stop: int | None, of: tuple[str, ...]
+def _read_models(
+    files: tuple[Path, ...], stop: int | None, selected: tuple[str, ...]
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
-    """Return the models of curve files by name, and the base models that the files name.
+    """Read the curves of models from files.
+
+    Args:
+        files: Files of curves, or tables of responses, from which curves are computed.
+        stop: Last budget of computed curves, in tokens; None for the default.
+        selected: Names of models that the frontier is made of; empty for all.
+
+    Returns:
+        (curves by model, names of base models by model for models whose file names a base).
 
     Raises:
         Problem: E0114 if two files have the same model.
@@ -286,7 +296,7 @@ def _models(
         if holds_responses(path):
             responses = read_responses(path)
             points = paper_grid(stop or REG_TO)
-            check_end(responses, [name for name in responses.kinds if name in of or not of], points[-1])
+            check_end(responses, [m for m in responses.kinds if m in selected or not selected], points[-1])
             curves_of = curves_by_model(responses, points)
         else:
             curves_of, base = read_models(path, model=path.stem)
@@ -303,7 +313,7 @@ def _models(
     return models, bases
 
 
-_ENDED = "* Only responses that ended count (`ended`), so this is not REG, and a difference of AUC_OAA bounds none of REG.\n"
+_ENDED = "* Only responses that ended count (`ended`): AUC_OAA is not REG, and its differences bound no difference of REG.\n"
 _BETWEEN = "  REG lies between the two numbers of `REG between`.\n"
 _FORCED = "  Answers forced at every budget would give REG."
 
@@ -311,7 +321,7 @@ _FORCED = "  Answers forced at every budget would give REG."
 def score_table(
     path: Path,
     frontier: str | None,
-    of: Sequence[str],
+    frontier_models: Sequence[str],
     base: Sequence[str],
     approximate: bool,
     stop: int | None,
@@ -320,12 +330,12 @@ def score_table(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the scores of the responses in a table, and draw their curves into `picture`.
+    """Score the models of a table of responses, print their scores, and draw their curves into `picture`.
 
     Args:
         path: table of responses.
         frontier: file or published name of a frontier, or None.
-        of: models whose best curve is the frontier.
+        frontier_models: models whose best curve is the frontier; empty if `frontier` is given, or for no frontier.
         base: base models of the scored models.
         approximate: whether a frontier of another model or other benchmarks is allowed.
         stop: last budget of the integration, in tokens; None for the default.
@@ -339,39 +349,39 @@ def score_table(
     """
     from reodsl.report.curve_chart import draw_picture
 
-    if of and frontier is not None:
+    if frontier_models and frontier is not None:
         raise problem(
             "E0114",
             "the frontier is named twice, by `--frontier` and by `--of`",
-            help="take one: a file or a published one, or the best of models in this table",
+            help="leave out `--frontier`, or leave out `--of`",
         )
-    target = None if picture is None else file_to_write(_drawable(picture), [path])
+    target = None if picture is None else file_to_write(_check_picture_name(picture), [path])
     with name_source(path):
         responses = read_responses(path)
         if grid is None and responses.budgets:
             grid, stop = responses.budgets, stop or min(REG_TO, responses.budgets[-1])
         points = integration_grid(stop, grid)
         check_end(responses, list(responses.kinds), points[-1])
-        edge: Curves | Sequence[str] | None = of or None
+        frontier_curves: Curves | Sequence[str] | None = frontier_models or None
         faults: tuple[str, ...] = ()
         if frontier is not None:
             models, reference = curves_by_model(responses, points), frontier_of(frontier, base)
-            edge, faults = _edge(reference, models, base, points, frontier, approximate)
-        rows = score_responses(responses, points, edge, relative_to)
+            frontier_curves, faults = _fit_frontier(reference, models, base, points, frontier, approximate)
+        rows = score_responses(responses, points, frontier_curves, relative_to)
         curves = curves_by_model(responses, points)
     if target is not None:
-        best = (
-            edge
-            if isinstance(edge, Mapping)
-            else envelope({name: curves[name] for name in of}).curves
-            if of
+        drawn_frontier = (
+            frontier_curves
+            if isinstance(frontier_curves, Mapping)
+            else envelope({name: curves[name] for name in frontier_models}).curves
+            if frontier_models
             else None
         )
-        form = target.suffix.lower()
-        drawing = draw_picture(curves, best, points[-1], "pdf" if form == ".pdf" else "png")
+        suffix = target.suffix.lower()
+        drawing = draw_picture(curves, drawn_frontier, points[-1], "pdf" if suffix == ".pdf" else "png")
         with storing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(target, drawing.svg if form == ".svg" else drawing.image)
+            write_atomic(target, drawing.svg if suffix == ".svg" else drawing.image)
     if as_json:
         print_json(
             {
@@ -380,76 +390,98 @@ def score_table(
                 "grid": list(points),
                 "relative_to": relative_to,
                 "approximate": list(faults),
-                "rows": [_facts(row) for row in rows],
+                "rows": [_describe_scores(row) for row in rows],
             }
         )
         return
-    titles = list(dict.fromkeys(row.scores.benchmark for row in rows))
-    # One benchmark is its mean, which has REG even where the frontier is one.
-    for title in titles if len(titles) > 2 else titles[:1]:
-        benchmark = title if len(titles) > 2 else titles[-1]
-        mine = [row for row in rows if row.scores.benchmark == benchmark]
-        _print(visible(title), mine, relative_to, "~" if faults else "")
+    benchmarks = list(dict.fromkeys(row.scores.benchmark for row in rows))
+    # The last entry is the mean. A single benchmark prints the mean's rows, which have REG even with a frontier of means.
+    for heading in benchmarks if len(benchmarks) > 2 else benchmarks[:1]:
+        benchmark = heading if len(benchmarks) > 2 else benchmarks[-1]
+        benchmark_rows = [row for row in rows if row.scores.benchmark == benchmark]
+        _print_scores(visible(heading), benchmark_rows, relative_to, "~" if faults else "")
     is_bound = rows[0].auc_oaa is not None
     measure = (
         "REG in tokens, integrated"
-        if edge is not None
+        if frontier_curves is not None
         else "AUC_OAA"
         if is_bound
         else "Differences of REG in tokens, integrated"
     )
     click.echo(f"{measure} from {points[0]} to {points[-1]} tokens; [low, high]: 95% CI, paired by question")
     if is_bound:
-        click.echo(_ENDED + (_BETWEEN if edge is not None else "") + _FORCED)
+        click.echo(_ENDED + (_BETWEEN if frontier_curves is not None else "") + _FORCED)
     for fault in faults:
         click.echo(f"~ approximate: {visible(fault)}")
     if picture is not None:
         click.echo(f"drew {picture}")
 
 
-def _drawable(path: Path) -> Path:
-    """Return the file to draw into; E0118 if its ending names no format of pictures."""
+def _check_picture_name(path: Path) -> Path:
+    """Return the path of a picture to draw; E0118 if its name does not end in .svg, .png or .pdf."""
     if path.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise problem(
             "E0118",
-            "no picture can be written here: its name does not end in .svg, .png or .pdf",
+            "the name of a picture ends in .svg, .png or .pdf",
             where=str(path),
             help=f"name it {path.with_suffix('.svg')}",
         )
     return path
 
 
-def _edge(
+def _fit_frontier(
     reference: ReferenceFrontier,
     models: Mapping[str, Curves],
     base: Sequence[str],
-    points: Sequence[int],
+    budgets: Sequence[int],
     name: str,
     approximate: bool,
 ) -> tuple[Curves, tuple[str, ...]]:
-    """Return the curves of the frontier `name`, and why it does not fit the models if `approximate` allows that."""
-    mismatches = misfits(reference, models, base, points, name)
+    """Check that a frontier fits the models that it scores, and return its curves.
+
+    Args:
+        reference: The frontier.
+        models: Curves of the scored models by name.
+        base: Names of the base models of the scored models.
+        budgets: Budgets of the integration, in tokens.
+        name: File or published name of the frontier, for messages.
+        approximate: Whether a frontier of another base model or other benchmarks is allowed.
+
+    Returns:
+        (curves of the frontier, reasons why it does not fit the models, which are empty if it fits).
+
+    Raises:
+        Problem: with these reasons, if not `approximate`.
+    """
+    mismatches = misfits(reference, models, base, budgets, name)
     if mismatches and not approximate:
         raise Problem(*mismatches)
-    edge = select_benchmarks(reference.curves, models.values()) if mismatches else reference.curves
-    return edge, tuple(diagnostic.message for diagnostic in mismatches)
+    curves = select_benchmarks(reference.curves, models.values()) if mismatches else reference.curves
+    return curves, tuple(diagnostic.message for diagnostic in mismatches)
 
 
-def _print(title: str, rows: Sequence[ResponseScores], relative_to: str | None, mark: str) -> None:
-    """Print the rows of a benchmark as a table."""
+def _print_scores(title: str, rows: Sequence[ResponseScores], relative_to: str | None, mark: str) -> None:
+    """Print the scores of a benchmark as a table with a row for each model.
+
+    Args:
+        title: Heading of the first column, such as the benchmark's name.
+        rows: Scores of the models.
+        relative_to: Model that differences are relative to, or None.
+        mark: Text before each REG, `~` for an approximate REG, else empty.
+    """
     columns: dict[str, list[str]] = {title: [visible(row.scores.model) for row in rows]}
-    against = "" if relative_to is None else f"- {visible(relative_to)}"
-    for head, cells in (
+    difference_heading = "" if relative_to is None else f"- {visible(relative_to)}"
+    for heading, cells in (
         ("REG", [row.scores.reg for row in rows]),
-        (against, [row.scores.difference for row in rows]),
+        (difference_heading, [row.scores.difference for row in rows]),
         ("AUC_OAA*", [row.auc_oaa for row in rows]),
-        (against + " ", [row.auc_oaa_change for row in rows]),
+        (difference_heading + " ", [row.auc_oaa_change for row in rows]),
     ):
         if any(cells):
             digits = 3 if rows[0].auc_oaa is not None else 1
-            columns[head] = [
-                "" if cell is None or (head.strip() == against and row.scores.model == relative_to)
-                else (mark if head == "REG" else "") + _words(cell, digits)
+            columns[heading] = [
+                "" if cell is None or (heading.strip() == difference_heading and row.scores.model == relative_to)
+                else (mark if heading == "REG" else "") + _format_interval(cell, digits)
                 for row, cell in zip(rows, cells, strict=True)
             ]  # fmt: skip
     if any(row.low for row in rows):
@@ -461,12 +493,17 @@ def _print(title: str, rows: Sequence[ResponseScores], relative_to: str | None, 
         ]
     columns["acc %"] = [f"{100 * row.scores.accuracy.value:.1f}" for row in rows]
     columns["length"] = [f"{row.scores.length.value:.1f}" for row in rows]
-    lines = zip(*([head, *cells] for head, cells in columns.items()), strict=True)
+    lines = zip(*([heading, *cells] for heading, cells in columns.items()), strict=True)
     click.echo("\n".join([*lay_columns(lines, num_left=1), ""]))
 
 
-def _cell(row: RegRow, is_baseline: bool) -> str:
-    """Return REG, or the bounds between which it lies, with its change from the baseline."""
+def _format_reg(row: RegRow, is_baseline: bool) -> str:
+    """Return REG as text with its difference from the baseline: `12.3 -4.5 -27%`; bounds of REG are `[10.0, 14.0]`.
+
+    Args:
+        row: REG of a model on a benchmark, in tokens.
+        is_baseline: Whether the model is the baseline, which gets no difference.
+    """
     low, high = row.between or (0.0, 0.0)
     value = f"[{low:.1f}, {high:.1f}]" if row.reg is None else f"{row.reg:.1f}"
     if row.difference is None or is_baseline:
@@ -475,47 +512,55 @@ def _cell(row: RegRow, is_baseline: bool) -> str:
     return f"{value} {row.difference:+.1f}{percent}"
 
 
-def _words(ci: Interval, digits: int) -> str:
-    """Return an estimate with its interval: `1.2 [0.9, 1.4]`."""
-    ends = "" if ci.low is None or ci.high is None else f" [{ci.low:.{digits}f}, {ci.high:.{digits}f}]"
-    return f"{ci.value:.{digits}f}{ends}"
+def _format_interval(ci: Interval, digits: int) -> str:
+    """Return an estimate with its 95% interval as text: `1.2 [0.9, 1.4]`."""
+    bounds = "" if ci.low is None or ci.high is None else f" [{ci.low:.{digits}f}, {ci.high:.{digits}f}]"
+    return f"{ci.value:.{digits}f}{bounds}"
 
 
-def _facts(row: ResponseScores) -> dict[str, Any]:
-    """Return a scored row as JSON data."""
+def _describe_scores(row: ResponseScores) -> dict[str, Any]:
+    """Return the scores of a model on a benchmark as JSON data, each score with its 95% interval."""
 
-    def three(ci: Interval | None) -> dict[str, float | None] | None:
+    def interval_json(ci: Interval | None) -> dict[str, float | None] | None:
         return None if ci is None else {"value": ci.value, "low": ci.low, "high": ci.high}
 
     scores = row.scores
     return {
         "model": scores.model,
         "benchmark": scores.benchmark,
-        "accuracy": three(scores.accuracy),
-        "length": three(scores.length),
-        "reg": three(scores.reg),
-        "difference": three(scores.difference),
-        "reg_at_least": three(row.low),
-        "reg_at_most": three(row.high),
-        "auc_oaa": three(row.auc_oaa),
-        "auc_oaa_change": three(row.auc_oaa_change),
-        "accuracy_change": three(scores.accuracy_change),
-        "length_change": three(scores.length_change),
+        "accuracy": interval_json(scores.accuracy),
+        "length": interval_json(scores.length),
+        "reg": interval_json(scores.reg),
+        "difference": interval_json(scores.difference),
+        "reg_at_least": interval_json(row.low),
+        "reg_at_most": interval_json(row.high),
+        "auc_oaa": interval_json(row.auc_oaa),
+        "auc_oaa_change": interval_json(row.auc_oaa_change),
+        "accuracy_change": interval_json(scores.accuracy_change),
+        "length_change": interval_json(scores.length_change),
     }
 
 
-def require_frontier(path: Path, frontier: str | None, of: Sequence[str], picture: Path | None) -> str:
-    """Return the frontier that curves are scored against.
+def require_frontier(
+    path: Path, frontier: str | None, frontier_models: Sequence[str], picture: Path | None
+) -> str:
+    """Check the options for scoring a file of curves, and return the frontier's name or file.
+
+    Args:
+        path: The file of curves, for the error message.
+        frontier: Value of `--frontier`, or None.
+        frontier_models: Values of `--of`, which only a table of responses allows.
+        picture: Value of `--picture`, which only a table of responses allows, or None.
 
     Raises:
-        Problem: E0114 without a frontier, or with options for a table of responses.
+        Problem: E0114 without a frontier, or with an option for tables of responses.
     """
-    if frontier is None or of or picture is not None:
+    if frontier is None or frontier_models or picture is not None:
         raise problem(
             "E0114",
-            "`--of` and `--picture` take a table of responses, and these are curves"
-            if of or picture
-            else "curves are scored against a frontier, and none is named",
+            "`--of` and `--picture` need a table of responses, and this file has curves"
+            if frontier_models or picture
+            else "curves are scored against a frontier, and `--frontier` is missing",
             where=str(path),
             help="add `--frontier NAME_OR_FILE`; `reodsl frontier` makes one of curves",
         )

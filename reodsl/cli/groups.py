@@ -115,7 +115,7 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
     for word in answers:
         if word not in ("yes", "no"):
             raise _refuse(f"--correct {word!r} is neither yes nor no", "write `--correct yes,no`")
-    verdicts = _for_each("--correct", [word == "yes" for word in answers], len(lengths))
+    verdicts = _repeat_single("--correct", [word == "yes" for word in answers], len(lengths))
     pairs = zip(lengths, verdicts, strict=True)
     return _parse({"responses": [{"length": count, "correct": right} for count, right in pairs]}, "--length")
 
@@ -155,13 +155,15 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
         Problem: E0123 if the numbers do not suit the reward or the group.
     """
     missing: dict[str, set[int]] = {"forced": set(), "bare": set()}
-    numbers, tracks = _numbers(reward, assignments, len(file.responses))
+    numbers, tracks = _read_given(reward, assignments, len(file.responses))
 
     def rollout(row: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
         """Return a response as a reward reads it, with its numbers by name."""
         forced, unforced = (_Verdicts(row.forced, missing["forced"]), _Verdicts(row.bare, missing["bare"]))
         values = values if row.thinking is None else {"thinking": float(row.thinking), **values}
-        return RewardedResponse(row.length, row.correct, forced, unforced, values, _tokens(reward, values))
+        return RewardedResponse(
+            row.length, row.correct, forced, unforced, values, _set_tokens(reward, values)
+        )
 
     rollouts = (
         rollout(row, {name: values[i] for name, values in numbers.items()})
@@ -212,8 +214,8 @@ def check_inputs(reward: Reward, sample: SampledGroup) -> None:
         update={"tracks": tuple(track for track in reward.tracks if track.name not in group.tracks)}
     )
     remedies = {
-        f"`{_read(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
-        for name in sorted(_list_given(reduced_reward))
+        f"`{_spell_number(reward, name)}`": f"`--given {shlex.quote(name)}=…`"
+        for name in sorted(_list_numbers(reduced_reward))
         if not all(name in response.features for response in group.rollouts)
     }
     aggregated_groups = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
@@ -235,7 +237,7 @@ def check_inputs(reward: Reward, sample: SampledGroup) -> None:
         )
 
 
-def _list_given(reward: Reward) -> set[str]:
+def _list_numbers(reward: Reward) -> set[str]:
     """Return the names of the numbers that a reward reads of each response.
 
     The name of a question's field is the field, of the user's Python its `FILE.py:FUNCTION`, and of a number of tokens,
@@ -246,7 +248,7 @@ def _list_given(reward: Reward) -> set[str]:
     return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
 
 
-def _tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
+def _set_tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
     """Return the numbers of a response's tokens from `--given`: for each expression, one value at every cut."""
     nodes_by_text = {expression_text(node): node for node in reward.tokens}
     return {
@@ -256,7 +258,7 @@ def _tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Map
     }
 
 
-def _read(reward: Reward, name: str) -> str:
+def _spell_number(reward: Reward, name: str) -> str:
     """Return the expression by which the reward reads the number called `name`, such as `x.name`."""
     if " for t in " in name:
         return name
@@ -277,7 +279,7 @@ def _origin(split: Split) -> str:
     return "are chosen on a frontier of the study"
 
 
-def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
+def _repeat_single(option: str, values: list[Any], size: int) -> list[Any]:
     """Return a list of `size` values, one for each response; a single value is repeated."""
     if len(values) not in (1, size):
         raise _refuse(
@@ -287,7 +289,7 @@ def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
     return values * size if len(values) == 1 else values
 
 
-def _numbers(
+def _read_given(
     reward: Reward, assignments: Sequence[str], size: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Return the numbers of `--given` in two groups: numbers of each response, and numbers of the training step.
@@ -301,7 +303,7 @@ def _numbers(
         (for each name, the value of every response; for each name, a single value of the step, which is the number
         of steps done or the value of a track of the reward).
     """
-    response_names = _list_given(reward)
+    response_names = _list_numbers(reward)
     step_names = {track.name for track in reward.tracks}
     reads_step = any(
         node.name == STEP for track in reward.tracks for node in walk(track) if isinstance(node, Variable)
@@ -324,7 +326,7 @@ def _numbers(
             )
         if name in numbers:
             raise _refuse(f"--given names `{name}` twice", "write it once, with a value for each response")
-        numbers[name] = [_number(value.strip()) for value in values.split(",")]
+        numbers[name] = [_parse_number(value.strip()) for value in values.split(",")]
         if name in response_names:
             continue
         first, *more = numbers[name]
@@ -337,7 +339,7 @@ def _numbers(
             raise _refuse(f"`step` is a whole number of steps, not {first:g}", "write `--given step=20`")
     return (
         {
-            name: _for_each("--given", values, size)
+            name: _repeat_single("--given", values, size)
             for name, values in numbers.items()
             if name in response_names
         },
@@ -345,7 +347,7 @@ def _numbers(
     )
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """Return the number that a text names, such as `0.5` or `1K`."""
     try:
         value = float(text)

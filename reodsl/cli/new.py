@@ -1,4 +1,4 @@
-"""`reodsl new FILE`: a starting spec of a method and a model by name, sound and ready to be changed."""
+"""`reodsl new FILE`: write a starting spec for a method and a model, which are chosen by name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reodsl.start import JOBS, MODELS, QUICKSTART, cluster_job, starting_spec
 _METHODS = MODELS["miniature"].methods
 _WIDTH = max(map(len, (*_METHODS, *MODELS)))
 _SYNONYMS = dict.fromkeys(("grpo", "ppo", "rl", "rlvr", "outcome"), "vanilla")
-"""Methods by other names: training on right and wrong alone, with advantages over a question's responses, is GRPO."""
+"""Method names by synonyms: as `vanilla`, GRPO rewards only correctness, compared with responses to the same question."""
 
 
 class NameChoice(click.Choice[str]):
-    """The name of a method or model; an unknown name is refused with the nearest."""
+    """The option's name of a method or model; an unknown name is refused with the nearest known name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
+        """Return the option's value if it is a known name, else refuse it with the nearest known name."""
         if value not in self.choices:
             nearest_name = _SYNONYMS.get(str(value).lower(), nearest(str(value), self.choices))
             nearest_name = nearest_name if nearest_name in self.choices else None
@@ -37,7 +37,7 @@ class NameChoice(click.Choice[str]):
     short_help="Write a starting spec of a method and a model.",
     epilog="""\b
 Examples:
-  reodsl new --quickstart                                quickstart.reo: a study that runs as it is
+  reodsl new --quickstart                                quickstart.reo: a study that runs unchanged
   reodsl new mine.reo                                    a reward of your own, on the small model
   reodsl new specs/mrt.reo --method mrt --model qwen3_4b
   reodsl new job.sbatch --cluster slurm --spec mine.reo   a job for the cluster that the spec names
@@ -100,25 +100,25 @@ def new_command(
         as_json: Whether to print JSON instead of text.
     """
     if listed:
-        _list(as_json)
+        _print_choices(as_json)
         return
     if as_json:
         raise click.UsageError("--json goes with --list")
     if (scheduler is None) != (spec is None):
         raise click.UsageError("--cluster and --spec go together: --cluster slurm --spec SPEC")
-    chosen = (method, model) != ("own", "miniature")
-    if spec is not None and (quickstart or chosen):
+    names_method_or_model = (method, model) != ("own", "miniature")
+    if spec is not None and (quickstart or names_method_or_model):
         raise click.UsageError(
             "--cluster writes a job for --spec; leave out --quickstart, --method and --model"
         )
-    if quickstart and chosen:
+    if quickstart and names_method_or_model:
         raise click.UsageError("--quickstart has its own methods and model; leave out --method and --model")
     if file is None and not quickstart:
         raise click.UsageError("name the FILE to write, or `-` for standard output, or ask for --list")
     file = "quickstart.reo" if file is None else file
     if scheduler is not None and spec is not None:
-        starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
-        text, advice = _job(file, scheduler, spec), f"read it, then: {starts} {file}"
+        submit_command = "sbatch" if scheduler == "slurm" else "kubectl create -f"
+        text, advice = _make_job(file, scheduler, spec), f"read it, then: {submit_command} {file}"
     elif quickstart:
         text, advice = QUICKSTART.read_text(encoding="utf-8"), f"next: reodsl run {file}"
     else:
@@ -126,12 +126,18 @@ def new_command(
     if file == "-":
         click.echo(text, nl=False)
         return
-    _write(Path(file), text, is_spec=spec is None)
+    _write_new(Path(file), text, must_end_in_reo=spec is None)
     click.echo(f"wrote {file}; {advice}")
 
 
-def _job(file: str, scheduler: str, spec: str) -> str:
-    """Return the job that runs a spec on its cluster."""
+def _make_job(file: str, scheduler: str, spec: str) -> str:
+    """Return the text of a job that runs a spec on the cluster that the spec names.
+
+    Args:
+        file: File that the job will be written to.
+        scheduler: Kind of the job, `slurm` or `kuberay`.
+        spec: Path of the spec; a mistake in it ends the command.
+    """
     compiled = compile_file(spec)
     if compiled.spec is None or has_error(compiled.diagnostics):
         show(compiled.diagnostics, compiled.sources)
@@ -139,8 +145,8 @@ def _job(file: str, scheduler: str, spec: str) -> str:
     return cluster_job(scheduler, compiled.spec, spec, file)
 
 
-def _list(as_json: bool) -> None:
-    """Print the methods and models."""
+def _print_choices(as_json: bool) -> None:
+    """Print the names and descriptions of methods and models, as JSON or as text."""
     methods, models = dict(_METHODS), {name: model.doc for name, model in MODELS.items()}
     if as_json:
         print_json({"methods": methods, "models": models})
@@ -151,9 +157,18 @@ def _list(as_json: bool) -> None:
             click.echo(f"  {name:<{_WIDTH}}  {doc}")
 
 
-def _write(path: Path, text: str, is_spec: bool) -> None:
-    """Write a new file, and its folder. Raises `Problem` E0118 if it exists or cannot be written."""
-    if is_spec and path.suffix != ".reo":
+def _write_new(path: Path, text: str, must_end_in_reo: bool) -> None:
+    """Write a text to a new file, and make its folder.
+
+    Args:
+        path: The file.
+        text: The text.
+        must_end_in_reo: Whether to refuse a name that does not end in `.reo`.
+
+    Raises:
+        Problem: E0118 for a refused name, or if the file exists or cannot be written.
+    """
+    if must_end_in_reo and path.suffix != ".reo":
         nameless = path.name.strip(".") in ("", "reo")
         raise problem(
             "E0118",

@@ -1,4 +1,4 @@
-"""Options that several commands share, the reading of values on the command line, and what a shell completes of them."""
+"""Options that several commands share, the reading of their values, and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PathOption(click.Path):
-    """A file or folder; an empty name is refused, since it is a shell variable without a value."""
+    """An option's path of a file or folder; an empty path is refused, as it comes from an unset shell variable."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the value of an option as a path, or refuse an empty value."""
         if value == "":
-            self.fail("an empty name is no path; this folder is `.`", param, ctx)
+            self.fail("the path is empty; write `.` for this folder", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -51,22 +51,23 @@ amend_option = click.option(
 )
 
 
-def _store(otherwise: str) -> Callable[[Command], Command]:
+def _store(default: str) -> Callable[[Command], Command]:
+    """Return the option --store, whose help says in the words `default` where the store is without it."""
     return click.option(
         "--store",
         "store_dir",
         type=PathOption(),
         envvar="REODSL_STORE",
         metavar="DIR",
-        help=f"Where results are kept. Default: REODSL_STORE, or `.reodsl` {otherwise}.",
+        help=f"Where results are kept. Default: REODSL_STORE, or `.reodsl` {default}.",
     )
 
 
 store_option = _store("beside the spec, or the nearest in a folder above it")
 known_store_option = _store("in this folder, the nearest above it, or the only one below it that has results")
-"""The option for commands that are given no spec."""
+"""The option --store for commands that take no spec."""
 target_option = click.option(
-    "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
+    "--target", metavar="NAME", help="Which study or experiment to take, if the spec declares several."
 )
 
 
@@ -84,7 +85,7 @@ def trust_options(command: Command) -> Command:
             "--allow-python",
             is_flag=True,
             help="Allow Python files of the spec that are new to this machine: print each with its checksum, and"
-            " remember it. A changed file is refused once. All Python except a loss runs in the sandbox.",
+            " remember it. A changed file must be allowed again. All Python except a loss runs in the sandbox.",
         ),
         click.option(
             "--without-sandbox",
@@ -98,22 +99,26 @@ def trust_options(command: Command) -> Command:
 
 
 def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
-    """Return `NAME=VALUE` texts as a mapping, in order.
+    """Return texts of the form `NAME=VALUE` as a mapping from names to values, in their order.
+
+    Args:
+        option: Name of the option, such as `--set`, for error messages.
+        values: The texts.
 
     Raises:
-        Problem: E0114 for a text without `=`, or a name given twice.
+        Problem: E0114 for a text of another form, or for a name that comes twice.
     """
     assigned: dict[str, str] = {}
     for text in values:
-        name, equals, value = text.partition("=")
+        name, sign, value = text.partition("=")
         name, value = name.strip(), value.strip()
-        if not (equals and name and value):
+        if not (sign and name and value):
             raise problem(
                 "E0114", f"{option} {text!r} is not an assignment", help=f"write `{option} name=value`"
             )
         if name in assigned:
             raise problem(
-                "E0114", f"{option} gives {name!r} twice: {assigned[name]} and {value}", help="give it once"
+                "E0114", f"{option} sets {name!r} twice: {assigned[name]} and {value}", help="set it once"
             )
         assigned[name] = value
     return assigned
@@ -123,11 +128,11 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontie
     """Return a published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
 
     Args:
-        name_or_file: name or path.
-        base: base models; they choose from a file of several frontiers.
+        name_or_file: name of a published frontier, or path of a frontier file.
+        base: names of base models, which choose a frontier if the file has several.
 
     Raises:
-        Problem: E0114 for an unknown name, with the known ones.
+        Problem: E0114 for an unknown name, with all known names.
     """
     from reodsl.language.chosen_reward import read_frontier_by_name
     from reodsl.numbers.curve_files import read_reference
@@ -141,7 +146,7 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontie
 
 @contextmanager
 def name_source(source: object) -> Iterator[None]:
-    """Add `source` as the place of every problem in the block that has none."""
+    """In a `with` block, add `source` as the place to every diagnostic that is raised without a place."""
     try:
         yield
     except Problem as caught:
@@ -150,7 +155,11 @@ def name_source(source: object) -> Iterator[None]:
 
 
 def token_count(option: str, text: str) -> int:
-    """Return `16K` or `16384` as a number of tokens; K is 1024, M is 1024².
+    """Return the number of tokens that a text such as `16K` or `16384` means; K is 1024, and M is 1024².
+
+    Args:
+        option: Name of the option, such as `--l-max`, for the error message.
+        text: The text.
 
     Raises:
         Problem: E0114 for another text.
@@ -167,15 +176,21 @@ def token_count(option: str, text: str) -> int:
 
 
 def token_grid(option: str, text: str) -> tuple[int, ...]:
-    """Return `0,64,1K` as numbers of tokens."""
+    """Return the numbers of tokens of a text such as `0,64,1K`; an error names the option."""
     return tuple(token_count(option, word.strip()) for word in text.split(","))
 
 
 def existing_store(store_dir: Path | None) -> Store:
-    """Return the store for a command without a spec: the option's, the nearest above, or the only one a folder below.
+    """Return the store for a command that takes no spec.
+
+    It is the store of the option, else of this folder or the nearest folder above, else the only store in a folder
+    directly below this folder.
+
+    Args:
+        store_dir: Folder of the option --store, or None.
 
     Raises:
-        Problem: E0952 without a store, or with several.
+        Problem: E0952 if no store is found, or several.
     """
     from reodsl.store.store import Store, find_store
 
@@ -190,10 +205,10 @@ def existing_store(store_dir: Path | None) -> Store:
 
 
 def no_store(folders: list[Path]) -> Problem:
-    """Return the diagnostic for a missing store, or for several."""
+    """Return E0952: no store is found in the only folder that was searched, or several folders have a store."""
     if len(folders) > 1:
         return problem(
-            "E0952", f"there are several stores: {', '.join(map(str, folders))}", help="name one: --store DIR"
+            "E0952", f"there are several stores: {', '.join(map(str, folders))}", help="add --store DIR"
         )
     return problem(
         "E0952",
@@ -204,12 +219,12 @@ def no_store(folders: list[Path]) -> Problem:
 
 
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the files that the shell completes."""
+    """Return a marker for the shell, which completes file names itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return codes of diagnostics and topics of documents, in either case."""
+    """Return the codes of diagnostics and topics of documents that start with `incomplete`, in upper or lower case."""
     from reodsl.diagnostics.render import codes, topics
 
     return [
@@ -218,26 +233,32 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return studies that ran, and how the names of runs begin; none if no store is found."""
+    """Return the studies of the store and the times at which runs began, as far as they start with `incomplete`.
+
+    The list is empty if no store is found.
+    """
     from reodsl.store.runs import began, records
 
     try:
-        past = records(existing_store(ctx.params.get("store_dir")))
+        runs = records(existing_store(ctx.params.get("store_dir")))
     except (Problem, OSError):
         return []
-    names = [*sorted({record.study for record in past}), *(began(record.name) for record in reversed(past))]
+    names = [*sorted({record.study for record in runs}), *(began(record.name) for record in reversed(runs))]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def complete_runs_or_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return files, and the runs of `complete_runs`."""
+    """Return the completions of file names and of runs."""
     return complete_files(ctx, param, incomplete) + complete_runs(ctx, param, incomplete)
 
 
 def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the tasks of the spec on the command line; empty if it has a mistake."""
+    """Return the names of tasks that start with `incomplete`, of the spec on the command line.
+
+    The list is empty if the spec has a mistake.
+    """
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
 

@@ -53,9 +53,9 @@ def plan_command(
 ) -> None:
     """Show what running a spec would do, and change nothing.
 
-    Every task is one of: reuse (its result exists), run (it is new), rerun (a setting changed: shown with old and
+    Each task has a verdict: reuse (its result exists), run (it is new), rerun (a setting changed: shown with old and
     new value and its line), later (it depends on the result of another task). Each has its price: --all shows tokens, calls,
-    memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
+    memory and disk task by task. Exits 0 if there is nothing to do, 2 if there is work, and 1 if the work costs more
     than the spec's limit, a local file of questions has mistakes, or Python beside the spec cannot be read.
 
     Args:
@@ -72,14 +72,14 @@ def plan_command(
         raise click.UsageError("--json and --markdown exclude each other")
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
-    prices, wrong = prices_of(ready), wrong_files(ready, plan)
+    prices, file_findings = prices_of(ready), wrong_files(ready, plan)
     if as_json:
         print_json(to_json(plan, prices))
     elif markdown:
         click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
         click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns()))
-    refused = (*wrong, *refusals(prices, (*plan.now, *plan.later), ready.spec))
+    refused = (*file_findings, *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
         show(refused, ready.spec.sources)
         raise SystemExit(1)
@@ -110,7 +110,7 @@ def why_command(
     store_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it.
+    """Explain the verdict on one task: every setting that changed, what it reads, and which tasks read it.
 
     Args:
         spec: Path of the spec file.
@@ -125,13 +125,13 @@ def why_command(
     plan = ready.plan()
     item = find(plan, task)
     if as_json:
-        print_json(_json(ready, item))
+        print_json(_describe_item(ready, item))
     else:
-        click.echo(_text(ready, plan, item))
+        click.echo(_format_item(ready, plan, item))
 
 
-def _json(ready: Ready, item: Item) -> dict[str, Any]:
-    """Return the facts on a task as JSON data."""
+def _describe_item(ready: Ready, item: Item) -> dict[str, Any]:
+    """Return the facts on a task of a plan as JSON data, with the material of its key and how far a run is with it."""
     material = ready.store.material(item.key) if item.key else None
     manifest = ready.store.get(item.key) if item.key else None
     return {
@@ -141,28 +141,33 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
         "material": material,
         "accepted": [asdict(acceptance) for acceptance in acceptances(manifest)] if manifest else [],
         "path": str(ready.store.path(item.key)) if item.key and material else None,
-        "running": _running(ready, item),
+        "running": _read_progress(ready, item),
     }
 
 
-def _reason(ready: Ready, item: Item) -> str:
-    """Return the reason for a verdict, and when a stored result was made and how long that took."""
+def _format_reason(ready: Ready, item: Item) -> str:
+    """Return the reason for a task's verdict; for a stored result, also its age and the time that it took."""
     manifest = ready.store.get(item.key) if item.created and item.key else None
     if manifest is None:
         return item.reason
     return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.provenance.get('seconds', 0):.3g} s"
 
 
-def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
-    """Return how far a run is with the task, or how far a stopped run came; None if no run began it."""
+def _read_progress(ready: Ready, item: Item) -> dict[str, Any] | None:
+    """Read how far a run is with a task, or how far a stopped run came.
+
+    Returns:
+        Whether a run works on the task now (`going`), the node's name, the step, the number of steps, and the latest
+        metrics (`numbers`), each None if unknown; None if the result exists or no run began the task.
+    """
     if item.key is None or item.verdict == "reuse":
         return None
-    going = ready.store.busy(item.key)
+    is_going = ready.store.busy(item.key)
     rows = read_steps(ready.store.root / "work" / item.key)
-    live = read_live(ready.store.root, item.key) if going else None
-    if not going and not rows:
+    status = read_live(ready.store.root, item.key) if is_going else None
+    if not is_going and not rows:
         return None
-    progress = live.progress if live is not None else None
+    progress = status.progress if status is not None else None
     numbers: dict[str, float] = {
         name: value for row in rows[-1:] for name, value in row.items() if name != "step"
     }
@@ -170,16 +175,16 @@ def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
         numbers |= progress.numbers
     step = progress.done if progress is not None else int(rows[-1]["step"]) if rows else None
     return {
-        "going": going,
-        "node": live.node if live is not None else None,
+        "going": is_going,
+        "node": status.node if status is not None else None,
         "step": step,
         "steps": progress.total or None if progress is not None else None,
         "numbers": finite(numbers),
     }
 
 
-def _running_text(running: dict[str, Any]) -> str:
-    """Return `it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
+def _format_progress(running: dict[str, Any]) -> str:
+    """Return a line such as `it is at step 13 of 40, reward 0.94` from what `_read_progress` returns."""
     step = "no step yet" if running["step"] is None else f"step {running['step']}"
     if running["steps"]:
         step += f" of {running['steps']}"
@@ -187,16 +192,16 @@ def _running_text(running: dict[str, Any]) -> str:
     return "  " + head + ", ".join([step, *named_numbers(running["numbers"])[:6]])
 
 
-def _text(ready: Ready, plan: Plan, item: Item) -> str:
-    """Return the verdict on a task with what changed, what it reads, and what reads it."""
+def _format_item(ready: Ready, plan: Plan, item: Item) -> str:
+    """Return the explanation of a task's verdict as text: the reason, what changed, the tasks it reads, its readers."""
     verdicts = {other.task.id: other.verdict for other in plan.items}
-    running = _running(ready, item)
-    reason = "it is running now" if running is not None and running["going"] else _reason(ready, item)
+    running = _read_progress(ready, item)
+    reason = "it is running now" if running is not None and running["going"] else _format_reason(ready, item)
     readers = ready.graph.readers()[item.task.id]
-    changes = (c for c in item.changes if c.origin is not None or words(c) != item.reason)
+    changes = (change for change in item.changes if change.origin is not None or words(change) != item.reason)
     lines = [
         f"{item.task.id}: {item.verdict}, {reason}",
-        *([_running_text(running)] if running is not None else []),
+        *([_format_progress(running)] if running is not None else []),
         *(f"  {words(c)}" + (f"   {place(c.origin)}" if c.origin else "") for c in changes),
         *(["reads"] if item.task.inputs else []),
         *(f"  {role:<20} {source}  ({verdicts[source]})" for role, source in item.task.inputs.items()),
@@ -207,9 +212,9 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
     manifest = ready.store.get(item.key) if item.key else None
     if item.key and manifest is not None:
         lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
-        for a in acceptances(manifest):
-            lines.append(f"accepted {a.at} from {a.result[:8]}: {visible(a.because)}")
-            lines += [f"  {c}" for c in a.changes]
+        for entry in acceptances(manifest):
+            lines.append(f"accepted {entry.at} from {entry.result[:8]}: {visible(entry.because)}")
+            lines += [f"  {change}" for change in entry.changes]
     return "\n".join(lines)
 
 
@@ -230,7 +235,7 @@ Examples:
 @click.option(
     "--result",
     metavar="KEY",
-    help="The result to accept, by the beginning of its key. Default: the one that the task had when the study ran last.",
+    help="The result to accept, by the beginning of its key. Default: the task's result in the last run of the study.",
 )
 @spec_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was accepted as JSON.")
@@ -247,8 +252,8 @@ def accept_command(
 ) -> None:
     """Accept an existing result for TASK, which would run again because a setting or a file changed.
 
-    Results made from it are then up to date as well. The reason and the change are stored with it, and `why`, `ls`
-    and the report show them.
+    Results made from the accepted result are then up to date as well. The reason and the change are stored with the
+    result, and `why`, `ls` and the report show them.
 
     Args:
         spec: Path of the spec file.

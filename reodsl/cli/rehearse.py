@@ -174,14 +174,14 @@ def rehearse_command(
             notes=_begin_notes(scratch) if with_stand_in_gpus else None,
         )
         outcome = run(small_study, plan, machine, folder, watcher)
-        num_measured = _keep(ready, small_study) if real else 0
+        num_measured = _keep_measurements(ready, small_study) if real else 0
         if machine.notes is not None:
             phases = list_reached(
                 small_spec, read_notes(machine.notes), *_read_rollouts(small_study, outcome)
             )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _tell(ready, small_study, outcome, phases, unshown, time.monotonic() - started, out, as_json)
+    _print_outcome(ready, small_study, outcome, phases, unshown, time.monotonic() - started, out, as_json)
     if real and not as_json:
         click.echo(
             f"`reodsl plan` now uses the measured times of {num_measured} tasks, until a run measures them."
@@ -234,7 +234,7 @@ def _read_rollouts(small_study: Ready, outcome: RunOutcome) -> tuple[list[int], 
     return versions, lag
 
 
-def _keep(ready: Ready, small_study: Ready) -> int:
+def _keep_measurements(ready: Ready, small_study: Ready) -> int:
     """Copy the rehearsal's measured times and memory into the spec's store, and return the number of measured tasks.
 
     Args:
@@ -247,7 +247,7 @@ def _keep(ready: Ready, small_study: Ready) -> int:
     return len(results)
 
 
-def _tell(
+def _print_outcome(
     ready: Ready,
     small_study: Ready,
     outcome: RunOutcome,

@@ -1,4 +1,4 @@
-"""`reodsl reward FILE [REWARD]`: what a reward gives the responses of a group, and the advantages that follow."""
+"""`reodsl reward FILE [REWARD]`: the values of a reward for a group of responses, and the resulting advantages."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ Examples:
   reodsl reward my.reo 'mine(alpha: 0.2)' --length 10,20 --correct yes,no
   reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --group group.json
 \b
-A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced" and "bare", verdicts
-by cut, as in {"8": false}, on the answer that is forced there and on the first so many tokens alone, "splits", where it
-is split, its longest last, and "thinking", how many tokens it thinks. Beside "responses" are "splits" for all, and
-"reference", the reference model's, for `ref`.
+A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced", verdicts on answers
+that are forced at a cut, as in {"8": false}, and "bare", verdicts on the first tokens up to a cut alone; "splits", the
+rising positions at which it is split, and "thinking", the number of its thinking tokens. Beside "responses" there may be
+"splits" for all responses, and "reference", responses of the reference model, for `ref`.
 """,
 )
 @click.argument("spec", metavar="FILE", shell_complete=complete_files)
 @click.argument("reward", required=False)
-@click.option("--length", metavar="TOKENS,...", help="How long each response of the group is.")
+@click.option("--length", metavar="TOKENS,...", help="Length of each response of the group.")
 @click.option(
-    "--correct", metavar="yes|no,...", help="Whether each is right. One answer counts for all of them."
+    "--correct", metavar="yes|no,...", help="Whether each response is right. A single word counts for all."
 )
 @click.option(
-    "--group", "file", type=PathOption(), metavar="FILE", help="Take the responses of a group file."
+    "--group", "file", type=PathOption(), metavar="FILE", help="Read the responses from a group file."
 )
 @click.option(
     "--given",
     multiple=True,
     metavar="NAME=NUMBER,...",
     help="A number of the question, the wording or your Python, as in --given mode=0,1 or --given score.py:f=1;"
-    " the steps that are done (--given step=20), or a track. Repeatable.",
+    " the number of steps done (--given step=20), or the value of a track. Repeatable.",
 )
 @set_option
 @amend_option
@@ -68,9 +68,9 @@ def reward_command(
 ) -> None:
     """Show what a reward gives each response of a group, and the advantages that PPO makes of it.
 
-    REWARD is a reward that the file declares or imports, a call of one with its arguments, or an experiment, whose own
-    settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
-    the responses are made by hand with --length and --correct, or in a file.
+    REWARD is a reward that the file declares or imports, a call of a reward with its arguments, or an experiment, whose
+    settings of `advantage` and `credit` are then used. It may be left out if the file has only one reward. Nothing is
+    trained: --length and --correct, or a group file, describe the responses.
 
     Args:
         spec: Path of the file that declares or imports the reward.
@@ -96,34 +96,42 @@ def reward_command(
     described = read_file(file) if file is not None else read_options(length, correct)
     sample = make_group(chosen.reward, described, given)
     check_inputs(chosen.reward, sample)
-    places = list_splits(chosen.reward, sample)
+    splits_by_response = list_splits(chosen.reward, sample)
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
             "E0121", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
         )
-    tried = try_reward(chosen.reward, chosen.advantage, sample.group, places)
-    # It knows by now at which cuts the reward wants answers.
+    tried_responses = try_reward(chosen.reward, chosen.advantage, sample.group, splits_by_response)
+    # Trying the reward added the cuts that it reads and that have no verdict.
     check_inputs(chosen.reward, sample)
-    facts = _facts(chosen.reward, chosen.advantage, chosen.experiment, sample, tried)
+    facts = _describe_group(chosen.reward, chosen.advantage, chosen.experiment, sample, tried_responses)
     if as_json:
         print_json(finite(facts))
     else:
-        click.echo("\n".join(_lines(facts, chosen.reward, sample, tried)))
-    _refuse_endless(chosen.reward, tried)
+        click.echo("\n".join(_format_group(facts, chosen.reward, sample, tried_responses)))
+    _check_finite(chosen.reward, tried_responses)
 
 
-def _facts(
+def _describe_group(
     reward: Reward,
     rule: Advantage,
     experiment: str | None,
     sample: SampledGroup,
-    every: Sequence[TriedResponse],
+    tried_responses: Sequence[TriedResponse],
 ) -> dict[str, Any]:
-    """Return the group's values as JSON data, in which numbers may be infinite or NaN."""
+    """Return the values of a reward for a group as JSON data, in which numbers may be infinite or NaN.
+
+    Args:
+        reward: The reward.
+        rule: Settings by which advantages follow from rewards.
+        experiment: Name of the experiment whose settings these are, or None for default settings.
+        sample: The group of responses.
+        tried_responses: The reward's values for each response of the group.
+    """
     names = let_names(reward.lets)
     responses = []
-    for response, tried in zip(sample.group.rollouts, every, strict=True):
+    for response, tried in zip(sample.group.rollouts, tried_responses, strict=True):
         splits = tried.places or [None] * len(tried.rewards)
         sections = zip(splits, tried.rewards, tried.tokens, tried.advantages, strict=False)
         parts = zip(reward.parts, tried.rewards, tried.weights, strict=True) if reward.parts else ()
@@ -136,7 +144,7 @@ def _facts(
                     zip((names.get(let.name, let.name) for let in reward.lets), tried.lets, strict=True)
                 ),
                 "metrics": dict(zip((metric.name for metric in reward.metrics), tried.metrics, strict=True)),
-                # Parts are normalised each by itself: they have no advantage of their own.
+                # Advantages come from all parts together, so that a single part has none.
                 "sections": []
                 if reward.parts
                 else [
@@ -161,7 +169,7 @@ def _facts(
     return {
         "reward": reward.name,
         "experiment": experiment,
-        "tracks": dict(zip((track.name for track in reward.tracks), every[0].tracks, strict=True)),
+        "tracks": dict(zip((track.name for track in reward.tracks), tried_responses[0].tracks, strict=True)),
         "advantage": {
             **{name: getattr(rule, name) for name in rules},
             "own": None if rule.own is None else rule.own.function,
@@ -170,49 +178,58 @@ def _facts(
     }
 
 
-def _lines(
-    facts: dict[str, Any], reward: Reward, sample: SampledGroup, every: Sequence[TriedResponse]
+def _format_group(
+    facts: dict[str, Any], reward: Reward, sample: SampledGroup, tried_responses: Sequence[TriedResponse]
 ) -> list[str]:
-    """Return the group as a table, a row for each response or split, and formulas that explain its columns."""
-    # Pairs, as a let may have the name of a column.
+    """Return the values of a reward for a group as lines of text.
+
+    These are a heading, a table with a row for each response or section of a response, and the formulas of its columns.
+
+    Args:
+        facts: The same values as JSON data.
+        reward: The reward.
+        sample: The group of responses.
+        tried_responses: The reward's values for each response of the group.
+    """
+    # (column, text) pairs instead of dictionaries, as a `let` may have the name of another column.
     rows: list[list[tuple[str, str]]] = []
     for number, response in enumerate(facts["responses"], 1):
-        right = "yes" if response["correct"] else "no"
-        head = [("response", str(number)), ("length", str(response["length"])), ("correct", right)]
-        head += [(name, f"{value:g}") for name, value in response["given"].items()]
-        head += [
-            (name, _number(value)) for kind in ("lets", "metrics") for name, value in response[kind].items()
+        is_correct = "yes" if response["correct"] else "no"
+        cells = [("response", str(number)), ("length", str(response["length"])), ("correct", is_correct)]
+        cells += [(name, f"{value:g}") for name, value in response["given"].items()]
+        cells += [
+            (name, _format(value)) for kind in ("lets", "metrics") for name, value in response[kind].items()
         ]
         if reward.parts:
-            head += [(f"part {i}", _number(part["value"])) for i, part in enumerate(response["parts"], 1)]
-            ends = {"advantage": response["response_advantage"]}
+            cells += [(f"part {i}", _format(part["value"])) for i, part in enumerate(response["parts"], 1)]
+            advantages = {"advantage": response["response_advantage"]}
             if any(part.on != "response" for part in reward.parts):
-                ends["of a prefix"] = response["prefix_advantage"]
+                advantages["of a prefix"] = response["prefix_advantage"]
             if any(part.on in ("thinking", "solution") for part in reward.parts):
-                ends["of its thinking"], ends["of its solution"] = (
+                advantages["of its thinking"], advantages["of its solution"] = (
                     response["thinking_advantage"],
-                    ends.pop("advantage"),
+                    advantages.pop("advantage"),
                 )
-            rows.append([*head, *((name, _number(value)) for name, value in ends.items())])
+            rows.append([*cells, *((name, _format(value)) for name, value in advantages.items())])
         for section in response["sections"]:
             split = [(name, str(section[key])) for name, key in (("split", "at"), ("tokens", "tokens"))]
-            paid = [(name, _number(section[name])) for name in ("reward", "advantage")]
-            rows.append([*head, *(split if reward.dense else ()), *paid])
-            head = [(name, "") for name, _ in head]
+            section_values = [(name, _format(section[name])) for name in ("reward", "advantage")]
+            rows.append([*cells, *(split if reward.dense else ()), *section_values])
+            cells = [(name, "") for name, _ in cells]
     table = lay_columns([[name for name, _ in rows[0]], *([text for _, text in row] for row in rows)])
     tracks = sample.group.tracks
-    after = f" after {tracks[STEP]:g} steps" if tracks.get(STEP) else ""
+    after_steps = f" after {tracks[STEP]:g} steps" if tracks.get(STEP) else ""
     split_line, outcome, dense = reward.split, reward.outcome, reward.dense
     lines = [
         *(
-            f"track {track.name} = {tracks[track.name]:g}, as given"
+            f"track {track.name} = {tracks[track.name]:g}, from --given"
             if track.name in tracks
-            else f"track {track.name} = {track_text(track)} = {value:g}, {_origin(track, after)}"
-            for track, value in zip(reward.tracks, every[0].tracks, strict=True)
+            else f"track {track.name} = {track_text(track)} = {value:g}, {_describe_track_value(track, after_steps)}"
+            for track, value in zip(reward.tracks, tried_responses[0].tracks, strict=True)
         ),
         *(f"{let.name} = {expression_text(let.value)}" for let in reward.lets),
         *(f"metric {metric.name} = {expression_text(metric.value)}" for metric in reward.metrics),
-        *(_splits(every) if split_line is not None else ()),
+        *(_format_splits(tried_responses) if split_line is not None else ()),
         *([f"reward = {expression_text(outcome)}"] if outcome is not None else ()),
         *([f"reward at a split {dense.var} = {expression_text(dense.value)}"] if dense is not None else ()),
         *(
@@ -223,64 +240,73 @@ def _lines(
     ]
     names = let_names(reward.lets)
     formulas = [as_written(line, names) for line in lines]
-    return [_title(facts), "", *table, "", *formulas, f"advantage: {_rule(facts, reward)}"]
+    return [_title(facts), "", *table, "", *formulas, f"advantage: {_advantage(facts, reward)}"]
 
 
-def _origin(track: Track, after: str) -> str:
-    """Return words for what a track's value is if the command gives none; `after` ends them for a later step."""
+def _describe_track_value(track: Track, after_steps: str) -> str:
+    """Return in words where the value of a track comes from if --given does not name it.
+
+    Args:
+        track: The track.
+        after_steps: ` after N steps` if --given has a number of steps, else empty.
+    """
     if track.start is None:
-        return f"of this group alone{after}"
-    return "one step after its start, of this group alone" if after else "its start"
+        return f"from this group alone{after_steps}"
+    return "one step after its start, from this group alone" if after_steps else "its start"
 
 
-def _splits(every: Sequence[TriedResponse]) -> list[str]:
-    """Return where an outcome's statistics are taken: one line if all responses agree."""
-    places = [", ".join(map(str, tried.places)) for tried in every]
-    if len(set(places)) == 1:
-        return [f"splits = {places[0]} tokens"]
-    return [f"splits of response {number + 1} = {splits} tokens" for number, splits in enumerate(places)]
+def _format_splits(tried_responses: Sequence[TriedResponse]) -> list[str]:
+    """Return lines with the splits of the responses in tokens: a single line if all responses have the same splits."""
+    split_texts = [", ".join(map(str, tried.places)) for tried in tried_responses]
+    if len(set(split_texts)) == 1:
+        return [f"splits = {split_texts[0]} tokens"]
+    return [f"splits of response {number + 1} = {splits} tokens" for number, splits in enumerate(split_texts)]
 
 
 def _title(facts: dict[str, Any]) -> str:
-    """Return the heading: the reward, its experiment and the number of responses."""
+    """Return the heading of the output: the reward, its experiment and the number of responses."""
     name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
     return f"{name}, {plural(len(facts['responses']), 'response')}"
 
 
-def _rule(facts: dict[str, Any], reward: Reward) -> str:
-    """Return in words how advantages are made."""
+def _advantage(facts: dict[str, Any], reward: Reward) -> str:
+    """Return in words how the advantages follow from the rewards, from the output of `_describe_group`."""
     rule = facts["advantage"]
-    words = [
-        f"of `{rule['own']}`, which is not run here"
+    clauses = [
+        f"from `{rule['own']}`, which is not run here"
         if rule["own"]
         else {
             "group": f"z-scored over the group ({rule['std']} deviation)",
             "center": "less the group's mean",
-            "leave_one_out": "less the mean of the others",
-            "none": "the reward as it is",
+            "leave_one_out": "less the mean of the other responses",
+            "none": "the unchanged reward",
         }[rule["normalise"]]
     ]
     if reward.dense is not None:
-        words.append(f"credit {rule['credit']}")
-    comparable = all(part.on == "response" for part in reward.parts)
-    if rule["batch"] and comparable:
-        words.append("then z-scored over this group's tokens, where training takes those of the whole step")
+        clauses.append(f"credit {rule['credit']}")
+    rewards_whole_responses = all(part.on == "response" for part in reward.parts)
+    if rule["batch"] and rewards_whole_responses:
+        clauses.append("then z-scored over this group's tokens (in training: the whole step's)")
     elif rule["batch"]:
-        words.append("before training z-scores them over the step's tokens")
-    if rule["bound"] is not None and (comparable or not rule["batch"]):
-        words.append(f"cut at -{rule['bound']:g} and {rule['bound']:g}")
+        clauses.append("before training z-scores them over all tokens of the step")
+    if rule["bound"] is not None and (rewards_whole_responses or not rule["batch"]):
+        clauses.append(f"cut at -{rule['bound']:g} and {rule['bound']:g}")
     if facts["experiment"] is None:
-        words.append("the default settings; name an experiment for its own")
-    return ", ".join(words)
+        clauses.append("with default settings; name an experiment to use its settings")
+    return ", ".join(clauses)
 
 
-def _number(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _refuse_endless(reward: Reward, every: Sequence[TriedResponse]) -> None:
-    """Raise E0920 for a reward that is not a number, as a training does."""
-    for number, tried in enumerate(every):
+def _check_finite(reward: Reward, tried_responses: Sequence[TriedResponse]) -> None:
+    """Check that all rewards of a reward are finite, as a training does.
+
+    Raises:
+        Problem: E0920 for the first response with an infinite or undefined reward.
+    """
+    for number, tried in enumerate(tried_responses):
         for value in tried.rewards:
             if not math.isfinite(value):
                 raise problem(

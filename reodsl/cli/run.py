@@ -1,4 +1,4 @@
-"""`reodsl run SPEC`: do whatever of a spec is not done yet, and say where the report is."""
+"""`reodsl run SPEC`: run the tasks of a spec that have no result yet, and print where the report is."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def run_command(
     show(() if quiet else findings)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     if fetching or sys.stdin.isatty():
-        # It takes packages that come with the extra `run`, and what is missing of these is told in preparing.
+        # Imported here, as it needs packages of the extra `run`; `prepare` reports missing packages before.
         from reodsl.cli.share import fetch_missing
 
         fetch_missing(ready, fetching)
@@ -133,18 +133,27 @@ def run_command(
         message = f"stopped: finished work is kept in {ready.store.shown}; run the same command to resume"
         click.echo(f"\n{message}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
-    _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
+    _print_outcome(ready, plan, outcome, watcher.doubts, as_json, quiet)
     if outcome.results.failed:
         raise SystemExit(1)
 
 
 class Watcher:
-    """Shows a run in the terminal: what its machine lacks, its tasks as they go on, and doubts about their results."""
+    """The observer of a run, which shows in the terminal what the machine lacks, the tasks, and doubts about results."""
 
     def __init__(
         self, ready: Ready, plan: Plan, out: Path, quiet: bool, as_json: bool, trackers: Sequence[str] = ()
     ) -> None:
-        """Begin with a run that has not started. Warnings are not shown if it is `quiet`."""
+        """Prepare to observe a run that has not started.
+
+        Args:
+            ready: The compiled spec with its store.
+            plan: The plan that will run.
+            out: Folder for the report.
+            quiet: Whether to show errors only.
+            as_json: Whether the outcome is printed as JSON, so that tasks and doubts are not shown.
+            trackers: Names of trackers that receive the training steps.
+        """
         self.title = f"{ready.spec.study.name} {plan.digest[:8]}"
         self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
         self.silent = quiet or as_json
@@ -160,7 +169,12 @@ class Watcher:
             raise SystemExit(1)
 
     def allow(self, codes: Sequence[FunctionCode], consent: bool) -> bool:
-        """Return whether code may run, after naming it and asking on a terminal without `consent`."""
+        """Print Python code that is new to this machine, and return whether it may run.
+
+        Args:
+            codes: The code, each with its checksum.
+            consent: Whether the user allowed it by --allow-python; otherwise a user at a terminal is asked.
+        """
         if not (consent or (sys.stdin.isatty() and sys.stderr.isatty())):
             return False
         for line in name_allowed(codes):
@@ -168,7 +182,7 @@ class Watcher:
         return consent or click.confirm("Have you read it, and may it run?", err=True)
 
     def begin(self) -> None:
-        """Begin the display, after a check that results can be written."""
+        """Check that the report can be written, then connect to trackers and begin the display."""
         folder_to_fill(self.out)
         if self.tracker_names:
             self.trackers = Trackers(
@@ -178,43 +192,55 @@ class Watcher:
         self.display = display(len(self.ready.graph.tasks), self.title, self.silent, sys.stderr.isatty())
 
     def hear(self, event: Event) -> None:
-        """Show an event, and tell of responses without answers."""
+        """Pass an event to the doubts, the trackers and the display."""
         self.doubts.hear(event)
         if self.trackers is not None:
             self.trackers.hear(event)
-            self._tell_of_trackers()
+            self._show_tracker_news()
         if self.display is not None:
             self.display.hear(event)
 
     def done(self, task_id: str, key: str) -> None:
-        """Report doubts about a result."""
+        """Show doubts about a task's new result, which the store has under `key`."""
         self.doubts.done(task_id, key)
 
     def close(self) -> None:
-        """Leave the screen in order."""
+        """End the display and the trackers, after the run or its failure."""
         if self.display is not None:
             self.display.close()
         if self.trackers is not None:
             self.trackers.close()
-            self._tell_of_trackers()
+            self._show_tracker_news()
 
-    def _tell_of_trackers(self) -> None:
+    def _show_tracker_news(self) -> None:
+        """Show the warnings of trackers that were not shown yet."""
         if self.trackers is not None and not self.quiet:
             show(self.trackers.news())
 
 
-def _tell(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
-    """Print the outcome: as JSON, or in a few lines that end with the report's place."""
+def _print_outcome(
+    ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json: bool, quiet: bool
+) -> None:
+    """Print the outcome of a run: as JSON, or in a few lines that end with the report's path.
+
+    Args:
+        ready: The compiled spec with its store.
+        plan: The plan that was run.
+        outcome: Results, failures and report of the run.
+        doubts: Doubts about the results; those that were not shown during the run are printed.
+        as_json: Whether to print JSON instead of text.
+        quiet: Whether to print only errors and the report's path.
+    """
     results, page = outcome.results, outcome.page
-    everything = gather_findings(locate_failures(ready.spec, ready.graph, results.failed))
+    failures = gather_findings(locate_failures(ready.spec, ready.graph, results.failed))
     if as_json:
-        print_json(_json(ready, plan, outcome, doubts))
-    show(everything, ready.spec.sources)
+        print_json(_describe_outcome(ready, plan, outcome, doubts))
+    show(failures, ready.spec.sources)
     if as_json:
         return
     if results.failed:
-        words = f"{len(results.failed)} failed, {len(results.blocked)} not tried, {len(results.keys)} done"
-        click.echo(f"{words}; run the same command to resume", err=True)
+        counts = f"{len(results.failed)} failed, {len(results.blocked)} not tried, {len(results.keys)} done"
+        click.echo(f"{counts}; run the same command to resume", err=True)
     elif not plan.work and not results.rebuilt and not quiet:
         click.echo("Nothing to do: every result exists.")
     if page is not None:
@@ -225,7 +251,11 @@ def _tell(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts, as_json
 
 
 def _print_table(folder: Path) -> None:
-    """Print the report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe."""
+    """Print the averages of the report's main table, in the width of the terminal, or 100 columns in a pipe.
+
+    Args:
+        folder: The report's folder; without a main table nothing is printed.
+    """
     if not (folder / "tables" / "main.parquet").exists():
         return
     from rich.console import Console
@@ -236,8 +266,8 @@ def _print_table(folder: Path) -> None:
     console.print(report_summary(folder, average_only=True, width=console.width))
 
 
-def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:
-    """Return the outcome as JSON data."""
+def _describe_outcome(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:
+    """Return the outcome of a run as JSON data: each task with its status and key, the report, verdict and diagnostics."""
     from reodsl.report.verdict_words import read_verdict
 
     results, page = outcome.results, outcome.page
@@ -271,23 +301,23 @@ def _json(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict
 
 
 ANSWERED_SHARE = "answered"
-"""The share of ended responses with an answer, a number of steps with few answers."""
+"""Name of the metric of a training step that is the share of ended responses with an answer; only low shares are sent."""
 
 
 def is_of_library(ready: Ready, task_id: str) -> bool:
-    """Return whether a task makes data or a model of the standard library, whose doubts no user can mend."""
+    """Return whether a task makes data or a model of the standard library; users cannot act on doubts about it."""
     task = ready.graph[task_id]
     origin_maps = [task.given_at, *(value.given_at for value in task.work.values() if isinstance(value, IR))]
     paths = {origin.path for origins in origin_maps for origin in origins.values() if origin is not None}
-    library = all(path.startswith(f"{STD}/") for path in paths)
-    return bool(paths) and library and task.kind in ("data", "train", "sample")
+    is_library = all(path.startswith(f"{STD}/") for path in paths)
+    return bool(paths) and is_library and task.kind in ("data", "train", "sample")
 
 
 class Doubts:
-    """The doubts about the results of a run, shown as results arrive unless `quiet`."""
+    """The doubts about the results of a run: warnings that are shown as results arrive, if not `quiet`."""
 
     def __init__(self, ready: Ready, quiet: bool) -> None:
-        """Begin with a run that has not started."""
+        """Prepare for a run that has not started; `quiet` shows nothing during the run."""
         self.ready, self.quiet = ready, quiet
         self.tables: dict[str, Path] = {}
         self.shown: set[Diagnostic] = set()
@@ -295,20 +325,28 @@ class Doubts:
         self.failing: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result and show doubts about it, such as questions both trained on and evaluated."""
+        """Show doubts about a task's new result, such as questions that are both trained on and evaluated.
+
+        Args:
+            task_id: Name of the task.
+            key: Key of its result in the store.
+        """
         if self.quiet:
             return
         from reodsl.doubts import find_in_results, overlaps
 
         folder = self.ready.store.path(key)
-        diagnostics = self._at_lines(find_in_results(self.ready.graph, {task_id: folder}))
+        diagnostics = self._locate(find_in_results(self.ready.graph, {task_id: folder}))
         if self.ready.graph[task_id].kind == "data":
             self.tables[task_id] = folder
             diagnostics += overlaps(self.ready.graph, self.tables, task_id)
-        self._tell(diagnostics)
+        self._show_new(diagnostics)
 
     def hear(self, event: Event) -> None:
-        """Take in an event, and report once what a task leaves out of its data, or that most responses have no answer."""
+        """Show doubts about a running task from the metrics of an event, each of them once for a task.
+
+        Doubts are about data that the task leaves out, responses without an answer, and code that fails at responses.
+        """
         if self.quiet or event.progress is None:
             return
         from reodsl.doubts import report_left_out, warn_failing, warn_unanswered_step
@@ -319,35 +357,45 @@ class Doubts:
         if ANSWERED_SHARE in numbers and task.id not in self.silent:
             self.silent.add(task.id)
             doubts.append(warn_unanswered_step(task, numbers[ANSWERED_SHARE]))
-        ends = event.progress.done >= event.progress.total
-        if not ends and task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
+        is_last = event.progress.done >= event.progress.total
+        if not is_last and task.id not in self.failing and any(numbers.get(name) for name in COUNTS):
             self.failing.add(task.id)
             doubts.append(warn_failing(task, numbers, ()))
-        self._tell(self._at_lines({task.id: doubts}))
+        self._show_new(self._locate({task.id: doubts}))
 
-    def _tell(self, diagnostics: list[Diagnostic]) -> None:
+    def _show_new(self, diagnostics: list[Diagnostic]) -> None:
+        """Show diagnostics that were not shown yet."""
         show([d for d in diagnostics if d not in self.shown], self.ready.spec.sources)
         self.shown.update(diagnostics)
 
-    def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+    def _locate(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+        """Return the diagnostics of tasks with the lines of the spec that they concern.
+
+        Tasks of the standard library's data and models are left out.
+        """
         from reodsl.plan.places import locate_failures
 
-        mine = {name: ds for name, ds in by_task.items() if not is_of_library(self.ready, name)}
-        placed = locate_failures(self.ready.spec, self.ready.graph, mine)
-        return [d for diagnostics in placed.values() for d in diagnostics]
+        by_own_task = {name: ds for name, ds in by_task.items() if not is_of_library(self.ready, name)}
+        with_lines = locate_failures(self.ready.spec, self.ready.graph, by_own_task)
+        return [d for diagnostics in with_lines.values() for d in diagnostics]
 
     def all(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """Return every doubt about a finished run, including those shown already."""
+        """Return every doubt about a finished run, even if it was shown already.
+
+        Args:
+            results: Keys of the results by task.
+            page: The report's page, whose folder has tables that doubts are found in.
+        """
         from reodsl.doubts import find_in_results, find_unended, overlaps, unlearnt
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
-            *self._at_lines(find_in_results(self.ready.graph, folders)),
+            *self._locate(find_in_results(self.ready.graph, folders)),
             *overlaps(self.ready.graph, folders),
             *find_unended(page.parent),
             *unlearnt(page.parent),
         ]
 
     def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """Return the doubts that were not shown yet."""
+        """Return the doubts about a finished run that were not shown yet; arguments as of `all`."""
         return [diagnostic for diagnostic in self.all(results, page) if diagnostic not in self.shown]

@@ -1,4 +1,4 @@
-"""Commands that bring and give results: `fetch` for a hub, `import` and `export` for other tools."""
+"""Commands that exchange data: `fetch` downloads from a hub, `import` and `export` convert results of other tools."""
 
 from __future__ import annotations
 
@@ -43,10 +43,8 @@ Examples:
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options
-@click.option("--dry-run", is_flag=True, help="Say what would be fetched, and fetch nothing.")
-@click.option(
-    "--update", is_flag=True, help="Also fetch branches that have moved on since they were fetched."
-)
+@click.option("--dry-run", is_flag=True, help="Print what would be fetched, and fetch nothing.")
+@click.option("--update", is_flag=True, help="Also fetch newer commits of branches that were fetched before.")
 def fetch_command(
     spec: str,
     sets: tuple[str, ...],
@@ -56,11 +54,11 @@ def fetch_command(
     dry_run: bool,
     update: bool,
 ) -> None:
-    """Get a spec's models and data sets from their hub.
+    """Download a spec's models and data sets from their hub.
 
-    It takes weights, settings and tokenizers, and files with questions, and nothing else of a repository. Files that are
-    here already are kept; if the spec names no commit, branches that moved on the hub are listed. HF_HOME is the folder for
-    downloads, HF_ENDPOINT another hub, and HF_TOKEN the token for closed repositories. Exits 0 if everything is here.
+    Only weights, settings, tokenizers and files with questions are downloaded. Files that are here already are kept; if the
+    spec names no commit, branches with newer commits on the hub are listed. HF_HOME is the folder for downloads, HF_ENDPOINT
+    another hub, and HF_TOKEN the token for closed repositories. Exits 0 if everything is here.
 
     Args:
         spec: Path of the spec file.
@@ -75,77 +73,86 @@ def fetch_command(
 
     ready = prepare(spec, sets, amends, target, store_dir)
     folder, repos = ready.keys.folder, list_repositories(ready.spec)
-    offers = [look_up(repo) for repo in repos if not repo.is_here(folder)]
-    moved = tell_moved([repo for repo in repos if repo.is_here(folder)], folder)
-    offers += moved if update else []
-    if not offers:
+    downloads = [look_up(repo) for repo in repos if not repo.is_here(folder)]
+    newer = tell_moved([repo for repo in repos if repo.is_here(folder)], folder)
+    downloads += newer if update else []
+    if not downloads:
         click.echo("Nothing to fetch: every model and data set is here.")
         return
-    say_offers(offers)
+    say_offers(downloads)
     if dry_run:
         return
-    for offer in offers:
-        click.echo(f"fetched {offer.repository.repo}: {fetch(offer)}")
+    for download in downloads:
+        click.echo(f"fetched {download.repository.repo}: {fetch(download)}")
 
 
-def say_offers(offers: Sequence[Download], err: bool = False) -> None:
-    """Print the size of each download and their sum."""
-    for offer in offers:
-        click.echo(f"{naturalsize(offer.size):>10}  {offer.repository.repo}  {offer.commit[:12]}", err=err)
-    click.echo(f"{naturalsize(sum(offer.size for offer in offers)):>10}  total", err=err)
+def say_offers(downloads: Sequence[Download], err: bool = False) -> None:
+    """Print the size, repository and commit of each download, and the total size; to stderr if `err`, else to stdout."""
+    for download in downloads:
+        size, repo = naturalsize(download.size), download.repository.repo
+        click.echo(f"{size:>10}  {repo}  {download.commit[:12]}", err=err)
+    click.echo(f"{naturalsize(sum(download.size for download in downloads)):>10}  total", err=err)
 
 
 def tell_moved(repos: Iterable[HubRepo], folder: Path) -> list[Download]:
-    """Print which branches moved on the hub since they were fetched, and return the downloads.
+    """Print which branches have newer commits on the hub, and return the downloads of these commits.
 
-    If the hub does not answer, this is said once.
+    If the hub does not answer, a line says so, and no further repository is looked up.
+
+    Args:
+        repos: Repositories that are on this machine.
+        folder: The spec's folder, where relative paths start.
     """
     from reodsl.share.fetch import look_up
 
-    moved = []
+    downloads = []
     for repo in repos:
         stored = repo.follows_branch(folder)
         if stored is None:
             continue
         try:
-            offer = look_up(repo)
+            download = look_up(repo)
         except Problem as refused:
             click.echo(f"cannot check for newer commits: {refused.diagnostics[0].message}", err=True)
             break
-        if offer.commit != stored.name:
-            moved.append(offer)
+        if download.commit != stored.name:
+            downloads.append(download)
             click.echo(
-                f"{repo.repo} has moved: {stored.name[:12]} is here, the hub has {offer.commit[:12]}. "
-                f'`revision: "{stored.name}"` in `hub(...)` keeps this one, `reodsl fetch SPEC --update` gets that one.',
+                f"{repo.repo} has a newer commit: {stored.name[:12]} is here, the hub has {download.commit[:12]}. "
+                f'`revision: "{stored.name}"` in `hub(...)` keeps the old, `reodsl fetch SPEC --update` gets the new.',
                 err=True,
             )
-    return moved
+    return downloads
 
 
-def fetch_missing(ready: Ready, allowed: bool) -> None:
-    """Fetch what a run lacks, after printing its size, if `allowed` or if the user of a terminal agrees.
+def fetch_missing(ready: Ready, is_agreed: bool) -> None:
+    """Download missing models and data sets of a spec, after printing their size.
 
-    Otherwise nothing is fetched, and the run's own check reports what is missing.
+    Without consent nothing is downloaded, and the check before the run reports what is missing.
+
+    Args:
+        ready: The compiled spec.
+        is_agreed: Whether the user agreed by --fetch; otherwise a user at a terminal is asked.
 
     Raises:
-        Problem: as `look_up`, if `allowed`.
+        Problem: E0850 if the hub refuses a repository, and `is_agreed`.
     """
     from reodsl.share.fetch import fetch, list_repositories, look_up
 
     missing = [repo for repo in list_repositories(ready.spec) if not repo.is_here(ready.keys.folder)]
-    if not missing or not (allowed or (sys.stdin.isatty() and sys.stderr.isatty())):
+    if not missing or not (is_agreed or (sys.stdin.isatty() and sys.stderr.isatty())):
         return
     try:
-        offers = [look_up(repo) for repo in missing]
+        downloads = [look_up(repo) for repo in missing]
     except Problem:
-        if allowed:
+        if is_agreed:
             raise
         return
     click.echo("Not on this machine yet:", err=True)
-    say_offers(offers, err=True)
-    if allowed or click.confirm("Fetch it now?", err=True):
-        for offer in offers:
-            click.echo(f"fetched {offer.repository.repo}: {fetch(offer)}", err=True)
+    say_offers(downloads, err=True)
+    if is_agreed or click.confirm("Fetch it now?", err=True):
+        for download in downloads:
+            click.echo(f"fetched {download.repository.repo}: {fetch(download)}", err=True)
 
 
 @click.command(
@@ -157,7 +164,7 @@ Examples:
 """,
 )
 @click.argument("run", shell_complete=complete_runs)
-@click.option("--to", required=True, type=click.Choice(["inspect"]), help="The form of the files.")
+@click.option("--to", required=True, type=click.Choice(["inspect"]), help="The format of the files.")
 @click.option(
     "--arm", "arms", multiple=True, metavar="ARM", help="Only this arm. Repeatable. Default: every arm."
 )
@@ -169,8 +176,8 @@ def export_command(
 ) -> None:
     """Write a run's evaluations as logs of inspect_ai.
 
-    RUN is a study, or how a run's name starts. Every response is in the files, with its answer and its answers at each token
-    budget; accuracy by budget and REG are in its metadata. Evaluations that are not finished are reported.
+    RUN is a study, or the start of a run's name. The files have every response with its answer and its forced answers at
+    token budgets; accuracy by budget and REG are in their metadata. Evaluations that are not finished are reported.
 
     Args:
         run: Name of a study, or the start of a run's name.
@@ -185,9 +192,9 @@ def export_command(
     store = existing_store(store_dir)
     record = pick(records(store), run)
     folder = folder_to_fill(out or Path("exports") / to)
-    shared = gather(store, record, arms)
-    files = export(shared, folder)
-    show(shared.findings)
+    evaluations = gather(store, record, arms)
+    files = export(evaluations, folder)
+    show(evaluations.findings)
     if as_json:
         print_json(
             {
@@ -196,7 +203,7 @@ def export_command(
                 "to": to,
                 "folder": str(folder),
                 "files": [str(path.relative_to(folder)) for path in files],
-                "diagnostics": to_json(shared.findings),
+                "diagnostics": to_json(evaluations.findings),
             }
         )
     else:
@@ -204,14 +211,17 @@ def export_command(
 
 
 LEAST_DENSITY = 0.2
-"""Characters for each token, of which texts have three and more: with fewer, most of the text is gone."""
+"""Smallest plausible number of characters for each token; texts have three or more unless most of the text was cut."""
 
 
 class _FilesByModel(click.Command):
-    """The command `import`, whose `--model` names the files before it: click keeps no order between files and options."""
+    """The command `import`, whose `--model` names the model of the files before it.
+
+    Click itself does not keep the order of files and options.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and keep in `ctx.obj` how many files each `--model` comes after."""
+        """Parse the arguments, and store in `ctx.obj` the number of files before each `--model`."""
         ctx.obj = []
         for number, word in enumerate(args):
             if word == "--model" or word.startswith("--model="):
@@ -236,20 +246,26 @@ where there are any response, gold, finish and correct@512 (a forced answer's). 
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")
 @click.option(
-    "--model", "models", multiple=True, metavar="NAME", help="The model of the files before it. Repeatable."
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="The model of the files before this option. Repeatable.",
 )
-@click.option("--benchmark", metavar="NAME", help="The benchmark of all files. Default: what they say.")
+@click.option(
+    "--benchmark", metavar="NAME", help="The benchmark of all files. Default: its name in the files."
+)
 @click.option(
     "--tokenizer",
     metavar="MODEL",
-    help="Count tokens by this folder's or hub model's tokenizer where a file has none.",
+    help="Count tokens by this folder's or hub model's tokenizer if a file has no numbers of tokens.",
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME=PATH",
-    help="Where a column is in a row, as in --column tokens=usage.output_tokens. Repeatable.",
+    help="Path of a column's value in a row, as in --column tokens=usage.output_tokens. Repeatable.",
 )
 @click.option(
     "--right-from", type=float, metavar="SCORE", help="The least score that is right, if not all are 0 or 1."
@@ -258,7 +274,7 @@ where there are any response, gold, finish and correct@512 (a forced answer's). 
 @click.option("--ended", is_flag=True, help="Leave out forced answers.")
 @click.option("--no-thinking", is_flag=True, help="Count texts without thinking: their model does not think.")
 @click.option("--out", "-o", type=PathOption(), required=True, help="Write the table here.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found of each model as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts of each model as JSON.")
 @click.pass_context
 def import_command(
     ctx: click.Context,
@@ -276,8 +292,8 @@ def import_command(
 ) -> None:
     """Write responses from files of other tools as one table.
 
-    `reodsl reg` and `reodsl frontier` take it. It is written completely or not at all. A line for each model says what was
-    found and which kind of curve it gives.
+    `reodsl reg` and `reodsl frontier` read the table. It is written completely or not at all. A line for each model has its
+    counts of questions and responses, and the kind of curve that the responses give.
 
     Args:
         ctx: Click's context, whose `obj` holds the number of files before each `--model`.
@@ -293,12 +309,12 @@ def import_command(
         out: Parquet file to write.
         as_json: Whether to print JSON instead of text.
     """
-    named: list[str | None] = [None] * len(files)
-    # One name is that of all files, wherever it stands.
+    model_by_file: list[str | None] = [None] * len(files)
+    # A single name is the name of all files, at any position.
     starts = [0, *ctx.obj] if len(models) > 1 else [0]
     for number, model in enumerate(models):
         stop = len(files) if number == len(models) - 1 else starts[number + 1]
-        named[starts[number] : stop] = [model] * (stop - starts[number])
+        model_by_file[starts[number] : stop] = [model] * (stop - starts[number])
     if len(models) > 1 and (ctx.obj[-1] < len(files) or len({*starts}) <= len(models)):
         raise problem(
             "E0114",
@@ -312,19 +328,19 @@ def import_command(
     if out.suffix.lower() != ".parquet":
         raise problem(
             "E0118",
-            "nothing can be written here: a table of responses is Parquet",
+            "a table of responses is a Parquet file",
             where=str(out),
             help=f"name it {out.with_suffix('.parquet')}",
         )
     target = file_to_write(out, files)
     target.parent.mkdir(parents=True, exist_ok=True)
-    bring = load_registry().import_results
-    if bring is None:
+    import_results = load_registry().import_results
+    if import_results is None:
         raise problem(
             "E0121", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
         )
-    sources = tuple(zip(files, named, strict=True))
-    counts = bring(
+    sources = tuple(zip(files, model_by_file, strict=True))
+    counts = import_results(
         ResultFiles(sources, target, benchmark, paths, tokenizer, right_from, common, ended, not no_thinking)
     )
     if as_json:
@@ -332,21 +348,21 @@ def import_command(
         return
     width = max(len(visible(row.model)) for row in counts)
     for row in counts:
-        click.echo(f"{visible(row.model):<{width}}  {_describe(row)}")
+        click.echo(f"{visible(row.model):<{width}}  {_describe_counts(row)}")
     click.echo(f"wrote {out}")
 
 
-def _describe(row: ImportCounts) -> str:
-    """Return a line on the responses of a model: their form, what was done to them, and which curve they give."""
+def _describe_counts(row: ImportCounts) -> str:
+    """Return the import's counts for a model as text: the forms of its files, its questions, and the kind of its curve."""
     samples = row.responses / row.questions
-    short = row.density is not None and row.density < LEAST_DENSITY
-    parts = (
+    is_abridged = row.density is not None and row.density < LEAST_DENSITY
+    phrases = (
         ", ".join(row.form),
         plural(row.questions, "question") + (f" × {samples:g}" if samples != 1 else ""),
         f"tokens of {row.counted} counted from text" if row.counted else "",
         f"{row.graded} graded here" if row.graded else "",
         f"{row.unfinished} unfinished" if row.unfinished else "",
-        "texts much shorter than their tokens: logged without the reasoning?" if short else "",
+        "texts much shorter than their tokens: logged without the reasoning?" if is_abridged else "",
         f"gives: {row.kind}",
     )
-    return "  ".join(filter(None, parts))
+    return "  ".join(filter(None, phrases))

@@ -1,4 +1,4 @@
-"""Commands that read specs or parts of them and run nothing: `check`, `fmt`, `graph`, `budgets`, `explain` and `lsp`."""
+"""Commands that read specs and run no tasks: `check`, `fmt`, `graph`, `budgets`, `explain` and `lsp`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_command(
 ) -> None:
     """Check specs: names, types, units, budgets, recipes and studies.
 
-    Safe on a stranger's spec: nothing in it can run code, read files but those it imports, or reach a network.
+    Safe on a stranger's spec: checking runs no code, reads no files except those the spec imports, and uses no network.
     Exits 1 on an error.
 
     Args:
@@ -60,20 +60,20 @@ def check_command(
     from reodsl.language import check_file
 
     set_values, amend_values = assignments("--set", sets), assignments("--amend", amends)
-    everything: list[Diagnostic] = []
+    all_diagnostics: list[Diagnostic] = []
     files: list[dict[str, Any]] = []
     for path in spec_files(paths):
         result = check_file(path, sets=set_values, amends=amend_values)
-        everything.extend(result.diagnostics)
-        bad = has_error(result.diagnostics)
-        files.append({"path": str(path), "ok": not bad})
+        all_diagnostics.extend(result.diagnostics)
+        failed = has_error(result.diagnostics)
+        files.append({"path": str(path), "ok": not failed})
         if not as_json:
             show(result.diagnostics, result.sources)
-            if not bad:
+            if not failed:
                 click.echo(f"{path}: ok")
     if as_json:
-        print_json({"files": files, "diagnostics": to_json(everything)})
-    if has_error(everything):
+        print_json({"files": files, "diagnostics": to_json(all_diagnostics)})
+    if has_error(all_diagnostics):
         raise SystemExit(1)
 
 
@@ -104,7 +104,7 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
             "E0114", "`-` cannot be combined with files", help="write `reodsl fmt -`, or name files only"
         )
     changed: list[str] = []
-    broken = False
+    any_errors = False
     for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
         source = (
             source_from_bytes(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
@@ -114,7 +114,7 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
         result = format_source(source)
         show(result.diagnostics, {source.path: source.text})
         if has_error(result.diagnostics) or result.text is None:
-            broken = True
+            any_errors = True
             continue
         if name == "-" and not check:
             sys.stdout.write(result.text)
@@ -124,34 +124,42 @@ def fmt_command(paths: tuple[str, ...], check: bool) -> None:
                 replace(Path(name), result.text)
     for name in changed:
         click.echo(f"would change {name}" if check else f"formatted {name}")
-    if broken:
+    if any_errors:
         raise SystemExit(1)
     if check and changed:
         raise SystemExit(2)
 
 
 def spec_files(paths: Iterable[str]) -> list[Path]:
-    """Return the given .reo files, and those inside given folders, each once, in order."""
+    """Return the spec files that paths name: files themselves, and all .reo files in folders, without repetition.
+
+    Raises:
+        Problem: E0101 for an empty path, or a folder without specs.
+    """
     files: dict[Path, None] = {}
     for name in paths:
         if not name:
-            # An unset variable of a shell must not stand for all that lies in this folder.
+            # It comes from an unset shell variable, and must not mean this folder.
             raise problem("E0101", "an empty name is not a file", help="name a file, or `.` for this folder")
         path = Path(name)
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*.reo") if file.is_file())
-            if not inside:
+            inner_files = sorted(file for file in path.rglob("*.reo") if file.is_file())
+            if not inner_files:
                 raise problem(
                     "E0101", "no .reo file in this folder", where=name, help="name a folder that holds specs"
                 )
-            files.update(dict.fromkeys(inside))
+            files.update(dict.fromkeys(inner_files))
         else:
             files[path] = None
     return list(files)
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file as a whole, or leave the old one; its mode and links stay."""
+    """Replace the content of a file completely or not at all; its mode stays, and links to it stay links.
+
+    Raises:
+        Problem: E0118 if it cannot be written.
+    """
     try:
         path = path.resolve()
         with replacing(path, durable=False) as temporary:
@@ -202,18 +210,18 @@ def graph_command(
 
 
 def to_text(graph: Graph) -> str:
-    """Return a line for each task in the order of running: its id, then `<-` and the tasks it reads."""
+    """Return the graph as text: a line for each task, with `<-` and the tasks that it reads, then the number of tasks."""
     width = max((len(task.id) for task in graph.tasks), default=0)
     lines = []
     for task in graph.tasks:
         sources = list(dict.fromkeys(task.inputs.values()))
-        reads = f"  <- {listed(sources, 4)}" if sources else ""
-        lines.append(f"{task.id:<{width}}{reads}".rstrip())
+        inputs_text = f"  <- {listed(sources, 4)}" if sources else ""
+        lines.append(f"{task.id:<{width}}{inputs_text}".rstrip())
     return "\n".join([*lines, f"{len(graph.tasks)} tasks"])
 
 
 def to_dot(graph: Graph) -> str:
-    """Return the graph in DOT, with an edge from each task to its readers."""
+    """Return the graph in Graphviz's DOT language, with an edge from each task to the tasks that read its result."""
     lines = ["digraph tasks {", "  rankdir=LR; node [shape=box];"]
     for task in graph.tasks:
         lines.append(f"  {_quote(task.id)};")
@@ -238,13 +246,13 @@ Examples:
 )
 @click.argument("expression")
 @click.option(
-    "--frontier", metavar="NAME_OR_FILE", help="Also say how far the trapezoid rule is off on this frontier."
+    "--frontier", metavar="NAME_OR_FILE", help="Also print the error of the trapezoid rule on this frontier."
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print l_max, budgets, weights (and approximation_error)."
 )
 def budgets_command(expression: str, frontier: str | None, as_json: bool) -> None:
-    """Token budgets of a schedule, and their trapezoid weights.
+    """Print the token budgets of a schedule, and their trapezoid weights.
 
     EXPRESSION is what a spec writes after `budgets NAME =`. The last entry of a list is the longest response.
 
@@ -312,14 +320,14 @@ def explain_command(name: str | None, as_json: bool) -> None:
         guesses = [topic] if topic else [key for key in codes() if key[1:] == number]
         raise problem(
             "E0114",
-            f"there is no diagnostic and no topic {name!r}",
+            f"no diagnostic and no topic is called {name!r}",
             help=f"did you mean {' or '.join(f'`{key}`' for key in guesses)}?"
             if guesses
             else "write `reodsl explain` to see all codes and topics",
         )
     text = page(subject)
     if subject != code and subject in codes() and not as_json:
-        click.echo(f"{code} is a part of {subject} since {SINCE}.\n")
+        click.echo(f"{subject} includes {code} since version {SINCE}.\n")
     if as_json:
         print_json({"code": subject, "title": title(subject), "text": text})
     else:

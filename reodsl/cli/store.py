@@ -1,4 +1,4 @@
-"""Commands on what a store holds: `ls` lists runs and results, `gc` removes what no recent run needs."""
+"""Commands on a store: `ls` lists runs and results, `gc` removes results that no recent run needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Examples:
   reodsl ls quickstart                   the results of the latest run of that study
   reodsl ls 20260101T120000              the results of the run whose name starts with this
   reodsl ls quickstart reo_exp           the results of one arm
-  reodsl ls quickstart reo_exp+          and all results made from them
+  reodsl ls quickstart reo_exp+          the results of one arm, and all results made from them
   reodsl ls quickstart +score.s1         a result and all its inputs
   reodsl ls quickstart '*.train'         results of one kind, by a pattern
   reodsl ls --verify                     read every byte of every result
@@ -40,14 +40,14 @@ Examples:
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.argument("selector", required=False)
 @known_store_option
-@click.option("--verify", is_flag=True, help="Check the checksums of the results listed; exits 1 on damage.")
+@click.option("--verify", is_flag=True, help="Check the checksums of the listed results; exits 1 on damage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def ls_command(
     run: str | None, selector: str | None, store_dir: Path | None, verify: bool, as_json: bool
 ) -> None:
-    """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR.
+    """List runs, or with RUN (a study or a run's name) the run's results that SELECTOR selects.
 
-    A run with nothing to do has no line: it is counted with the run that it repeats.
+    A run with nothing to do has no line: it is counted at the run that it repeats.
 
     Args:
         run: Name of a study, or the start of a run's name; None to list runs.
@@ -60,23 +60,23 @@ def ls_command(
     runs = records(store)
     if run is None and not verify:
         repeats = find_repeated(runs)
-        rows = [_run(store, record, repeats.get(record.name)) for record in reversed(runs)]
+        rows = [_describe_run(store, record, repeats.get(record.name)) for record in reversed(runs)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
-            click.echo(_runs_text(rows))
+            click.echo(_format_runs(rows))
         return
     record = None if run is None else pick(runs, run)
     tasks = {key: key for key in store} if record is None else select(store, record, selector)
-    results = [_result(store, name, key, verify) for name, key in tasks.items()]
-    going = _list_going(store, record)
+    results = [_describe_result(store, name, key, verify) for name, key in tasks.items()]
+    running = _list_going(store, record)
     if as_json:
-        print_json({"store": str(store.root), "results": results, "running": going})
+        print_json({"store": str(store.root), "results": results, "running": running})
     else:
-        for line in _verdict(store, record) if record is not None and selector is None else ():
+        for line in _read_verdict(store, record) if record is not None and selector is None else ():
             click.echo(visible(line))
-        click.echo(_results_text(results, verify))
-        for task in going:
+        click.echo(_format_results(results, verify))
+        for task in running:
             click.echo(_format_going(task))
         for path in models(Path(record.report)) if record is not None and record.report else ():
             click.echo(f"model: {path}")
@@ -84,8 +84,8 @@ def ls_command(
         raise SystemExit(1)
 
 
-def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]:
-    """Return a run as JSON data."""
+def _describe_run(store: Store, record: RunRecord, repeated_run: str | None) -> dict[str, Any]:
+    """Return a run as JSON data; `repeated_run` is the name of the run that it repeats without any work, or None."""
     return {
         "name": record.name,
         "study": record.study,
@@ -98,13 +98,13 @@ def _run(store: Store, record: RunRecord, repeats: str | None) -> dict[str, Any]
         "running": _list_going(store, record),
         "report": record.report,
         "changes": record.changes,
-        "repeats": repeats,
-        "verdict": list(_verdict(store, record)),
+        "repeats": repeated_run,
+        "verdict": list(_read_verdict(store, record)),
     }
 
 
-def _verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
-    """Return the verdict of a run's report, in sentences."""
+def _read_verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
+    """Return the sentences of the verdict in a run's report; empty before the run has a report."""
     from reodsl.report.verdict_words import read_sentences
 
     key = record.tasks.get("report")
@@ -112,21 +112,28 @@ def _verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
 
 
 def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
-    """Return the tasks that a run works on now, with their progress."""
+    """Return the tasks that a run works on now as JSON data with their progress; empty for None and for ended runs."""
     if record is None or not alive(store, record):
         return []
     return [going_json(task) for task in read_state(store, record, steps=False).going]
 
 
 def _format_going(task: dict[str, Any]) -> str:
-    """Return a line such as `at  vanilla.train.s1  13/40  reward 0.94`."""
+    """Return a running task of `_list_going` as a line such as `at  vanilla.train.s1  13/40  reward 0.94`."""
     steps = "" if task["step"] is None else str(task["step"]) + (f"/{task['steps']}" if task["steps"] else "")
     steps = steps or ("waiting" if task["waiting"] else "")
     return "  ".join(filter(None, ["at", task["task"], steps, *named_numbers(task["numbers"])]))
 
 
-def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
-    """Return a result as JSON data."""
+def _describe_result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
+    """Return a result as JSON data.
+
+    Args:
+        store: The store.
+        name: Name of the task in the listed run, or the key if no run is listed.
+        key: Key of the result.
+        verify: Whether to compare the result with its checksums.
+    """
     manifest = store.get(key)
     damage = store.damage(key) if verify else () if manifest else ("it is missing or damaged",)
     return {
@@ -141,27 +148,32 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
     }
 
 
-def _runs_text(rows: list[dict[str, Any]]) -> str:
-    """Return a line for each run that computed something, with how often it was repeated."""
+def _format_runs(rows: list[dict[str, Any]]) -> str:
+    """Return the list of runs as text, with a line for each run that is no repetition of another run.
+
+    Args:
+        rows: Runs as JSON data, the latest first.
+    """
     if not rows:
         return "No runs yet."
     now = datetime.now(UTC)
     width = max(len(row["study"]) for row in rows)
-    since: dict[str, list[dict[str, Any]]] = {}
+    runs_by_first: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        since.setdefault(row["repeats"] or row["name"], []).append(row)
+        runs_by_first.setdefault(row["repeats"] or row["name"], []).append(row)
 
     def count(number: int) -> str:
         return f"{number:>4} {'result ' if number == 1 else 'results'}"
 
-    def again(row: dict[str, Any]) -> str:
-        latest, *repeats = since[row["name"]]
+    def count_repeats(row: dict[str, Any]) -> str:
+        """Return how often a run was repeated, and when last."""
+        latest, *repeats = runs_by_first[row["name"]]
         times = "once" if len(repeats) == 1 else f"{len(repeats)} times"
         return f"  (repeated {times}, last {ago(latest['started'], now)})" if repeats else ""
 
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
-        f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
+        f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{count_repeats(row)}".rstrip()
         + "".join(f"\n    {visible(line)}" for line in row["verdict"][:1])
         + "".join(f"\n    {_format_going(task)}" for task in row["running"])
         for row in rows
@@ -169,8 +181,13 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
-    """Return a line for each result: task, key, size, age, and damage or acceptance."""
+def _format_results(results: list[dict[str, Any]], verify: bool) -> str:
+    """Return a list of results as text, with a line for each: task, key, size, age, and damage or acceptance.
+
+    Args:
+        results: Results as JSON data.
+        verify: Whether checksums were compared; an undamaged result is then marked `whole`.
+    """
     now = datetime.now(UTC)
     width = max((len(result["task"]) for result in results), default=0)
     lines = []
@@ -189,9 +206,9 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
     short_help="Remove results that no recent run of any study needs.",
     epilog="""\b
 Examples:
-  reodsl gc --dry-run            what would go, and how much space that frees
-  reodsl gc                      ask, then remove it
-  reodsl gc --keep 3 --yes       keep what the last three runs of each study used
+  reodsl gc --dry-run            print what would be removed, and how much space that frees
+  reodsl gc                      ask, then remove
+  reodsl gc --keep 3 --yes       keep the results that the last three runs of each study used
 """,
 )
 @known_store_option
@@ -200,17 +217,17 @@ Examples:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Finished runs to keep of each study.",
+    help="Number of finished runs of each study whose results are kept.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list; exits 2 when there is something to remove.")
+@click.option("--dry-run", is_flag=True, help="Only list; exits 2 if there is something to remove.")
 @click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def gc_command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove results that no recent run of any study needs, and what killed runs left behind.
 
-    It keeps what the last finished run of each study used, and what runs have made since, whether they finished or not.
+    Results that the last finished run of each study used are kept, and results of later runs, finished or not.
 
-    A result that is removed can be made again by running its spec again.
+    A removed result can be made again by running its spec again.
 
     Args:
         store_dir: Folder of the store, or None to look for it.
@@ -241,7 +258,7 @@ def gc_command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_j
         raise SystemExit(2)
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("removing needs a yes: give --yes, or --dry-run to only list")
+            raise click.UsageError("add --yes to remove without being asked, or --dry-run to only list")
         click.confirm(f"Remove them from {store.root}?", abort=True, err=True)
     freed = sweep(store, items)
     if not as_json:

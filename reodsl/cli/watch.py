@@ -1,4 +1,4 @@
-"""`reodsl watch [RUN]`: look on while a run goes, or at one that has ended; and the display of a run by itself."""
+"""`reodsl watch [RUN]`: follow a run, or show a run that has ended; and the display that `reodsl run` shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
-from reodsl.graph.job import Event
+from reodsl.graph.job import Event, Progress
 from reodsl.numbers.unsettled import say_failing
 from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
 _PLAIN_SECONDS = 15.0
+"""Seconds between two lines on the progress of the same task, if no live table shows it."""
 _LABELS = {
     "started": "start",
     "progress": "at",
@@ -67,7 +68,7 @@ class Board:
     """Time and step at which a task's progress was first seen."""
 
     def hear(self, event: Event) -> RunningTask | None:
-        """Take in an event, and return the task if it was running before."""
+        """Update the running tasks by an event, and return the event's task as it was before, or None if it did not run."""
         previous = self.running.get(event.task)
         task = previous or RunningTask(event.task, self.clock())
         match event.kind:
@@ -86,13 +87,13 @@ class Board:
         return previous
 
     def take(self, task: RunningTask) -> None:
-        """Take in the present state of a running task."""
+        """Store the present state of a running task, and remember when its progress was first seen."""
         self.running[task.task] = task
         if task.progress is not None:
             self.first.setdefault(task.task, (self.clock(), task.progress.done))
 
     def left(self, task: RunningTask) -> float | None:
-        """Return the seconds that a task still needs at its speed so far; None while its speed is unknown."""
+        """Return the seconds that a task still needs at its speed so far, or None before it has done a step."""
         began, first_step = self.first.get(task.task, (0.0, 0))
         if task.progress is None or task.progress.done <= first_step or task.task not in self.first:
             return None
@@ -100,7 +101,7 @@ class Board:
         return pace * (task.progress.total - task.progress.done)
 
     def rest(self, task: RunningTask) -> str:
-        """Return the time that is left, or else the time that has passed."""
+        """Return the time that a task still needs as text, `2 min left`, or its running time while that is unknown."""
         left_s = self.left(task)
         return (
             f"{span(left_s)} left" if left_s is not None and left_s >= 0 else span(self.clock() - task.began)
@@ -108,9 +109,10 @@ class Board:
 
 
 def draw(board: Board, console: Console) -> Group:
-    """Return the head and a line for each running task, or three if a line is too long.
+    """Return a heading and the running tasks as text for the terminal.
 
-    Tasks beyond the height of the terminal are counted.
+    Each task has a line. If any line is wider than the terminal, or there are more tasks than lines, each task has
+    three lines, and tasks beyond the height of the terminal are only counted.
     """
     from rich.columns import Columns
     from rich.console import Group
@@ -121,51 +123,54 @@ def draw(board: Board, console: Console) -> Group:
     from rich.text import Text
 
     count = f"{board.count} of {board.total} tasks" if board.total is not None else f"{board.count} results"
-    since = "" if board.began is None else f"  {span(board.clock() - board.began)}"
-    wide, tall = Table.grid(padding=(0, 2, 0, 0)), []
-    # Another thread may begin and end tasks.
+    elapsed = "" if board.began is None else f"  {span(board.clock() - board.began)}"
+    table, tall_rows = Table.grid(padding=(0, 2, 0, 0)), []
+    # A copy, as another thread may add and remove tasks.
     tasks = list(board.running.values())
     for task in tasks:
-        p = task.progress
-        bar = ProgressBar(p.total, p.done, width=20) if p is not None and p.total else ""
-        metrics = [*named_numbers(p.numbers if p else {}), *filter(None, [draw_curve(task.steps)])]
+        progress = task.progress or Progress(0, 0)
+        bar = ProgressBar(progress.total, progress.done, width=20) if progress.total else ""
+        metrics = [*named_numbers(progress.numbers), *filter(None, [draw_curve(task.steps)])]
         cells = (bar, format_steps(task), Text(board.rest(task), "dim"))
-        wide.add_row(Text(task.task), *cells, Text("  ".join(metrics)))
+        table.add_row(Text(task.task), *cells, Text("  ".join(metrics)))
         row = Table.grid(padding=(0, 2, 0, 0))
         row.add_row(*cells)
         name = Text(task.task, "bold", overflow="fold")
-        tall.append(Group(name, Padding(Group(row, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
-    head = Text(f"{board.title}  {count}{since}", "bold")
+        tall_rows.append(Group(name, Padding(Group(row, Columns(metrics, (0, 2))), (0, 0, 0, 2))))
+    head = Text(f"{board.title}  {count}{elapsed}", "bold")
     unbounded = console.options.update(width=10_000)
     failing = [
         Text(f"{task.task}: {'; '.join(lines)}", "yellow")
         for task in tasks
         if (lines := say_failing(task.failing))
     ]
-    fits = Measurement.get(console, unbounded, wide).maximum <= console.width
+    fits = Measurement.get(console, unbounded, table).maximum <= console.width
     if fits and len(tasks) + 2 <= console.height:
-        return Group(head, wide, *failing)
-    room = max(1, console.height // 3 - 1)
-    more = [Text(f"and {len(tall) - room} more", "dim")] if len(tall) > room else []
-    return Group(head, *tall[:room], *more, *failing)
+        return Group(head, table, *failing)
+    max_rows = max(1, console.height // 3 - 1)
+    more = [Text(f"and {len(tall_rows) - max_rows} more", "dim")] if len(tall_rows) > max_rows else []
+    return Group(head, *tall_rows[:max_rows], *more, *failing)
 
 
 def format_steps(task: RunningTask) -> str:
-    """Format a task's progress: `13/40`, or `waiting` for another run that makes the same result, or for nodes."""
+    """Return a task's progress as text, `13/40`.
+
+    Before any progress it is `waiting` if the task waits for nodes, or for another run that computes the same result.
+    """
     if task.progress is None:
         return "waiting" if task.waiting else ""
     return f"{task.progress.done}/{task.progress.total}" if task.progress.total else f"{task.progress.done}"
 
 
 class Display:
-    """The display of a run: lines for ended tasks, and below them the running ones.
+    """The display of a run: a line for each task that ended, and below these lines the running tasks.
 
-    On a terminal these are a live table, elsewhere lines now and then. The table begins with the first event that is
-    not a reuse, since a damaged result may be computed again in a run without planned work.
+    On a terminal, running tasks are a live table; in a pipe, each has a line every `_PLAIN_SECONDS`. The table begins
+    with the first event that is not the reuse of a result, since most runs without planned work compute nothing.
     """
 
     def __init__(self, board: Board, console: Console, live: bool) -> None:
-        """Prepare a display that is not seen yet."""
+        """Prepare a display, and show nothing yet; `live` says whether it draws a live table."""
         from rich.live import Live
 
         self.board, self.console = board, console
@@ -177,79 +182,94 @@ class Display:
         )
 
     def hear(self, event: Event) -> None:
-        """Take in an event; the end of a task stays on the screen."""
+        """Update the display by an event; starts, ends and waits of tasks get a line that stays on the screen."""
         if event.kind != "reused":
             self.open()
-        before = self.board.hear(event)
+        previous = self.board.hear(event)
         match event.kind:
             case "started" if self.live is None:
                 self.say("started", event.task)
             case "progress":
                 self.tell_progress(event.task)
             case "finished":
-                took = "made by another run" if event.seconds is None else span(event.seconds)
-                self.say("finished", event.task, took, numbers(before.progress if before else None))
+                duration = "computed by another run" if event.seconds is None else span(event.seconds)
+                self.say("finished", event.task, duration, numbers(previous.progress if previous else None))
             case "failed":
                 self.say("failed", event.task, *(diagnostic.message for diagnostic in event.diagnostics[:1]))
             case "blocked":
                 self.say("blocked", event.task)
             case "waiting":
-                self.say("waiting", event.task, "another run is making it")
+                self.say("waiting", event.task, "another run computes it")
             case "rebuilding":
-                self.say("rebuilding", event.task, "it is computed again")
+                self.say("rebuilding", event.task, "computing it again")
 
     def open(self) -> None:
-        """Begin the table."""
+        """Begin to draw the live table, if there is a terminal."""
         if self.live is not None:
             self.live.start()
 
     def close(self) -> None:
-        """Take the table away."""
+        """Remove the live table from the screen."""
         if self.live is not None:
             self.live.stop()
 
-    def say(self, kind: str, *words: str) -> None:
-        """Print a line that stays: in a terminal its words wrap beside the label."""
+    def say(self, kind: str, *texts: str) -> None:
+        """Print a line that stays on the screen: a label for the kind of event, then texts.
+
+        Args:
+            kind: Kind of an event, a key of `_LABELS`; an empty kind prints a note in yellow.
+            texts: Texts, which follow the label; empty texts are skipped.
+        """
         from rich.table import Table
         from rich.text import Text
 
-        label, line = f"{_LABELS[kind]:<9}", "  ".join(filter(None, words))
+        label, text = f"{_LABELS[kind]:<9}", "  ".join(filter(None, texts))
         if self.live is None:
             count = f"[{self.board.count}/{self.board.total}] "
-            self.console.print(Text(count + label + line), soft_wrap=True)
+            self.console.print(Text(count + label + text), soft_wrap=True)
             return
         style = {"finished": "", "failed": "red", "": "yellow"}.get(kind, "dim")
         grid = Table.grid()
-        grid.add_row(Text(label, style), Text(line, style, overflow="fold"))
+        grid.add_row(Text(label, style), Text(text, style, overflow="fold"))
         self.console.print(grid)
 
     def tell_progress(self, name: str) -> None:
-        """Print how far a task is, now and then, if no table shows it."""
+        """Print a line on the progress of the task `name`, at most every `_PLAIN_SECONDS`; a live table replaces it."""
         now, task = self.board.clock(), self.board.running[name]
         if self.live is None and now - self.printed.setdefault(name, now) >= _PLAIN_SECONDS:
             self.printed[name] = now
             self.say("progress", name, format_steps(task), numbers(task.progress), self.board.rest(task))
 
 
-def display(total: int, title: str, quiet: bool, terminal: bool) -> Display | None:
-    """Return the display that suits: none, a live table on a terminal, or plain lines."""
+def display(total: int, title: str, quiet: bool, is_terminal: bool) -> Display | None:
+    """Return a display of a run, which writes to stderr.
+
+    Args:
+        total: Number of tasks.
+        title: Heading of the display.
+        quiet: Whether to show nothing.
+        is_terminal: Whether stderr is a terminal, which gets a live table instead of lines.
+
+    Returns:
+        The display, or None if `quiet`.
+    """
     if quiet:
         return None
     from rich.console import Console
 
     board = Board(title, total, began=time.monotonic())
-    return Display(board, Console(stderr=True, highlight=False, force_jupyter=False), terminal)
+    return Display(board, Console(stderr=True, highlight=False, force_jupyter=False), is_terminal)
 
 
 @click.command(
     short_help="Follow a run while it goes.",
     epilog="""\b
 Examples:
-  reodsl watch                           the run that goes on, or the latest
+  reodsl watch                           the run that is going on, or the latest run
   reodsl watch quickstart                the latest run of that study
-  reodsl watch --store /shared/reo       from another machine that has the store
-  reodsl watch quickstart --once         how far it is, and back to the prompt
-  reodsl watch --json                    the same as JSON, for scripts
+  reodsl watch --store /shared/reo       a run on another machine that shares the store
+  reodsl watch quickstart --once         print the present state, and return to the prompt
+  reodsl watch --json                    the present state as JSON, for scripts
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_runs)
@@ -287,7 +307,7 @@ def watch_command(run: str | None, store_dir: Path | None, once: bool, every: fl
         print_json(to_json(state))
     else:
         try:
-            state = _follow(look, state, 0 if once else every)
+            state = _follow_run(look, state, 0 if once else every)
         except KeyboardInterrupt:
             click.echo("the run goes on; look again with `reodsl watch`", err=True)
             raise SystemExit(0) from None
@@ -295,7 +315,7 @@ def watch_command(run: str | None, store_dir: Path | None, once: bool, every: fl
 
 
 def _choose_run(store: Store, run: str | None) -> RunRecord:
-    """Return the run that is named; else the latest that goes on, else the latest."""
+    """Return the run that `run` names; without a name, the latest run that is going on, else the latest run."""
     runs = records(store)
     if run is not None:
         return pick(runs, run)
@@ -304,34 +324,40 @@ def _choose_run(store: Store, run: str | None) -> RunRecord:
     return next((record for record in reversed(runs) if alive(store, record)), runs[-1])
 
 
-def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunState:
-    """Show a run until it ends, or once if `every` is 0, and return its last state."""
+def _follow_run(look: Callable[[], RunState], state: RunState, interval_s: float) -> RunState:
+    """Show a run until it ends, and return its last state.
+
+    Args:
+        look: Function that reads the present state of the run.
+        state: The state when the command began.
+        interval_s: Seconds between two looks; 0 shows the run once without waiting for its end.
+    """
     from rich.console import Console
 
-    live, following = sys.stdout.isatty(), every and not state.has_ended
-    # A pipe has no width: what is printed there stays on one line a task.
-    width, height = None if live else 200, None if live and following else 10_000
+    is_terminal, is_following = sys.stdout.isatty(), interval_s and not state.has_ended
+    # A pipe has no width: 200 columns keep each task on a line.
+    width, height = None if is_terminal else 200, None if is_terminal and is_following else 10_000
     console = Console(highlight=False, width=width, height=height)
     began = None if state.has_ended else state.began
     board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
-    screen = Display(board, console, live)
+    display = Display(board, console, is_terminal)
     seen = {task.task for task in state.finished if task.kind == "finished" and not task.failing}
-    _show(screen, state, seen)
-    if live and following:
-        screen.open()
+    _show_state(display, state, seen)
+    if is_terminal and is_following:
+        display.open()
     else:
         console.print(draw(board, console))
     try:
-        while following and not state.has_ended:
-            time.sleep(every)
+        while is_following and not state.has_ended:
+            time.sleep(interval_s)
             state = look()
-            _show(screen, state, seen)
+            _show_state(display, state, seen)
     finally:
-        screen.close()
+        display.close()
     if state.has_ended:
         summary = (
             f": {state.done} of {state.total or state.done} tasks"
-            if following
+            if is_following
             else f" {state.record.ended or ''}"
         )
         console.print(f"{state.status}{summary}".rstrip())
@@ -340,20 +366,28 @@ def _follow(look: Callable[[], RunState], state: RunState, every: float) -> RunS
     return state
 
 
-def _show(screen: Display, state: RunState, seen: set[str]) -> None:
-    """Show tasks that ended since the last look, grouped by their reason of failure, and the progress of running ones."""
-    screen.board.count, screen.board.running = state.done, {task.task: task for task in state.going}
+def _show_state(display: Display, state: RunState, seen: set[str]) -> None:
+    """Print the tasks that ended since the last look, and update the progress of running tasks.
+
+    Tasks that failed for the same reason share a line.
+
+    Args:
+        display: The display to update.
+        state: The present state of the run.
+        seen: Names of the tasks that are printed already; the newly printed names are added.
+    """
+    display.board.count, display.board.running = state.done, {task.task: task for task in state.going}
     by_reason: dict[object, list[FinishedTask]] = {}
     for task in state.finished:
         if task.task not in seen:
             by_reason.setdefault(task.reason if task.kind == "failed" else task.task, []).append(task)
-    for first, *more in by_reason.values():
-        names = [task.task for task in (first, *more)]
+    for first, *others in by_reason.values():
+        names = [task.task for task in (first, *others)]
         seen.update(names)
         seconds = "" if first.seconds is None else span(first.seconds)
-        screen.say(first.kind, ", ".join(names), seconds, first.reason)
+        display.say(first.kind, ", ".join(names), seconds, first.reason)
         for line in say_failing(first.failing):
-            screen.say("", line)
+            display.say("", line)
     for running in state.going:
-        screen.board.take(running)
-        screen.tell_progress(running.task)
+        display.board.take(running)
+        display.tell_progress(running.task)

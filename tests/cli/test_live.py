@@ -104,13 +104,13 @@ def test_the_table_shows_running_tasks_and_leaves_what_ended(monkeypatch: pytest
     assert "reward 0.75" in text
     # The curve of its steps, as `watch` shows it.
     assert "reward ▁█" in text
-    assert "waiting  [bold]x  another run is making it" in text
+    assert "waiting  [bold]x  another run computes it" in text
     assert "done     reo.train.s1  3 s  reward 0.75" in text
 
 
 def test_the_display_suits_where_it_is_shown() -> None:
-    assert display(1, "t", quiet=True, terminal=True) is None
-    plain, table = (display(1, "t", quiet=False, terminal=each) for each in (False, True))
+    assert display(1, "t", quiet=True, is_terminal=True) is None
+    plain, table = (display(1, "t", quiet=False, is_terminal=each) for each in (False, True))
     assert plain is not None
     assert plain.live is None
     assert table is not None

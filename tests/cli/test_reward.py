@@ -130,7 +130,7 @@ def test_parts_are_normalised_over_the_batch_where_all_tokens_earn_them(said: Sa
     shown = said("own.reo", "it", *HAND)
     assert "of a prefix" in shown
     assert shown.endswith(
-        "z-scored over the group (population deviation), before training z-scores them over the step's tokens\n"
+        "z-scored over the group (population deviation), before training z-scores them over all tokens of the step\n"
     )
 
 
@@ -234,8 +234,8 @@ def test_a_reward_is_tried_after_steps_and_at_values_of_its_tracks(said: Said) -
     )
     assert rewards("--given", "pressure=1", "--given", "usual=2") == [1 - 5, -10]
     text = said("moving.reo", "moving", *HAND, "--given", "step=50", "--given", "usual=40")
-    assert "of this group alone after 50 steps" in text
-    assert "track usual = 40, as given" in text
+    assert "from this group alone after 50 steps" in text
+    assert "track usual = 40, from --given" in text
 
 
 def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) -> None:
@@ -254,7 +254,7 @@ def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) 
     )
     assert (first, later, given) == (0.1, pytest.approx(0.35), 0.7)
     assert "0, 1, start: 0.1) = 0.1, its start" in at_first
-    assert "= 0.35, one step after its start, of this group alone" in after
+    assert "= 0.35, one step after its start, from this group alone" in after
 
 
 @pytest.mark.parametrize(

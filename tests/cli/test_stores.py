@@ -51,7 +51,7 @@ def test_a_variable_that_is_not_set_is_not_this_folder(
 ) -> None:
     Store(Path()).open()
     assert call(*arguments) == 1
-    assert "an empty name is no path; this folder is `.`" in capsys.readouterr().err
+    assert "the path is empty; write `.` for this folder" in capsys.readouterr().err
     assert call("ls", "--store", ".") == 0
 
 

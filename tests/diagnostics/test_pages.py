@@ -72,7 +72,7 @@ def test_an_earlier_code_leads_to_the_page_that_has_its_messages(capsys: pytest.
     assert not set(MERGED) & set(codes())
     assert set(MERGED.values()) <= set(codes())
     assert main(["explain", "e0103"]) == 0
-    assert capsys.readouterr().out == f"E0103 is a part of E0101 since {SINCE}.\n\n{page('E0101')}"
+    assert capsys.readouterr().out == f"E0101 includes E0103 since version {SINCE}.\n\n{page('E0101')}"
 
 
 def test_what_is_installed_names_pages_that_are_installed() -> None:

@@ -146,7 +146,7 @@ class Running:
     def made(self) -> list[str]:
         """The tasks whose results it computed itself."""
         found = re.findall(r"^\[[0-9/]+\] done     (\S+)  (.*)$", self.text, re.M)
-        return [task for task, rest in found if not rest.startswith("made by another run")]
+        return [task for task, rest in found if not rest.startswith("computed by another run")]
 
     def started(self) -> list[str]:
         """The tasks that it began."""

@@ -48,7 +48,7 @@ def test_damage_is_found_on_reading_and_made_anew(place: Place, untouched: Place
     place.store.remove(keys["vanilla.eval.s1"])
     place.store.remove(keys["vanilla.train.s1"])
     running = place.run()
-    assert "damaged  start.train.two.s1  it is computed again" in running.text
+    assert "damaged  start.train.two.s1  computing it again" in running.text
     assert running.made() == ["start.train.two.s1", "vanilla.train.s1", "vanilla.eval.s1"]
     place.assert_tidy()
     same(untouched.contents(), place.contents())

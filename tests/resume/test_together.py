@@ -16,7 +16,7 @@ from tests.resume.moments_of_runs import AT_A_CHECKPOINT
 pytestmark = pytest.mark.slow
 
 SHARED = "start.train.one.s1"
-WAITING = f"waiting  {SHARED}  another run is making it"
+WAITING = f"waiting  {SHARED}  another run computes it"
 
 
 def both_end(*runs: Running) -> list[str]:

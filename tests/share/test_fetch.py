@@ -265,7 +265,7 @@ def test_a_branch_that_moved_is_told_of_and_kept_until_asked(
     assert call("fetch", "spec.reo") == 0
     out, err = capsys.readouterr()
     assert "Nothing to fetch" in out
-    assert err.count("me/mine has moved: 0123456789ab is here, the hub has ffffffffffff") == 2
+    assert err.count("me/mine has a newer commit: 0123456789ab is here, the hub has ffffffffffff") == 2
     assert hub_revision("models", "me/mine", None) == COMMIT
     assert call("fetch", "spec.reo", "--update") == 0
     assert hub_revision("models", "me/mine", None) == "f" * 40
