@@ -18,7 +18,7 @@ Reason = Literal["setting", "not_whole", "not_increasing", "equal", "outside", "
 class BudgetError(Problem):
     """Budgets that make no schedule: the `reason`, and the offending `values` (tokens, or a count of budgets).
 
-    Presentable as it is; `at` gives the same finding with the place in a spec that it comes from.
+    It can be shown as it is; `at` returns the same diagnostic with its location in a spec.
     """
 
     def __init__(
@@ -32,7 +32,13 @@ class BudgetError(Problem):
         self.help = help
 
     def at(self, span: Span, text: str = "", labels: Sequence[Label] = ()) -> Diagnostic:
-        """Return the finding as a diagnostic with its primary place, the words under it, and further places."""
+        """Return the diagnostic with its location in a spec.
+
+        Args:
+            span: The primary location.
+            text: The words below the primary location.
+            labels: Further locations with their words.
+        """
         return error(self.code, self.message, span, text, labels=labels, help=self.help)
 
 
@@ -47,6 +53,7 @@ class Schedule:
     l_max: int
 
     def __post_init__(self) -> None:
+        """Check that the budgets are whole numbers that increase between 0 and `l_max`."""
         check_l_max(self.l_max)
         check_count(len(self.budgets), self.l_max)
         for budget in self.budgets:
@@ -55,7 +62,7 @@ class Schedule:
             if before == after:
                 raise BudgetError(
                     "equal",
-                    f"the budget {tokens(after)} is there twice",
+                    f"the budget {tokens(after)} is listed twice",
                     (before, after),
                     "list each budget once",
                 )
@@ -85,7 +92,10 @@ class Schedule:
 def exp(l_min: int, l_max: int, n: int) -> Schedule:
     """Return `L_i = l_min (l_max / l_min)^((i-1)/n)`, rounded, i = 1 … n: the paper's REO-RL (Exp).
 
-    1K, 32K and 5 give 1K, 2K, 4K, 8K, 16K exactly.
+    `l_min` = 1K, `l_max` = 32K and `n` = 5 give 1K, 2K, 4K, 8K, 16K exactly.
+
+    Raises:
+        BudgetError: No range is left between `l_min` and `l_max`, or rounding makes two budgets equal.
     """
     check_l_max(l_max)
     require_whole(l_min, "the smallest budget")
@@ -101,27 +111,36 @@ def exp(l_min: int, l_max: int, n: int) -> Schedule:
 
 
 def linear(l_max: int, n: int) -> Schedule:
-    """Return `L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it without a formula."""
+    """Return the equidistant budgets `L_i = i l_max / (n + 1)`, i = 1 … n, rounded to even at a half.
+
+    The paper names this rule without a formula.
+
+    Raises:
+        BudgetError: The budgets do not fit below `l_max`.
+    """
     check_l_max(l_max)
     check_count(n, l_max)
     return round_schedule([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
 
 
-def _ratio(number: int, by: int) -> int:
-    """Return the exact quotient of whole numbers, rounded to even at a half."""
-    whole_, rest = divmod(number, by)
-    return whole_ + (2 * rest > by or (2 * rest == by and whole_ % 2 == 1))
+def _ratio(number: int, divisor: int) -> int:
+    """Return the exact quotient of two whole numbers, rounded to even at a half."""
+    quotient, rest = divmod(number, divisor)
+    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))
 
 
 def explicit(budgets: Sequence[int], l_max: int) -> Schedule:
-    """Return the budgets as given, which must be increasing and inside (0, l_max)."""
+    """Return given budgets as a schedule, which checks that they increase and lie between 0 and `l_max`."""
     return Schedule(tuple(budgets), l_max)
 
 
 def halve(start: int, stop: int) -> tuple[int, ...]:
-    """Return `start` and its halves down to `stop`, the maximum lengths of RL with token budgets.
+    """Return `start` and its halves down to `stop`: the maximum lengths of successive stages of RL with token budgets.
 
-    16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. `stop` must be reached exactly: stages are named by these numbers.
+    16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. Stages are named by these numbers, so `stop` has to be one of them.
+
+    Raises:
+        BudgetError: Halving `start` does not reach `stop`.
     """
     require_whole(start, "the first maximum")
     require_whole(stop, "the last maximum")
@@ -147,7 +166,11 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
 
 
 def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
-    """Return a schedule of computed budgets; report two that rounding made equal."""
+    """Return computed and rounded budgets as a schedule.
+
+    Raises:
+        BudgetError: Rounding made two budgets equal.
+    """
     for i, (before, after) in enumerate(itertools.pairwise(budgets), start=1):
         if before == after:
             raise BudgetError(
@@ -160,7 +183,11 @@ def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def check_l_max(l_max: int) -> None:
-    """Check that a longest response can be split: 2 to `MOST_TOKENS` tokens. Raises `BudgetError`."""
+    """Check that a longest response has 2 to `MOST_TOKENS` tokens, so that it can be split.
+
+    Raises:
+        BudgetError: It has fewer or more tokens.
+    """
     require_whole(l_max, "the longest response")
     if not 2 <= l_max <= MOST_TOKENS:
         raise BudgetError(
@@ -172,7 +199,11 @@ def check_l_max(l_max: int) -> None:
 
 
 def check_count(n: int, l_max: int) -> None:
-    """Check that `n` different budgets fit below `l_max`. Raises `BudgetError`."""
+    """Check that `n` different budgets fit below `l_max`.
+
+    Raises:
+        BudgetError: `n` is below 1 or too large.
+    """
     most = min(MOST_BUDGETS, l_max - 1)
     require_whole(n, "the number of budgets")
     if not 1 <= n <= most:
@@ -185,7 +216,15 @@ def check_count(n: int, l_max: int) -> None:
 
 
 def require_whole(value: object, noun: str) -> None:
-    """Raise `BudgetError` for a value that is not a whole number, as `True` and 512.0 are not."""
+    """Check that a value is an `int`; `True` and 512.0 are refused.
+
+    Args:
+        value: The value.
+        noun: What the value is, for the message.
+
+    Raises:
+        BudgetError: The value is not a whole number.
+    """
     if isinstance(value, bool) or not isinstance(value, int):
         text = value if isinstance(value, (int, float)) else repr(value)[:40]
         raise BudgetError(
@@ -197,7 +236,7 @@ def require_whole(value: object, noun: str) -> None:
 
 
 def tokens(count: int) -> str:
-    """Format a count: `1 token`, `512 tokens`."""
+    """Return a number of tokens with its noun: `1 token`, `512 tokens`."""
     return f"{count} token" if count == 1 else f"{count} tokens"
 
 
@@ -205,11 +244,11 @@ Rule = Literal["trapezoid", "uniform", "half_first"]
 
 
 def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float, ...]:
-    """Return the weights c_1 … c_{N+1} of budgets in an integral.
+    """Return the weights c_1 … c_{N+1} of budgets in an integral over budgets.
 
     `trapezoid`: c_i = (L_{i+1} - L_{i-1}) / 2 and c_{N+1} = (l_max - L_N) / 2, with L_0 = 0. `uniform`: all 1.
-    `half_first`: as `trapezoid`, with c_1 = L_1 / 2, as Q-Spec's is printed. A budget may equal `l_max`, as a
-    question's own can; the last weight is then 0.
+    `half_first`: as `trapezoid`, but c_1 = L_1 / 2, as the paper prints it for Q-Spec. A question's own budget may
+    equal `l_max`; the last weight is then 0.
 
     Args:
         rule: The rule.
@@ -229,7 +268,7 @@ def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float,
 
 
 def trapezoid(schedule: Schedule) -> tuple[float, ...]:
-    """Return the paper's c_i for i = 1 … N+1.
+    """Return the paper's weights c_1 … c_{N+1} of a schedule.
 
     Returns:
         Weights in tokens, whose sum is `l_max - L_1 / 2`.

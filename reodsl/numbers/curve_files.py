@@ -267,7 +267,7 @@ def parse_json(path: Path, shape: str) -> Any:
             if key in out:
                 raise problem(
                     "E0421",
-                    f"`{key}` is there twice",
+                    f"`{key}` is listed twice",
                     where=str(path),
                     help="keep one: which of them counts is no choice to make silently",
                 )
@@ -349,7 +349,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
         if key in seen:
             raise problem(
                 "E0421",
-                f"`{model}` on `{benchmark}` at {budget} tokens is there twice, in rows {seen[key] + 1} and {row + 1}",
+                f"`{model}` on `{benchmark}` at {budget} tokens is listed twice, in rows {seen[key] + 1} and {row + 1}",
                 where=str(path),
                 help="keep one row each; average over seeds or samples first",
             )

@@ -189,7 +189,7 @@ def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: st
         if budget == before:
             raise problem(
                 "E0421",
-                f"the budget {budget} is there twice",
+                f"the budget {budget} is listed twice",
                 where=where,
                 help="keep one accuracy for it; average over seeds or samples first",
             )

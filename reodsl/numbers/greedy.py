@@ -23,30 +23,48 @@ from reodsl.numbers.budgets import (
 )
 from reodsl.numbers.curves import Curves, average, span_text
 
-# Errors this close, relative to S, are equal: what is left between them is rounding, and the smallest budget wins.
+# Errors that differ by less than this share of S differ by rounding only, and the smallest of their budgets wins.
 TIE_SHARE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class PickedBudget:
-    """A budget in the order of picking, and the relative, signed error (f - S) / S once it is in."""
+    """A picked budget in tokens, and the relative, signed error (f - S) / S after it is added."""
 
     budget: int
     error: float
 
 
 def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
-    """Return the paper's REO-RL (Oracle): `n` budgets, each of which brings |f - S| lowest given the earlier budgets.
+    """Return the paper's REO-RL (Oracle) schedule: `n` budgets, each chosen to minimize |f - S| after the others.
 
-    On the mean over benchmarks J: S = sum of J(L) over L = 1 … l_max, linear between points; f = (L_1 / 2) J(0) + sum
-    of c_i J(L_i) with trapezoid weights. Candidates are the multiples of `step` below `l_max`; the smallest wins a tie.
-    Raises `BudgetError` if the frontier does not cover 0 to `l_max`.
+    With J the mean over benchmarks, linear between points: S is the sum of J(L) over L = 1 … l_max, and f is (L_1 /
+    2) J(0) plus the sum of c_i J(L_i) with trapezoid weights.
+
+    Args:
+        frontier: Accuracy by budget, for each benchmark.
+        l_max: The longest response in tokens.
+        n: The number of budgets.
+        step: Candidates are the multiples of `step` below `l_max`; the smallest wins a tie.
+
+    Raises:
+        BudgetError: The frontier does not cover 0 to `l_max`, or there are fewer candidates than budgets.
     """
     return Schedule(tuple(sorted(pick.budget for pick in picks(frontier, l_max, n, step))), l_max)
 
 
 def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBudget, ...]:
-    """Return the budgets of `greedy` in the order of picking, with the error after each."""
+    """Return the budgets of `greedy` in the order in which they are chosen, with the error after each of them.
+
+    Args:
+        frontier: Accuracy by budget, for each benchmark.
+        l_max: The longest response in tokens.
+        n: The number of budgets.
+        step: The distance of candidates in tokens.
+
+    Raises:
+        BudgetError: The frontier does not cover 0 to `l_max`, or there are fewer candidates than budgets.
+    """
     check_l_max(l_max)
     check_count(n, l_max)
     require_whole(step, "the candidates' step")
@@ -66,13 +84,13 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBu
     picked: list[PickedBudget] = []
     for _ in range(n):
         missing = total - area(j, points[1:])
-        close = min(map(abs, map(missing.__rsub__, gains))) + TIE_SHARE * total
-        best = next(i for i, gain in enumerate(gains) if abs(gain - missing) <= close)
+        tie = min(map(abs, map(missing.__rsub__, gains))) + TIE_SHARE * total
+        best = next(i for i, gain in enumerate(gains) if abs(gain - missing) <= tie)
         picked.append(PickedBudget(candidates[best], (gains[best] - missing) / total))
         budget = candidates.pop(best)
         del gains[best]
         insort(points, budget)
-        # A point changes what others add only between its two neighbours.
+        # The new point changes only the gains of candidates between its two neighbours.
         i = bisect_left(points, budget)
         for a, b in itertools.pairwise(points[i - 1 : i + 2]):
             first, last = bisect_left(candidates, a), bisect_left(candidates, b)
@@ -81,10 +99,12 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBu
 
 
 def approximation_error(frontier: Curves, schedule: Schedule) -> float:
-    """Return (f - S) / S of a schedule on a frontier's mean over benchmarks.
+    """Return the relative error (f - S) / S of a schedule on a frontier's mean over benchmarks.
+
+    f is the trapezoid sum at the schedule's budgets and S the sum of the accuracy at every budget.
 
     Returns:
-        The relative, signed error.
+        The signed error as a share of S.
     """
     j = rewards(frontier, schedule.l_max)
     total = sum_of(j)
@@ -92,10 +112,13 @@ def approximation_error(frontier: Curves, schedule: Schedule) -> float:
 
 
 def rewards(frontier: Curves, l_max: int) -> array[float]:
-    """Return J(0) … J(l_max) of the mean over benchmarks, linear between the frontier's points.
+    """Return J(0) … J(l_max), the mean accuracy over benchmarks at each budget, linear between the frontier's points.
 
     Returns:
         l_max + 1 accuracies, 0 to 1.
+
+    Raises:
+        BudgetError: The frontier does not cover 0 to `l_max`.
     """
     curve = average(frontier)
     if curve.budgets[0] > 0 or curve.budgets[-1] < l_max:
@@ -121,13 +144,13 @@ def sum_of(j: Sequence[float]) -> float:
         Accuracy times tokens, above 0.
 
     Raises:
-        BudgetError: The frontier is 0 everywhere, so that no error is relative to it.
+        BudgetError: The frontier is 0 at every budget, so that a relative error is undefined.
     """
     total = math.fsum(itertools.islice(j, 1, None))
     if total <= 0:
         raise BudgetError(
             "uncovered",
-            "the frontier is 0 at every budget, and an error relative to nothing is none",
+            "the frontier is 0 at every budget, so the relative error is undefined",
             (),
             "use a frontier on which some model is right at some budget",
         )
@@ -135,7 +158,11 @@ def sum_of(j: Sequence[float]) -> float:
 
 
 def area(j: Sequence[float], splits: Sequence[int]) -> float:
-    """Return f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max.
+    """Return f, the trapezoid rule through J(0) and J at the splits.
+
+    Args:
+        j: Accuracy at each budget from 0 to l_max.
+        splits: Budgets in tokens, the last of which is l_max.
 
     Returns:
         Accuracy times tokens.
@@ -145,20 +172,26 @@ def area(j: Sequence[float], splits: Sequence[int]) -> float:
 
 
 def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> array[float]:
-    """Return how much each candidate between the points `a` and `b` adds to f: two trapezoids replace a trapezoid.
+    """Return how much each candidate adds to f if it becomes a point between the neighbouring points `a` and `b`.
+
+    Args:
+        j: Accuracy at each budget from 0 to l_max.
+        candidates: Budgets between `a` and `b`, in tokens.
+        a: The point before the candidates, in tokens.
+        b: The point after the candidates, in tokens.
 
     Returns:
-        Accuracy times tokens, for each candidate.
+        For each candidate, two trapezoids minus the trapezoid that they replace: accuracy times tokens.
     """
     left, right, before = j[a], j[b], (b - a) * (j[a] + j[b]) / 2
     return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - before for c in candidates))
 
 
 def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> dict[str, Any]:
-    """Return `{"l_max", "budgets", "weights"}`, with a frontier also its `"approximation_error"`.
+    """Return a schedule as `{"l_max", "budgets", "weights"}`, with a frontier also `"approximation_error"`.
 
-    `budgets` are tokens, and `weights` the trapezoid rule's, with the weight of `l_max` at the end. The error is that of the
-    trapezoid sum, as a signed share of the frontier's integral.
+    `budgets` are tokens. `weights` are the trapezoid rule's, the weight of `l_max` last. The error is that of the
+    trapezoid sum, as a signed share of the frontier's sum over all budgets.
     """
     facts = {"l_max": schedule.l_max, "budgets": list(schedule.budgets), "weights": list(trapezoid(schedule))}
     return facts | (
@@ -168,12 +201,12 @@ def describe_schedule(schedule: Schedule, frontier: Curves | None = None) -> dic
 
 Unsolved = Literal["formula", "l_max", "drop"]
 Changes = Sequence[tuple[int, bool]]
-"""A rollout by what its prefixes answer: `(tokens, correct)` from each change on, rising; wrong before the first."""
+"""The verdicts on a rollout's prefixes: `(tokens, correct)` at each change, in ascending order; wrong before the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionMinimum:
-    """The budget L^x of each question in tokens, and the `unsolved` questions, which no rollout solves at `l_max`."""
+    """The budget L^x of each question in tokens, and the `unsolved` questions, on which no rollout is right at `l_max`."""
 
     budgets: dict[str, int]
     l_max: int
@@ -182,7 +215,7 @@ class QuestionMinimum:
 
 @dataclass(slots=True)
 class _GroupResults:
-    """Results of a question's groups: each mean with its first budget, and the best mean at `l_max`."""
+    """Results of a question's groups: the smallest budget at which a group has each mean, and the best mean at `l_max`."""
 
     first: dict[float, int] = field(default_factory=dict)
     full: float = 0.0
@@ -191,23 +224,26 @@ class _GroupResults:
 def question_min(
     groups: Iterable[tuple[str, Sequence[Changes]]], l_max: int, unsolved: Unsolved = "formula"
 ) -> QuestionMinimum:
-    """Return L^x of the paper's REO-RL (Q-Spec): the least budget with a best group as good as the best at `l_max`.
+    """Return the budgets L^x of the paper's REO-RL (Q-Spec).
 
-    Each of `groups`, in any order, is a question and the rollouts that one checkpoint made for it together: a
-    prefix of L tokens is judged by its own answer, and a group by the mean over its rollouts. L runs over 1 …
-    `l_max`, all of them: the mean only changes where some rollout's answer changes. The group that is best early
-    need not be the one that is best at `l_max`, as the formula has it.
+    L^x is the least budget at which the best group's accuracy reaches the best accuracy of any group at `l_max`; as
+    in the paper's formula, these two groups may differ. Only budgets at which an answer changes have to be compared.
 
-    `unsolved` decides about a question that no group solves at `l_max`: `formula` follows the paper's formula, by
-    which every L is as good as `l_max` and L^x = 1; `l_max` gives it the full budget, so that only whole responses
-    count; `drop` removes it. Raises E0405 for a group without rollouts, changes that do not rise from 1, and an
-    `l_max` below 1.
+    Args:
+        groups: A question, and the rollouts that one checkpoint generated for it together, in any order.
+        l_max: The longest response in tokens.
+        unsolved: The budget of a question on which no group is right at `l_max`. `formula` follows the paper's
+            formula, by which every budget is as good as `l_max`, so L^x = 1; `l_max` gives the full budget, so that
+            only complete responses count; `drop` removes the question.
+
+    Raises:
+        Problem: E0405 for a group without rollouts, changes that do not ascend from 1, or an `l_max` below 1.
     """
     if l_max < 1:
         raise problem(
             "E0405",
-            f"question budgets end at the longest response, which is not {l_max} tokens",
-            help="give the longest response, at least 1 token",
+            f"the longest response is {l_max} tokens, but question budgets need at least 1",
+            help="give the length of the longest response in tokens",
         )
     results_of: dict[str, _GroupResults] = {}
     for question, rollouts in groups:
@@ -217,23 +253,31 @@ def question_min(
             results.first[mean] = min(count, results.first.get(mean, count))
         results.full = max(mean, results.full)
     budgets: dict[str, int] = {}
-    nobody: list[str] = []
+    unsolved_questions: list[str] = []
     for question in sorted(results_of):
         results = results_of[question]
         if results.full > 0:
             budgets[question] = min(count for mean, count in results.first.items() if mean >= results.full)
             continue
-        nobody.append(question)
+        unsolved_questions.append(question)
         if unsolved != "drop":
             budgets[question] = 1 if unsolved == "formula" else l_max
-    return QuestionMinimum(budgets, l_max, tuple(nobody))
+    return QuestionMinimum(budgets, l_max, tuple(unsolved_questions))
 
 
 def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
     """Return the accuracy of a group's prefixes at each change up to `l_max`; it is 0 before the first change.
 
+    Args:
+        question: The question, for messages.
+        rollouts: The group's rollouts.
+        l_max: The longest response in tokens.
+
     Returns:
         Pairs of tokens and the share of rollouts that are right, 0 to 1.
+
+    Raises:
+        Problem: E0405 for a group without rollouts, or changes that do not ascend from 1.
     """
     if not rollouts:
         raise problem(

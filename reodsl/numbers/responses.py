@@ -20,14 +20,14 @@ COLUMNS = (
     "model", "seed", "benchmark", "question", "sample", "text", "gold", "response", "tokens", "finish", "answer",
     "correct", "at",
 )  # fmt: skip
-"""A row is a response. `at` holds its forced answers, `{budget, correct}`, and is null where there are none."""
+"""A row is a response. `at` holds its forced answers, `{budget, correct}`, and is null without forced answers."""
 
 KEYS = ("model", "seed", "benchmark", "question", "sample")
 """Columns that tell two responses apart."""
 MAX_NAME_CHARS = 300
 """Characters of a model's or a benchmark's name."""
 MAX_LOT_ROWS = 1 << 31
-"""Rows of forced answers, more than any table has."""
+"""More rows of forced answers than any table has, so that all are read at once."""
 _TYPES = dict.fromkeys(COLUMNS, "String") | {
     "seed": "Int64",
     "sample": "Int64",
@@ -50,9 +50,9 @@ class ResultFiles:
     benchmark: str | None = None
     """The benchmark's name, if the command gives it."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Paths of fields by our columns, which replace those of a file's form."""
+    """Paths of fields in the files by column of the table, in place of the paths of a file's format."""
     tokenizer: str | None = None
-    """A folder, file or name on the hub, which counts tokens if a file has no counts."""
+    """A tokenizer's folder, file or name on the hub, to count tokens if a file has no counts."""
     right_from: float | None = None
     """The least score of a right answer; without it scores are 0 or 1."""
     common: bool = False
@@ -60,7 +60,7 @@ class ResultFiles:
     leave_out_forced: bool = False
     """True if forced answers are left out."""
     thinks: bool = True
-    """True if texts are refused from which the reasoning seems to be missing."""
+    """True if a file is refused whose texts seem to lack the reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +70,34 @@ class ImportCounts:
     model: str
     """The model's name."""
     form: tuple[str, ...]
-    """The forms of its files."""
+    """The formats of the model's files."""
     questions: int
-    """Its questions."""
+    """The number of questions."""
     responses: int
-    """Its responses."""
+    """The number of responses."""
     counted: int
-    """Responses whose tokens were counted here."""
+    """Responses whose tokens the import counted."""
     graded: int
-    """Responses that were graded here."""
+    """Responses that the import graded."""
     unfinished: int
     """Responses that were cut off."""
     forced: bool
     """True if all responses have forced answers."""
     density: float | None
-    """The median of characters for each token; None without texts."""
+    """The median number of characters per token; None without texts."""
 
     @property
     def kind(self) -> str:
-        """Return the kind of curve that these responses give."""
+        """Return the kind of curve that these responses give: `J` with forced answers, else `ended`."""
         return "J" if self.forced else "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Responses:
-    """The responses in a file: the `kind` of curve that each model's give, and its `seeds`, of which none is none.
+    """The responses in a file: the kind of each model's curves (`kinds`) and its seeds, None for a missing seed.
 
-    `budgets` are those of forced answers. `cut` is the number of tokens at which the first response of a model was cut
-    off; up to there `ended` curves are known.
+    `budgets` are the budgets of forced answers. `cut` is the least number of tokens at which a response of each model was
+    cut off, up to which its `ended` curve is known; None if no response was cut off.
     """
 
     path: Path
@@ -109,23 +109,26 @@ class Responses:
 
 
 def holds_responses(path: Path) -> bool:
-    """Return whether a file has the columns of a table of responses."""
+    """Return whether a file is Parquet with the columns of a table of responses."""
     import polars as pl
 
     if path.suffix.lower() not in (".parquet", ".pq") or not path.is_file():
         return False
     try:
         return set(COLUMNS) <= pl.scan_parquet(path, glob=False).collect_schema().keys()
-    # polars has no one error for a file that is not what its ending says.
+    # polars raises no single class of error for a file with a wrong suffix.
     except (Exception, pl.exceptions.PanicException):
         return False
 
 
 def require_table(path: Path) -> pl.LazyFrame:
-    """Return the responses of a table, whoever made it. Raises E0421 for the first thing that makes it none.
+    """Return the rows of a table of responses after a check of the whole file.
 
-    Its columns have their types. A response has a name of its own, tokens, a score, and one verdict at each budget at which
-    answers were forced out of its model's responses to its benchmark. All of the file is read once.
+    Every column must have its type, every response a unique key, tokens and a score. A model's responses to a
+    benchmark must be forced at the same budgets, with one verdict for each.
+
+    Raises:
+        Problem: E0421 for the first fault.
     """
     import polars as pl
 
@@ -140,7 +143,7 @@ def require_table(path: Path) -> pl.LazyFrame:
             raise problem("E0421", words, where=str(path), help=_REIMPORT.format(path))
         for words, row in find_faults(frame):
             raise problem("E0421", words, where=f"{path}: row {row}", help=_REMEDY)
-    # The same for bytes that are not those that were written.
+    # The file is damaged.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as fault:
         words = f"the table cannot be read: {first_line(fault)}"
         raise problem("E0421", words, where=str(path), help="copy it again, or import it again") from None
@@ -148,7 +151,7 @@ def require_table(path: Path) -> pl.LazyFrame:
 
 
 def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
-    """Yield faults in the values of a table, each with its first row, counted from 1."""
+    """Yield each fault in the values of a table of responses, in words, with its first row, counted from 1."""
     import polars as pl
 
     budget, correct = (pl.element().struct.field(name) for name in ("budget", "correct"))
@@ -168,11 +171,11 @@ def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
         "a forced answer has no budget from 0, or no verdict": forced_at.list.eval(
             budget.is_null() | correct.is_null() | (budget < 0)
         ).list.any(),
-        "a budget is there twice": forced_at.list.eval(budget).list.n_unique() < forced_at.list.len(),
+        "a budget is listed twice": forced_at.list.eval(budget).list.n_unique() < forced_at.list.len(),
     }
     firsts = rows.select(
         *(pl.col("row").filter(fault).min().alias(words) for words, fault in faults.items()),
-        # Texts are in no fault, and may be damaged.
+        # No fault reads texts, but a damaged text has to be found too.
         *(pl.col(name).null_count().alias(name) for name in COLUMNS),
     )
     first_rows = firsts.collect(engine="streaming").row(0, named=True)
@@ -185,7 +188,7 @@ def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
     )
     if (row := twice.collect(engine="streaming").item()) is not None:
         yield (
-            "this response is there twice: model, seed, benchmark, question and sample are those of one before it",
+            "this response is listed twice: an earlier row has its model, seed, benchmark, question and sample",
             row,
         )
     keys = ["model", "benchmark"]
@@ -199,9 +202,11 @@ def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
 
 
 def read_responses(path: Path) -> Responses:
-    """Read what a table of responses holds.
+    """Read a table of responses: its models, their kinds of curve and seeds, and the budgets of forced answers.
 
-    Raises E0421 for what is no table, and E0431 for a model of which some responses alone were forced.
+    Raises:
+        Problem: E0421 for a file that is not a valid table, E0431 for a model with forced answers for only some
+            responses.
     """
     import polars as pl
 
@@ -220,9 +225,9 @@ def read_responses(path: Path) -> Responses:
         if 0 < forced < 1:
             raise problem(
                 "E0431",
-                f"`{model}` has forced answers for {in_percent(forced)}% of its responses alone",
+                f"`{model}` has forced answers for only {in_percent(forced)}% of its responses",
                 where=str(path),
-                help="force answers for all of them, or import them again without: `--ended`",
+                help="force answers for all responses, or import them again without forced answers: `--ended`",
             )
     budgets = (
         frame.select(pl.col("at").explode().struct.field("budget").unique().sort().drop_nulls())
@@ -241,34 +246,59 @@ def read_responses(path: Path) -> Responses:
 
 
 def check_end(responses: Responses, models: Sequence[str], end: int) -> None:
-    """Check that the responses of models are known up to `end` tokens, where nothing is forced. Raises E0424."""
+    """Check that responses without forced answers were not cut off before `end` tokens.
+
+    Args:
+        responses: The table of responses.
+        models: Names of the models that are checked.
+        end: The last budget, in tokens.
+
+    Raises:
+        Problem: E0424 for the first model whose responses were cut off earlier.
+    """
     for name in models:
         cut = responses.cut[name]
         if responses.kinds[name] == "ended" and cut is not None and cut < end:
             raise problem(
                 "E0424",
-                f"responses of `{name}` were cut off at {cut} tokens, and this goes to {end}: nothing says which would"
-                " have ended by then",
+                f"responses of `{name}` were cut off at {cut} tokens, so it is unknown which of them would have ended"
+                f" by {end} tokens",
                 where=str(responses.path),
                 help=f"stop there: add `--l-max {cut}` (`--to {cut}` of `reodsl frontier`)",
             )
 
 
-def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], most: bool = False) -> pl.LazyFrame:
-    """Return a row for each response and budget; with `most`, longer responses count as right where nothing was forced."""
+def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], upper: bool = False) -> pl.LazyFrame:
+    """Return whether each response is right at each budget, a row for both.
+
+    Args:
+        samples: Responses of a model.
+        kind: `J` for responses with forced answers, else `ended`.
+        points: The budgets of `ended` responses, in tokens.
+        upper: Whether an `ended` response counts as right below its length, which bounds accuracy from above, rather
+            than as wrong.
+
+    Returns:
+        Columns `benchmark`, `question`, `budget` and `correct`.
+    """
     import polars as pl
 
     keys = ["benchmark", "question"]
     if kind == "J":
         return samples.select(*keys, "at").explode("at").unnest("at")
     longer = pl.col("tokens") > pl.col("budget")
-    right = pl.col("correct") | longer if most else pl.col("correct") & ~longer
+    right = pl.col("correct") | longer if upper else pl.col("correct") & ~longer
     grid = pl.LazyFrame({"budget": list(points)}, schema={"budget": pl.Int64})
     return samples.select(*keys, "tokens", "correct").join(grid, how="cross").with_columns(correct=right)
 
 
 def curves_by_model(responses: Responses, points: Sequence[int]) -> dict[str, Curves]:
-    """Return the curves of each model over all its responses; `ended` curves have the budgets `points`."""
+    """Return each model's accuracy by budget on each benchmark, over all its responses.
+
+    Args:
+        responses: The table of responses.
+        points: The budgets of `ended` curves, in tokens; `J` curves have the budgets of forced answers.
+    """
     import polars as pl
 
     models: dict[str, Curves] = {}
@@ -288,14 +318,18 @@ def curves_by_model(responses: Responses, points: Sequence[int]) -> dict[str, Cu
 
 
 def check_paired(responses: Responses) -> None:
-    """Check that all models have the same questions. Raises E0431, which names some that are not everywhere."""
+    """Check that all models have responses to the same questions.
+
+    Raises:
+        Problem: E0431, which names up to three questions that some models lack.
+    """
     import polars as pl
 
-    every = len(responses.kinds)
+    num_models = len(responses.kinds)
     lacking = (
         responses.frame.group_by("benchmark", "question")
         .agg(pl.col("model").unique().sort())
-        .filter(pl.col("model").list.len() < every)
+        .filter(pl.col("model").list.len() < num_models)
         .sort("benchmark", "question")
         .collect(engine="streaming")
     )
@@ -303,20 +337,19 @@ def check_paired(responses: Responses) -> None:
         examples = lacking.head(3).iter_rows()
         raise problem(
             "E0431",
-            f"{lacking.height} questions are not those of all models, and are paired with nothing",
+            f"{lacking.height} questions lack responses of some models, so they cannot be paired",
             where=str(responses.path),
-            notes=[f"`{question}` of {b} is of {', '.join(of)} alone" for b, question, of in examples],
-            help="import responses of all models to the same questions, or import again what all have: `--common`",
+            notes=[f"`{question}` of {b}: only {', '.join(names)}" for b, question, names in examples],
+            help="import responses of all models to the same questions, or only the common questions: `--common`",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseScores:
-    """A row of `score_responses`: `scores`, in which REG and its difference are None where they are not sound.
+    """A row of `score_responses`. In `scores`, REG and its difference are None if the responses do not give them.
 
-    For `ended` responses `low` and `high` are the ends between which REG lies, with their intervals, where a frontier is
-    given. `auc_oaa` is the area under the `ended` curve as a share of the longest budget, and `auc_oaa_change` its
-    difference from the baseline.
+    For `ended` responses scored against a frontier, REG lies between `low` and `high`. `auc_oaa` is the area under
+    the `ended` curve as a share of the longest budget, and `auc_oaa_change` its difference from the baseline.
     """
 
     scores: Scores
@@ -332,10 +365,19 @@ def score_responses(
     frontier: Sequence[str] | Curves | None = None,
     relative_to: str | None = None,
 ) -> tuple[ResponseScores, ...]:
-    """Return the sound scores of each model on each benchmark and their mean, paired by question.
+    """Return the scores of each model on each benchmark and on their mean, paired by question.
 
-    `frontier` names models, whose best it is, or is curves; without it only differences are scored. All models are of
-    the same kind. Raises `Problem` for different questions, and for `ended` models as a frontier.
+    Args:
+        responses: The table of responses, all of one kind.
+        points: The points of integration, in tokens.
+        frontier: Models whose best makes the frontier, or curves; None to score only differences.
+        relative_to: The baseline, if any.
+
+    Returns:
+        Rows over all seeds. For `ended` responses REG has only bounds.
+
+    Raises:
+        Problem: E0431 if models have different questions, E0435 for `ended` models as a frontier.
     """
     import polars as pl
 
@@ -345,25 +387,26 @@ def score_responses(
     if kind == "ended" and frontier is not None and not isinstance(frontier, Mapping):
         raise problem(
             "E0435",
-            "a frontier of `ended` responses gives no REG, and bounds none",
+            "a frontier of `ended` responses gives neither REG nor bounds of REG",
             help="leave out `--of`, or give a frontier of the kind `J`: `--frontier`",
         )
     seeds = sorted({seed for seeds_ in responses.seeds.values() for seed in seeds_ if seed is not None}) or [
         0
     ]
 
-    def rows(most: bool) -> list[Scores]:
+    def rows(upper: bool) -> list[Scores]:
+        """Return the scores of all models; `upper` as for `_forced`."""
         arms: dict[str, list[ArmScores]] = {}
         budgets: tuple[int, ...] = ()
         for name, of_model in responses.seeds.items():
             for seed in of_model:
-                mine = (pl.col("model") == name) & pl.col("seed").eq_missing(seed)
-                samples = responses.frame.filter(mine)
-                forced = _forced(samples, kind, points, most)
-                if most:
+                is_chosen = (pl.col("model") == name) & pl.col("seed").eq_missing(seed)
+                samples = responses.frame.filter(is_chosen)
+                forced = _forced(samples, kind, points, upper)
+                if upper:
                     saved = (points[-1] - pl.col("tokens")).clip(lower_bound=0) / points[-1]
                     samples = samples.with_columns(correct=pl.col("correct") * saved)
-                # These rows are made anew at each reading, in no one order: they are read once.
+                # Each reading gives these rows in another order, so they are read once.
                 scores, columns = scores_of(samples, forced, name, MAX_LOT_ROWS)
                 budgets = budgets or columns
                 arms.setdefault(name, []).append(scores)
@@ -372,9 +415,9 @@ def score_responses(
         )
         return [row for row in every if row.seed is None]
 
-    under = rows(False)
+    lower = rows(False)
     if kind == "J":
-        return tuple(ResponseScores(row if frontier is not None else replace(row, reg=None)) for row in under)
+        return tuple(ResponseScores(row if frontier is not None else replace(row, reg=None)) for row in lower)
     return tuple(
         ResponseScores(
             replace(low, reg=None, difference=None),
@@ -383,5 +426,5 @@ def score_responses(
             high.accuracy,
             high.accuracy_change,
         )
-        for low, high in zip(under, rows(True), strict=True)
+        for low, high in zip(lower, rows(True), strict=True)
     )

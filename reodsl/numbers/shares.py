@@ -1,20 +1,20 @@
-"""Write shares in percent: one that is neither nothing nor all is never 0 or 100."""
+"""Write shares in percent: only a share of exactly 0 or 1 becomes 0 or 100."""
 
 from __future__ import annotations
 
 ROUNDING = 1e-9
-"""The distance from 0 or 1 within which a share is that, up to the rounding of sums."""
+"""The distance within which a share counts as exactly 0 or 1, since sums are rounded."""
 
 
 def in_percent(share: float, digits: int = 0) -> str:
-    """Return a share in percent without its sign: .996 is `99`, since `100` would say that it is all.
+    """Return a share in percent without a percent sign, never rounded to `0` or `100`: .996 is `99`.
 
     Args:
         share: 0 to 1.
         digits: Digits after the point.
 
     Returns:
-        The text, `0` or `100` only for exactly nothing or all.
+        The text; `0` or `100` only for a share of exactly 0 or 1.
     """
     least = 10.0**-digits
     value = 100 * share

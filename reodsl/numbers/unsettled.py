@@ -1,4 +1,4 @@
-"""Reasons why answers were not judged and responses not paid, grouped by what failed."""
+"""Reasons why answers have no verdict and responses no reward, grouped by what failed."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from pathlib import Path
 from reodsl.diagnostics import plural
 
 REWARD = "reward"
-"""The beginning of a reason for which a response was not paid; others begin with what stopped the verifier."""
+"""The first word of a reason why a response has no reward; other reasons begin with what stopped the verifier."""
 COUNTS = {
     "verifier_timeouts": "took the verifier more than its time",
     "verifier_failures": "made the verifier fail",
     "reward_failures": "made the reward's Python fail",
 }
-"""Words for failures at answers and responses, by the metric that counts them."""
+"""Words for the failures that each metric counts."""
 _TABLES = ("rollouts", "monitor", "samples", "forced")
-"""The tables that have reasons: files of a result, and of a task under way folders of files or files in its chunks."""
+"""The tables that have reasons. A result has a file for each; a task under way has folders of files, or files in chunks."""
 _MAX_CAUSES = 5
-"""Reasons that a terminal shows of a task."""
+"""The most reasons that a terminal shows for a task."""
 _KIND = {REWARD: "reward_failures", "timeout": "verifier_timeouts"}
 _EXCEPTION = re.compile(r"(?P<cause>.*? failed: \w+): .*?(?P<line>, line \d+)?$", re.DOTALL)
 _VARIABLE = re.compile(
     r"(?<!\w)'.*?(?:'(?!\w)|…)|(?<!\w)\".*?(?:\"(?!\w)|…)|(?<![\w`.])-?\d[\d.,]*(?:e[+-]?\d+)?", re.DOTALL
 )
-"""Quoted texts, whole or cut off, and numbers."""
+"""Quoted texts, complete or shortened by `…`, and numbers."""
 
 
 def list_tables(folder: Path) -> list[Path]:
-    """Return the tables with reasons of a result, or of what a task under way has done so far, by its work folder."""
-    places = [f"{way}.parquet" for name in _TABLES for way in (name, f"{name}/*", f"chunks-*/*/{name}")]
-    return [file for pattern in places for file in sorted(folder.glob(pattern))]
+    """Return the files with reasons in the folder of a result, or in the work folder of a task under way."""
+    patterns = [f"{way}.parquet" for name in _TABLES for way in (name, f"{name}/*", f"chunks-*/*/{name}")]
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
 
 
 Reasons = Sequence[tuple[str, int]]
-"""Reasons with how often each was met, the commonest first."""
+"""Reasons with their counts, the commonest first."""
 
 
 def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
     """Return the reasons in the column `unsettled` of tables with their counts, the commonest first.
 
-    Reasons that differ only in the text of a response count as the commonest of them. Missing files count for nothing.
+    Reasons that differ only in the text of a response count as the commonest of these reasons. Missing files are
+    skipped.
     """
     reasons: Counter[str] = Counter()
     for file in files:
@@ -52,9 +53,15 @@ def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
     return group_reasons(reasons)
 
 
-# Who watches a run looks again and again at the files of its steps, which are written once.
+# A watched run is read again and again, but most of its files do not change.
 @lru_cache(maxsize=4096)
 def _count_file(file: Path, changed: int) -> Mapping[str, int]:
+    """Return how often each reason occurs in a file.
+
+    Args:
+        file: The table.
+        changed: The time of the file's last change, in nanoseconds, which renews the cached result.
+    """
     import polars as pl
 
     scan = pl.scan_parquet(file, glob=False)
@@ -67,7 +74,7 @@ def _count_file(file: Path, changed: int) -> Mapping[str, int]:
 
 
 def group_reasons(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return reasons with their counts, grouped by cause, the commonest first."""
+    """Return reasons with their counts, grouped by cause, the commonest first; the commonest reason names its group."""
     groups: dict[str, Counter[str]] = {}
     for why, count in sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])):
         groups.setdefault(_cause(why), Counter())[why] += count
@@ -76,10 +83,10 @@ def group_reasons(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def count_kinds(reasons: Iterable[tuple[str, int]]) -> dict[str, float]:
-    """Return the number of answers and responses that some reasons concern.
+    """Return the number of answers and responses that failed, by the metric that counts them.
 
-    Returns:
-        Counts by the metric that counts them.
+    Args:
+        reasons: Reasons with their counts.
     """
     counts = dict.fromkeys(COUNTS, 0.0)
     for why, count in reasons:
@@ -88,14 +95,19 @@ def count_kinds(reasons: Iterable[tuple[str, int]]) -> dict[str, float]:
 
 
 def say_reasons(reasons: Sequence[tuple[str, int]], most: int) -> list[str]:
-    """Return the commonest reasons with their counts, and the count of all other reasons."""
-    more = sum(count for _, count in reasons[most:])
-    listed = [*reasons[:most], *([("other reasons", more)] if more else [])]
+    """Return a line for each of the commonest reasons with its count, and a line for all other reasons together.
+
+    Args:
+        reasons: Reasons with their counts, the commonest first.
+        most: The most reasons that are listed.
+    """
+    rest = sum(count for _, count in reasons[most:])
+    listed = [*reasons[:most], *([("other reasons", rest)] if rest else [])]
     return [f"{plural(count, 'time')}: {why}" for why, count in listed]
 
 
 def _cause(why: str) -> str:
-    """Return a reason without what varies with the text of a response: an exception's words, quoted texts, numbers."""
+    """Return a reason without what varies from response to response: an exception's message, quoted texts, numbers."""
     raised = _EXCEPTION.match(why)
     if raised is not None:
         return f"{raised['cause']}{raised['line'] or ''}"
@@ -121,7 +133,7 @@ def say_failed(counts: Mapping[str, float]) -> str:
 
 
 def say_failing(reasons: Reasons) -> list[str]:
-    """Return lines about failures: how many, what they count as, and why; none without failures."""
+    """Return lines about failures: how many there are, what they count as, and their reasons; none without failures."""
     counts = count_kinds(reasons)
     return (
         [f"{say_failed(counts)}; {say_counted(counts)}", *say_reasons(reasons, _MAX_CAUSES)]

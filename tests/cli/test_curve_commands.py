@@ -161,7 +161,7 @@ SIX = {"budgets": [0, 8, 16, 32, 64, 128], "accuracy": [0.1, 0.2, 0.3, 0.4, 0.5,
             {"easy": {"budgets": [0, 8, 8], "accuracy": [0.1, 0.2, 0.2]}},
             "E0421",
             "m.json: m: easy",
-            "8 is there twice",
+            "8 is listed twice",
             "keep one",
         ),
         (
@@ -204,7 +204,7 @@ def test_bad_curves_are_one_error_with_place_and_advice(
     ("rows", "words"),
     [
         (["easy,0,0.1", "easy,8,nan"], "accuracy[1] is nan"),
-        (["easy,0,0.1", "easy,8,0.2", "easy,8,0.3"], "at 8 tokens is there twice, in rows 2 and 3"),
+        (["easy,0,0.1", "easy,8,0.2", "easy,8,0.3"], "at 8 tokens is listed twice, in rows 2 and 3"),
         (["easy,64,0.1"], "has one point, at 64 tokens"),
         (["easy,0,0.1", "easy,16384,0.5"], "the frontier on easy covers 0 to 128 tokens"),
     ],

@@ -165,7 +165,7 @@ def test_a_frontier_of_several_models_scores_what_was_made_from_any(
     [
         (mine().replace("  base    = qwen3_4b\n", ""), "E0304", "`base`"),
         (mine().replace("  curve", "  # curve"), "E0304", "needs a curve"),
-        (mine("[0 tokens, 0 tokens, 16K tokens]", "[0.1, 0.2, 0.3]"), "E0421", "0 is there twice"),
+        (mine("[0 tokens, 0 tokens, 16K tokens]", "[0.1, 0.2, 0.3]"), "E0421", "0 is listed twice"),
         (mine(accuracy="[0.1, 0.2]"), "E0421", "17 budgets and 2 accuracies"),
         (mine("[0 tokens]", "[0.1, 0.2]"), "E0303", "at least 2"),
         (mine(accuracy='shares("1 2 x", of: 9)'), "E0303", "`x` is not a count of 9"),

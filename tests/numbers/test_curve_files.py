@@ -113,7 +113,7 @@ def test_categories_and_small_integers_in_parquet(tmp_path):
         ('{"b": {"x": [0], "y": [0]}}', "E0421", "no `budgets`, only `x`, `y`"),
         ('{"b": {"budgets": 3, "accuracy": [0]}}', "E0421", "`budgets` is 3, which is not a list"),
         (f'{{"m": {{"b": {ONE}}}}}', "E0421", "models' curves"),
-        (f'{{"b": {ONE}, "b": {ONE}}}', "E0421", "`b` is there twice"),
+        (f'{{"b": {ONE}, "b": {ONE}}}', "E0421", "`b` is listed twice"),
         ('{"b": {"budgets": [0], "accuracy": [NaN]}}', "E0421", "accuracy[0] is nan"),
         ('{"b": {"budgets": [0], "accuracy": [-Infinity]}}', "E0421", "is -inf"),
         ('{"b": {"budgets": [0], "accuracy": ["0.5"]}}', "E0421", "'0.5', which is not a number"),

@@ -47,7 +47,7 @@ def test_curves_without_common_budgets_have_no_average():
     [
         ((), (), "E0421", "empty"),
         ((0, 1), (0.1,), "E0421", "2 budgets and 1 accuracy"),
-        ((0, 0), (0.1, 0.2), "E0421", "the budget 0 is there twice"),
+        ((0, 0), (0.1, 0.2), "E0421", "the budget 0 is listed twice"),
         ((4, 2), (0.1, 0.2), "E0421", "2 follows 4"),
         ((0, 1.5), (0.1, 0.2), "E0421", "1.5"),
         ((0, "64"), (0.1, 0.2), "E0421", "'64'"),

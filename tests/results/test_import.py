@@ -255,7 +255,7 @@ BAD: dict[str, tuple[tuple[Any, ...], tuple[str, ...], str, str]] = {
     "no row in common": (TWO, ("--common",), "no response is left", "--common"),
     "lists of two lengths": (({"idx": 1, "code": ["a", "b"], "score": [1]},), (), "its lists have 1 and 2 values", "mend"),
     "two verdicts at a budget": (
-        (ROW | {"correct@8": 1, "at": [{"budget": 8, "correct": 0}]},), (), "a budget is there twice", "`--ended`",
+        (ROW | {"correct@8": 1, "at": [{"budget": 8, "correct": 0}]},), (), "a budget is listed twice", "`--ended`",
     ),
     "other budgets": ((ROW | {"correct@8": 1}, ROW | {"sample": 1, "correct@9": 1}), (), "at other budgets", "`--ended`"),
     "a row of no fields": (([1],), (), "this row is no record", "record"),

@@ -99,10 +99,11 @@ def test_responses_alone_give_bounds_and_never_reg(capsys: pytest.CaptureFixture
     assert value(rows["a"], "auc_oaa_change") == pytest.approx(0.375)
     assert call("reg", "t.parquet", "--frontier", "edge.json", "--base", "it", *grid) == 0
     assert "REG lies between the two numbers" in capsys.readouterr().out
-    assert "error[E0424]: responses of `b` were cut off at 16 tokens, and this goes to 64" in refused(
-        capsys, "--l-max", "64"
+    assert (
+        "error[E0424]: responses of `b` were cut off at 16 tokens, so it is unknown which of them would have ended by 64"
+        in refused(capsys, "--l-max", "64")
     )
-    assert "a frontier of `ended` responses gives no REG" in refused(capsys, "--of", "a", *grid)
+    assert "a frontier of `ended` responses gives neither REG" in refused(capsys, "--of", "a", *grid)
     assert "error[E0435]" in refused(capsys, "--frontier", edge("asked"), "--base", "it", *grid)
     assert call("frontier", "t.parquet", "--to", "16", "-o", "own.json") == 0
     assert json.loads(Path("own.json").read_text())["m"]["kind"] == "ended"
@@ -110,14 +111,14 @@ def test_responses_alone_give_bounds_and_never_reg(capsys: pytest.CaptureFixture
 
 def test_what_does_not_pair_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     brought(TABLE.replace("b,m,r", "b,m,s"))
-    assert "2 questions are not those of all models" in refused(capsys, "--relative-to", "b")
+    assert "2 questions lack responses of some models" in refused(capsys, "--relative-to", "b")
     text = TABLE.replace("0,0,1\n", ",,\n", 1).replace("0,1,1\n", ",,\n", 1)
     brought(text)
     assert "error[E0435]: `a` is of the kind `ended`, and `b` is of the kind `J`" in refused(
         capsys, "--relative-to", "b", *("--l-max", "16")
     )
     brought(TABLE.replace("0,0,1\n", ",,\n", 1))
-    assert "`a` has forced answers for 50% of its responses alone" in refused(capsys)
+    assert "`a` has forced answers for only 50% of its responses" in refused(capsys)
     assert "the frontier is named twice" in refused(capsys, "--of", "a", "--frontier", edge())
     table = pl.read_parquet("t.parquet")
     table.with_columns(pl.col("tokens").cast(pl.String)).write_parquet("t.parquet")
@@ -147,10 +148,10 @@ FOREIGN: dict[str, tuple[pl.Expr, str]] = {
     "no budget": (forced((None, True), (8, True)), "a forced answer has no budget from 0, or no verdict"),
     "no verdict": (forced((0, None), (8, True)), "a forced answer has no budget from 0, or no verdict"),
     "no answer": (second(pl.lit([None], dtype=FORCED), "at"), "a forced answer has no budget from 0"),
-    "both verdicts": (forced((0, False), (8, True), (8, False), (16, True)), "a budget is there twice"),
+    "both verdicts": (forced((0, False), (8, True), (8, False), (16, True)), "a budget is listed twice"),
     "other budgets": (forced((0, False), (9, True), (16, True)), "answers are forced at other budgets"),
     "fewer budgets": (forced((0, False), (16, True)), "answers are forced at other budgets"),
-    "a response twice": (second(pl.lit("q"), "question"), "this response is there twice"),
+    "a response twice": (second(pl.lit("q"), "question"), "this response is listed twice"),
     "numbers as names": (pl.col("benchmark").str.len_bytes().cast(pl.Int64), "`benchmark` has the type Int64"),
     "no numbers": (pl.col("sample").cast(pl.Float64), "`sample` has the type Float64"),
     "no texts": (pl.lit(None).alias("response"), "`response` has the type Null"),
