@@ -36,13 +36,16 @@ class CheckResult:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Stop the search for garbage: a compiler keeps nearly all objects, and the search takes a third of its time."""
-    was = gc.isenabled()
+    """Turn Python's garbage collection off for a block, and restore it afterwards.
+
+    A compilation keeps nearly all its objects, and the search for garbage would take a third of its time.
+    """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
@@ -50,10 +53,10 @@ def _pause_garbage_collection() -> Iterator[None]:
 def check_file(
     path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
 ) -> CheckResult:
-    """Return every finding on a spec; nothing is raised.
+    """Return all findings on a spec; raise nothing.
 
     Args:
-        path: The file, which is read with its imports and the library.
+        path: The spec; its imports and the standard library are read too.
         sets: Texts of values by the names of params, as `--set` gives them.
         amends: Texts of values by the dotted paths of settings, as `--amend` gives them.
     """
@@ -74,16 +77,16 @@ def compile_file(
     amends: Mapping[str, str] = {},
     target: str | None = None,
 ) -> CompileResult:
-    """Return a spec in its canonical form; nothing is raised.
+    """Return a spec in its canonical form; raise nothing.
 
     Args:
-        path: The file, which is read with its imports and the library.
+        path: The spec; its imports and the standard library are read too.
         sets: Texts of values by the names of params, as `--set` gives them.
         amends: Texts of values by the dotted paths of settings, as `--amend` gives them.
-        target: The name of the study or experiment to run, if the file has several.
+        target: The name of the study or experiment to run; needed if the file has several.
 
     Returns:
-        The spec, or None if a finding is an error; the findings; the texts that they quote.
+        The spec, or None if a finding is an error; the findings; the texts that the findings quote, by path.
     """
     from reodsl.language.checks import check_program
     from reodsl.language.program import load, pick
@@ -100,13 +103,13 @@ def compile_file(
         return CompileResult(None, findings, sources)
     from reodsl.language.checks.studies import check_runnable
 
-    lacking = check_runnable(program.context, record)
-    if lacking:
-        return CompileResult(None, (*findings, *lacking), sources)
+    not_runnable = check_runnable(program.context, record)
+    if not_runnable:
+        return CompileResult(None, (*findings, *not_runnable), sources)
     from reodsl.language.lower import lower_bounded
 
-    spec, large = lower_bounded(program, program.main, record)
-    return CompileResult(spec, (*program.context.findings, *large), sources)
+    spec, too_large = lower_bounded(program, program.main, record)
+    return CompileResult(spec, (*program.context.findings, *too_large), sources)
 
 
 __all__ = ["CheckResult", "CompileResult", "check_file", "compile_file"]

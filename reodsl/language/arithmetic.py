@@ -22,10 +22,15 @@ ORDER: dict[str, Callable[[float, float], bool]] = {
 
 
 def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
-    """Return `-x` or `+x` of a number.
+    """Return the value of `-x` or `+x` for a number x.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        operand: The value of x.
 
     Raises:
-        NoValue: The operand is no number, which was reported.
+        NoValue: The operand is no number; E0301 was reported.
     """
     data = operand.data
     if not isinstance(data, Quantity):
@@ -44,23 +49,31 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
 
 
 def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
-    """Return `left op right`: sums need equal units, products and quotients combine units, and `+` joins lists.
+    """Return the value of `left op right` for two numbers, or the joined list for two lists and `+`.
+
+    A sum or difference needs equal units; products and quotients combine units.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree, with the operator.
+        left: The value of the left operand.
+        right: The value of the right operand.
 
     Raises:
-        NoValue: The operands do not fit the operator, which was reported.
+        NoValue: The operands do not fit the operator, or the result is too large; the error was reported.
     """
     if isinstance(left.data, Items) and isinstance(right.data, Items) and expr.op == "+":
         joined = left.data.values + right.data.values
         return Value(Items(joined), expr.span, left.defined_at + right.defined_at)
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
-        number = _calculate(ctx, expr, left, left.data, right, right.data)
-        if not abs(number.number) <= LARGEST:
+        result = _calculate(ctx, expr, left, left.data, right, right.data)
+        if not abs(result.number) <= LARGEST:
             ctx.fail(
                 "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
             )
-        if isinstance(number.number, float) and number.number.is_integer() and number.unit:
-            number = Quantity(int(number.number), number.unit)
-        return Value(number, expr.span, (left.defined_at + right.defined_at)[:4])
+        if isinstance(result.number, float) and result.number.is_integer() and result.unit:
+            result = Quantity(int(result.number), result.unit)
+        return Value(result, expr.span, (left.defined_at + right.defined_at)[:4])
     side = right if isinstance(left.data, Quantity) else left
     ctx.fail(
         "E0301",
@@ -76,7 +89,19 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
 def _calculate(
     ctx: Context, expr: tree.Binary, left: Value, a: Quantity, right: Value, b: Quantity
 ) -> Quantity:
-    """Return the number of `a op b`: an int if both are ints and the result is whole."""
+    """Return the result of an operator on two numbers; it is an int if both are ints and the result is whole.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree, with the operator.
+        left: The left operand, for error messages.
+        a: The number and unit of the left operand.
+        right: The right operand, for error messages.
+        b: The number and unit of the right operand.
+
+    Raises:
+        NoValue: The units do not fit, or the right number of a division is 0; the error was reported.
+    """
     match expr.op:
         case "+" | "-" if a.unit != b.unit:
             _refuse_units(ctx, expr, left, a, right, b)
@@ -112,7 +137,7 @@ def _calculate(
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return `base^exponent`, or infinity if that has no value or takes too long."""
+    """Return `base^exponent`; infinity if the power is not a real number or would take too long to compute."""
     try:
         number = base**exponent if abs(exponent) <= 64 and abs(base) <= LARGEST else float("inf")
     except (ZeroDivisionError, OverflowError):
@@ -128,7 +153,11 @@ def _refuse_units(
     right: Value,
     second: Quantity,
 ) -> NoReturn:
-    """Report two numbers in different units. Raises `NoValue`."""
+    """Report E0302 for two numbers whose units differ, with a help line.
+
+    Raises:
+        NoValue: Always.
+    """
     if first.unit and second.unit:
         helps = "divide by a unit, or compare like with like"
     else:
@@ -148,10 +177,18 @@ def _refuse_units(
 
 
 def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Value:
-    """Compute a comparison: true or false.
+    """Return the value, true or false, of a comparison.
+
+    Numbers can be compared by all operators if their units are equal; other values only by `==` and `!=`.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The comparison in the syntax tree, with the operator.
+        left: The value of the left operand.
+        right: The value of the right operand.
 
     Raises:
-        NoValue: The operands cannot be compared, which was reported.
+        NoValue: The operands cannot be compared; the error was reported.
     """
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         if left.data.unit != right.data.unit:
@@ -171,36 +208,48 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
 
 
 def _comparable(left: Value, right: Value) -> bool:
-    """Return whether two values may be equal at all."""
+    """Return whether `==` can be true for two values: both are records, or their data have the same type."""
     records = isinstance(left.data, Record) and isinstance(right.data, Record)
     return records or type(left.data) is type(right.data)
 
 
 def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value:
-    """Return `and` or `or` of conditions, or `plateau(…) or steps(…)` of the ways in which a stage ends.
+    """Return `and` or `or` of two conditions, or the end of a stage for `plateau(…) or steps(…)`.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree, with the operator.
+        left: The value of the left operand.
+        right: The value of the right operand.
 
     Raises:
-        NoValue: The operands are neither conditions nor ends of a stage, which was reported.
+        NoValue: The operands are neither two conditions nor a plateau and a number of steps; E0301 was
+            reported.
     """
     if isinstance(left.data, bool) and isinstance(right.data, bool):
         return Value(left.data and right.data if expr.op == "and" else left.data or right.data, expr.span)
-    ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
-    steps = ends.get("until")
-    if expr.op == "or" and set(ends) == {"plateau", "until"} and isinstance(steps, Until):
-        return Value(replace(steps, span=expr.span, plateau=ends["plateau"]), expr.span)
+    end_conditions = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
+    steps = end_conditions.get("until")
+    if expr.op == "or" and set(end_conditions) == {"plateau", "until"} and isinstance(steps, Until):
+        return Value(replace(steps, span=expr.span, plateau=end_conditions["plateau"]), expr.span)
     ctx.fail(
         "E0301",
         f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",
         expr.span,
-        help="a stage ends by `plateau(…) or steps(…)`" if ends else "compare something first",
+        help="a stage ends by `plateau(…) or steps(…)`" if end_conditions else "compare something first",
     )
 
 
 def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
-    """Return `not x` of a condition.
+    """Return the value of `not x` for a condition x.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        operand: The value of x.
 
     Raises:
-        NoValue: The operand is no condition, which was reported.
+        NoValue: The operand is no condition; E0301 was reported.
     """
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)

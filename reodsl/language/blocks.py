@@ -47,10 +47,17 @@ R = TypeVar("R", bound=Record)
 def apply_block(
     ctx: Context, start: R, block: tree.BraceBlock, scope: Scope, doc: str, kind: Kind | None = None
 ) -> R:
-    """Return `start` with the settings of a block over its settings.
+    """Return a record with the settings, stages and declarations of a block in place of its own.
 
-    A wrong setting is reported, left out, and named in `invalid`. `doc` is the comment of the declaration,
-    and `kind` names the settings if it is not the kind of `start`.
+    A setting that is wrong is reported, keeps its old value, and is named in `invalid` of the result.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        start: The record to change.
+        block: The block in the syntax tree.
+        scope: The names that the block's expressions may use.
+        doc: The comment above the declaration, which becomes the docs of its settings.
+        kind: The kind whose settings the block may have; by default that of `start`.
     """
     kind = kind or KINDS[start.kind]
     seen: dict[str, Span] = {}
@@ -60,17 +67,17 @@ def apply_block(
     for previous, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Assignment():
-                if _first(ctx, item.name, seen):
+                if _is_first(ctx, item.name, seen):
                     result = _apply_item(ctx, result, item, scope, doc, kind)
             case tree.NamedBlock(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.NamedBlock(name=tree.Ident("arms")) if "arm" in kind.children:
                 pass  # `list_members` spells its arms out
             case tree.NamedBlock():
-                if _first(ctx, item.name, seen):
+                if _is_first(ctx, item.name, seen):
                     result = _apply_item(ctx, result, item, scope, doc, kind)
             case tree.Decl():
-                if not _first(ctx, item.name, seen):
+                if not _is_first(ctx, item.name, seen):
                     continue
                 if item.kind.name not in kind.children:
                     _report_misplaced(ctx, item, kind)
@@ -96,7 +103,7 @@ def apply_block(
 def _apply_item(
     ctx: Context, record: R, item: tree.Assignment | tree.NamedBlock, scope: Scope, doc: str, kind: Kind
 ) -> R:
-    """Return a record with a setting or block applied, or with its name in `invalid` if the value is wrong."""
+    """Return a record after one setting or nested block; if the value is wrong, its name is in `invalid` instead."""
     try:
         if isinstance(item, tree.Assignment):
             return _assign(ctx, record, item, scope, doc, kind)
@@ -105,8 +112,14 @@ def _apply_item(
         return replace(record, invalid=record.invalid | {item.name.name})
 
 
-def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
-    """Return whether no earlier item of the block has this name, and report a second item with it."""
+def _is_first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
+    """Return whether this is the first item with its name in the block; report E0208 for a second one.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        name: The item's name.
+        seen: The spans of the names so far; the new name is added.
+    """
     first_span = seen.setdefault(name.name, name.span)
     if first_span is name.span:
         return True
@@ -115,13 +128,13 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
 
 
 def find_homes(kind: str) -> str | None:
-    """Return the help that names the kinds whose blocks hold declarations of this kind, or None if no kind does."""
+    """Return help that names the kinds whose blocks may contain declarations of a kind; None if no kind's may."""
     homes = [f"`{parent.name}`" for parent in KINDS.values() if kind in parent.children]
     return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
 
 
 def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
-    """Report a declaration inside a block whose kind does not hold its kind."""
+    """Report E0202 for a declaration in a block whose kind cannot contain declarations of that kind."""
     if home := find_homes(item.kind.name):
         helps = home
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
@@ -141,15 +154,29 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
 
 
 def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: str, kind: Kind) -> R:
-    """Return a record with a setting assigned, or with its name in `invalid` if the value is reported as wrong."""
+    """Return a record after one assignment, `name = value` or `name += value`.
+
+    If the value's type is wrong, the error is reported and the name is in `invalid` of the result.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record before the assignment.
+        item: The assignment in the syntax tree.
+        scope: The names that the value may use.
+        doc: The comment that the setting gets if it has none.
+        kind: The kind that has the setting.
+
+    Raises:
+        NoValue: The value is wrong; the error was reported.
+    """
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
         report_setting(ctx, kind, item.name)
         # What was most likely meant is not reported as missing, too; a setting of a block here is not misspelt.
         blocks = [setting.type.kind for setting in kind.fields.values() if isinstance(setting.type, Block)]
-        deeper = any(name in KINDS[block].fields for block in blocks)
-        nearest_name = None if deeper else nearest(name, kind.fields)
+        is_in_block = any(name in KINDS[block].fields for block in blocks)
+        nearest_name = None if is_in_block else nearest(name, kind.fields)
         return record if nearest_name is None else replace(record, invalid=record.invalid | {nearest_name})
     if isinstance(field.type, Block) and field.type.alone and isinstance(item.value, tree.Call):
         # Nothing stays of the block that a recipe has.
@@ -188,7 +215,18 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
 
 
 def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:
-    """Return a value as the first setting of a block that takes it, and examples of the other settings it requires."""
+    """Return the settings to write inside a block in place of a value, as `lr = 1e-6, steps = 100`.
+
+    The value becomes the first setting whose type it fits; required settings that are missing follow as
+    examples.
+
+    Args:
+        ctx: The state of the evaluation.
+        record: The record that has the block as a setting.
+        block: The type of the block.
+        item: The wrong assignment of the value to the block's name.
+        scope: The names that the value may use.
+    """
     value = attempt(lambda: evaluate(ctx.trial(), item.value, scope))
     lines, is_placed = [], value is None
     for name, setting in KINDS[block.kind].fields.items():
@@ -202,7 +240,16 @@ def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignm
 
 
 def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, doc: str, kind: Kind) -> R:
-    """Return a record with a nested block applied to the block of the same name that the record has."""
+    """Return a record after one nested block, whose settings change the record's block of the same name.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record before the block.
+        item: The nested block in the syntax tree.
+        scope: The names that the block's expressions may use.
+        doc: The comment for settings of a block without a comment.
+        kind: The kind that has the block as a setting.
+    """
     name = item.name.name
     field = kind.fields.get(name)
     if field is None:
@@ -227,7 +274,16 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
 
 
 def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockItem | None) -> str:
-    """Return the help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
+    """Return help for an expression among settings, where no value can be.
+
+    It may be the rest of `lr = 32,768`, a list without brackets as in `seeds = 1, 2`, or a call that should
+    be a block.
+
+    Args:
+        ctx: The state of the evaluation.
+        item: The expression statement.
+        previous: The item before it in the block.
+    """
     match previous, item:
         case (
             tree.Assignment(value=tree.Number(unit=None) as head),
@@ -250,7 +306,7 @@ def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockI
 
 
 def read_stages_over(ctx: Context, item: tree.NamedBlock, scope: Scope) -> list[StageSweep]:
-    """Return the sweep of `stages(NAME in LIST) { … }`, or an empty list if it is reported as wrong."""
+    """Return the sweep that `stages(NAME in LIST) { … }` declares; an empty list if it is wrong, which was reported."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
@@ -266,7 +322,11 @@ def read_stages_over(ctx: Context, item: tree.NamedBlock, scope: Scope) -> list[
 
 
 def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
-    """Return the stage of `stage NAME { … }`. Raises `NoValue`."""
+    """Return the stage that `stage NAME { … }` declares.
+
+    Raises:
+        NoValue: The declaration has no block; E0313 was reported.
+    """
     if item.block is None:
         ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
@@ -277,7 +337,7 @@ def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
 def replace_stages(
     old: Iterable[DeclaredStage | StageSweep], new: Iterable[DeclaredStage | StageSweep]
 ) -> tuple[DeclaredStage | StageSweep, ...]:
-    """Return the new stages, each with the span of the old stage whose name it has."""
+    """Return the new stages, each with the span of the old stage of the same name in `replaced_span`."""
     old_spans = {stage.name: stage.span for stage in old if isinstance(stage, DeclaredStage)}
     return tuple(
         replace(stage, replaced_span=old_spans.get(stage.name)) if isinstance(stage, DeclaredStage) else stage
@@ -301,31 +361,46 @@ class ArmSpec:
 
     @property
     def name(self) -> str:
-        """Return the name in results, tables and files."""
+        """Return the arm's name in results, tables and files."""
         return self.item.name.name
 
 
 def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[ArmSpec]:
-    """Return the arms and frontiers of a study in their order.
+    """Return the arms and frontiers of a study in order, with one arm for each combination of a sweep's values.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the study.
+        study: The study in the syntax tree.
 
     Raises:
-        NoValue: A sweep is wrong, which was reported.
+        NoValue: A sweep is wrong; the error was reported.
     """
 
     def spell_out(item: tree.BlockItem) -> list[ArmSpec]:
+        """Return the arms that an item of the study's block declares; none for a setting."""
         match item:
             case tree.Decl(kind=tree.Ident("arm" | "frontier")):
                 return [ArmSpec(item, item.name.name)]
             case tree.NamedBlock(name=tree.Ident("arms")):
-                return _sweep(ctx, module, item)
+                return _expand_sweep(ctx, module, item)
         return []
 
     items = study.block.items if study.block is not None else ()
     return [member for members in try_all(spell_out, items) for member in members]
 
 
-def _sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> list[ArmSpec]:
-    """Return an arm for each declaration of a sweep and each combination of its values, the last name's varying fastest."""
+def _expand_sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> list[ArmSpec]:
+    """Return an arm for each declaration of a sweep and each combination of its values; the last name varies fastest.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the study.
+        sweep: The block `arms(NAME in LIST, …) { arm … }` in the syntax tree.
+
+    Raises:
+        NoValue: The sweep is wrong or has more than `MOST_ARMS` arms; the error was reported.
+    """
     if not sweep.args:
         ctx.fail("E0310", "`arms` runs over lists", sweep.name.span, help=f"write `{EXAMPLE}`")
     lists = attempt(lambda: try_all(lambda arg: _read_list(ctx, module, arg), sweep.args))
@@ -359,29 +434,29 @@ def _sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> list[Arm
 
 
 def _read_list(ctx: Context, module: ParsedFile, arg: tree.Arg) -> tuple[tree.Ident, tuple[Value, ...]]:
-    """Return a name of a sweep and its values.
+    """Return the name and the values of one argument `NAME in LIST` of a sweep.
 
     Raises:
-        NoValue: The argument is not `NAME in LIST`, which was reported.
+        NoValue: The argument has another form, or the list is empty; the error was reported.
     """
     value = arg.value
     if isinstance(value, tree.Compare) and value.op == "in" and isinstance(value.left, tree.Name):
         value = tree.Binding(tree.Ident(value.left.name, value.left.span), value.right, value.span)
     if not isinstance(value, tree.Binding):
         ctx.fail("E0310", "`arms` runs over lists", arg.span, help=f"write `{EXAMPLE}`")
-    over = evaluate(ctx, value.over, Scope(module))
-    if not isinstance(over.data, Items) or not over.data.values:
+    list_value = evaluate(ctx, value.over, Scope(module))
+    if not isinstance(list_value.data, Items) or not list_value.data.values:
         ctx.fail(
             "E0301",
-            f"`arms` runs over lists, not over {describe(over)}",
+            f"`arms` runs over lists, not over {describe(list_value)}",
             value.over.span,
             help=f"write `{EXAMPLE}`",
         )
-    return value.var, tuple(replace(item, literal=None) for item in over.data.values)
+    return value.var, tuple(replace(item, literal=None) for item in list_value.data.values)
 
 
 def _make_member(arm: tree.Decl, values: dict[str, Value]) -> ArmSpec:
-    """Return the arm for a combination of values: `swept_w0_1` for w = 0.1."""
+    """Return the arm for one combination of values; its name has the values, as `swept_w0_1` for w = 0.1."""
     name = arm.name.name + "".join(f"_{key}{_write_word(value)}" for key, value in values.items())
     settings = ", ".join(f"{key} = {write_value(value)}" for key, value in values.items())
     item = replace(arm, name=tree.Ident(name, arm.name.span), doc=arm.doc or settings)
@@ -389,7 +464,7 @@ def _make_member(arm: tree.Decl, values: dict[str, Value]) -> ArmSpec:
 
 
 def _write_word(value: Value) -> str:
-    """Return a value as a part of a name, in letters, digits and `_`; `m` is a minus."""
+    """Return a value in letters, digits and `_` for the name of an arm; a minus becomes `m`."""
     match value.data:
         case Quantity():
             text = format_quantity(Quantity(value.data.number))

@@ -40,14 +40,14 @@ class WorkLimit:
     """The reason why nothing more of the spec is checked, once a bound was passed."""
 
     def charge(self, span: Span, steps: float) -> None:
-        """Count steps of checking.
+        """Count steps of work on a spec.
 
         Args:
             span: The source that takes the steps, for the message.
-            steps: How many more.
+            steps: The number of further steps.
 
         Raises:
-            LimitReached: The steps are more than `most`.
+            LimitReached: The total is more than `most`; `refusal` is the diagnostic.
         """
         self.steps += steps
         if self.steps <= self.most:
@@ -71,7 +71,7 @@ class WorkLimit:
         raise LimitReached
 
     def stop(self, span: Span | None) -> None:
-        """Give up after `MOST_ERRORS` errors, since mending these comes first.
+        """End the check after `MOST_ERRORS` errors, with the note N0101 in `refusal`.
 
         Raises:
             LimitReached: Always.

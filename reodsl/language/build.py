@@ -88,28 +88,38 @@ class Lowering:
     """Experiments built so far, by the `id` of their record."""
 
 
-def build(cls: type[T], record: Record, **special: Any) -> T:
-    """Return a value of a class of the representation: its fields are `special`, or a record's settings at their places.
+def build(cls: type[T], record: Record, **explicit_fields: Any) -> T:
+    """Return an object of a class of the representation (`reodsl/ir`), whose fields are the settings of a record.
 
-    A setting of a declaration that nothing reads is left at its default; those of a stage are before.
+    Settings of a declaration that nothing reads get their defaults first; a stage's have been dropped before.
+
+    Args:
+        cls: The class.
+        record: The record with the settings.
+        **explicit_fields: Values of fields that no setting gives directly.
     """
     if record.kind in NEEDS and record.kind != "stage":
         record = drop_idle(Surroundings(record), record.kind)
-    fields = dict(special)
+    fields = dict(explicit_fields)
     for name, source in written_fields(cls):
-        if name in special:
+        if name in explicit_fields:
             continue
         if isinstance(source, type):
             fields[name] = build(source, record)
         elif (value := record.get(source)) is not None:
-            fields[name] = _built(value)
+            fields[name] = _build_value(value)
     if record.name and "name" in cls.model_fields:
         fields.setdefault("name", record.name)
     return locate_in(cls(**fields), record)
 
 
 def locate_in(value: T, record: Record) -> T:
-    """Return a value that knows the lines where a record was given the settings of its fields."""
+    """Return an object of the representation that knows, for each field, the line that set the field in the spec.
+
+    Args:
+        value: The object.
+        record: The record whose settings became the fields.
+    """
     origins = {"": origin_of(record.span)}
     for name, path in field_places(type(value)):
         slot = record.at(path) if "." in path else record.fields.get(path)
@@ -119,22 +129,22 @@ def locate_in(value: T, record: Record) -> T:
 
 
 def origin_of(span: Span) -> Origin:
-    """Return the line of a span."""
+    """Return the path and line of a span."""
     return Origin(span.path, span.line)
 
 
-def _built(value: Value) -> Any:
-    """Return the value of a setting as the representation has it."""
+def _build_value(value: Value) -> Any:
+    """Return a setting's value as the representation stores it: lists as tuples, records as objects."""
     match value.data:
         case Items(values=items):
-            return tuple(_built(item) for item in items)
+            return tuple(_build_value(item) for item in items)
         case Record(kind=kind):
             return BUILDERS[kind](value.data)
     return plain(value)
 
 
 def wording(record: Record) -> Wording:
-    """Build a wording."""
+    """Build a wording (a variant of the prompt); its budget is a list of budgets or a range of budgets, in tokens."""
     budget = record.get("budget")
     if budget is None:
         return build(Wording, record)
@@ -154,49 +164,50 @@ DATA_SOURCES: dict[str, type[IR]] = {
 
 
 def data(record: Record) -> Data:
-    """Build a table of questions."""
+    """Build a data set of questions with its sources and its readers of answers."""
     sources = tuple(build(DATA_SOURCES[source.kind], source) for source in list_records(record, "source"))
-    return build(Data, record, sources=sources, answer=_readers(record))
+    return build(Data, record, sources=sources, answer=_build_readers(record))
 
 
 def _default_reader(verifier: Record | None) -> IR:
-    """Return the default reader of answers: programs are code."""
+    """Return the reader of answers for data without `answer`: code if the verifier runs tests, else the last box."""
     return Code() if verifier is not None and verifier.kind == "tests" else LastBox()
 
 
-def _readers(record: Record) -> tuple[IR, ...]:
-    """Build the readers of answers, in order of preference."""
+def _build_readers(record: Record) -> tuple[IR, ...]:
+    """Build the readers that find the answer in a response, in order of preference."""
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
     words = {"boxed": LastBox, "last_number": LastNumber, "code": Code, "whole": FullText}
     return tuple(
-        _built(item) if isinstance(item.data, Record) else words[plain(item)]() for item in value.data.values
+        _build_value(item) if isinstance(item.data, Record) else words[plain(item)]()
+        for item in value.data.values
     )
 
 
 def fold_traces(record: Record) -> FoldTraces:
-    """Return how worked solutions of a task are written."""
+    """Build the rules by which worked solutions of a generated task are written."""
     styles = record.parts if isinstance(record, Composite) else ()
     return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
 
 
 def suite(low: Lowering, record: Record) -> Suite:
-    """Build an evaluation suite; without a grid, its only budget is the longest response, which cuts nothing."""
+    """Build an evaluation suite; without a grid, the longest response is the only budget, which cuts no response."""
     grid = sort_grid(record) or (record.data("max_tokens"),)
-    named = record.sub("reference")
-    reference = None if named is None else start(low, named)
+    reference_record = record.sub("reference")
+    reference = None if reference_record is None else start(low, reference_record)
     return build(Suite, record, grid=grid, reg_to=record.data("reg_to") or grid[-1], reference=reference)
 
 
 def engine(record: Record) -> Engine:
-    """Return the engine of a study's responses: as named, else SGLang on a cluster and the embedded engine here."""
+    """Return the engine that generates responses; the default is SGLang on a cluster, else the embedded engine."""
     named: Engine | None = record.data("engine")
     return named or ("sglang" if record.sub("cluster") is not None else "embedded")
 
 
 def optimizer(record: Record) -> Optimizer:
-    """Build an optimizer; its warm-up is in steps or a share of them, as written."""
+    """Build an optimizer; its warm-up is a number of steps, or a share of all steps if it has no unit."""
     warmup = record.get("warmup")
     if warmup is None or not isinstance(warmup.data, Quantity):
         return build(Optimizer, record)
@@ -222,21 +233,30 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {"sft": Sft, 
 
 
 def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
-    """Build the source of an arm's responses: a checkpoint, or results of elsewhere."""
+    """Build the source of an arm's responses: the weights of a checkpoint, or imported results.
+
+    Args:
+        low: The state of lowering the study.
+        arm: The arm.
+    """
     for source, _ in walk_ancestry(arm):
         if source.kind == "results":
-            forced = source.sub("at")
-            return build(FromResults, source, at=None if forced is None else start(low, forced))
+            forced_record = source.sub("at")
+            return build(FromResults, source, at=None if forced_record is None else start(low, forced_record))
     return start(low, arm)
 
 
 def start(low: Lowering, record: Record) -> Start:
-    """Build the checkpoint that a model, an experiment, or `checkpoint(…)` means."""
-    for source, number in walk_ancestry(record):
+    """Build the checkpoint that a record means: of a model, a trained experiment, or a stage of an experiment.
+
+    Raises:
+        LookupError: The record means no weights, which the checks exclude.
+    """
+    for source, stage_index in walk_ancestry(record):
         if isinstance(source, values.DeclaredExperiment) and source.is_trained:
             trained = experiment(low, source)
             return FromTraining(
-                experiment=trained, stage=len(trained.stages) - 1 if number is None else number
+                experiment=trained, stage=len(trained.stages) - 1 if stage_index is None else stage_index
             )
         if source.kind == "model":
             return FromModel(model=build(Model, source))
@@ -244,7 +264,7 @@ def start(low: Lowering, record: Record) -> Start:
 
 
 def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
-    """Build an experiment with all its stages."""
+    """Build an experiment with all its stages; the result is cached by record."""
     cached = low.experiments.get(id(record))
     if cached is not None:
         return cached[1]
@@ -262,7 +282,7 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
 
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
-    """Return the cluster of an experiment, or None if the study's cluster or this machine runs it."""
+    """Return an experiment's cluster if it differs from the study's cluster, else None."""
     named = record.sub("cluster")
     if low.cluster is None or named is None:
         return None
@@ -271,12 +291,18 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
 
 
 def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> Stage:
-    """Build a stage from its settings; `declaration` has its name."""
+    """Build a stage from its settings.
+
+    Args:
+        low: The state of lowering the study.
+        decl: The declaration, which has the stage's name; None for an experiment without stages.
+        record: All settings of the stage, with defaults.
+    """
     record = _bound_monitor(drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus)))
     data_record = record.part("data")
     pool = data_record.part("pool") if data_record.kind == "selected" else None
-    until = record.sub("until")
-    watched = until.plateau if isinstance(until, values.Until) else until
+    end = record.sub("until")
+    plateau = end.plateau if isinstance(end, values.Until) else end
     return build(
         Stage,
         record,
@@ -284,37 +310,53 @@ def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> S
         method=method(low, record),
         optim=optimizer(record.part("optim")),
         data=data(data_record if pool is None else pool.part("data")),
-        plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
+        plateau=None if plateau is None else build(Plateau, plateau, metric=plateau.part("metric").name),
         selected=build_selected(low, data_record.part("selection"), pool) if pool is not None else None,
     )
 
 
 def _bound_monitor(record: Record) -> Record:
-    """Return a stage whose monitor is measured once if its next time would come after the last step."""
-    steps, every, outer = record.at("steps"), record.at("monitor.every"), record.at("monitor")
-    if (
-        steps is None
-        or every is None
-        or outer is None
-        or record.data("monitor.every") <= record.data("steps")
-    ):
+    """Return a stage whose monitor interval is at most its number of steps.
+
+    With a longer interval the monitor set is evaluated once as well, so both give the same canonical JSON.
+    """
+    steps, every, slot = record.at("steps"), record.at("monitor.every"), record.at("monitor")
+    if steps is None or every is None or slot is None or record.data("monitor.every") <= record.data("steps"):
         return record
     monitor = record.part("monitor").with_field("every", replace(every, value=steps.value))
-    return record.with_field("monitor", replace(outer, value=replace(outer.value, data=monitor)))
+    return record.with_field("monitor", replace(slot, value=replace(slot.value, data=monitor)))
 
 
 def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
-    """Return the reward of a stage in types, None if it is wrong or of no use; beside a teacher it may earn nothing."""
+    """Return the type-checked reward of a stage.
+
+    Args:
+        ctx: The state of the evaluation.
+        record: The settings of the stage.
+
+    Returns:
+        None if the stage does not use PPO or its reward is wrong; an empty reward if only a teacher trains
+        the stage.
+    """
     if record.data("method") != "ppo":
         return None
-    earned = record.sub("reward")
-    if earned is None:
+    reward_record = record.sub("reward")
+    if reward_record is None:
         return TypedReward(None, set(), [])
-    return type_reward(ctx, earned) if isinstance(earned, values.Definition) else None
+    return type_reward(ctx, reward_record) if isinstance(reward_record, values.Definition) else None
 
 
 def build_selected(low: Lowering, rule: Record, pool: Record) -> PoolPicks:
-    """Build a selection from a pool."""
+    """Build the selection of a pool's responses that a stage trains on.
+
+    Args:
+        low: The state of lowering the study.
+        rule: The selection's definition.
+        pool: The pool of sampled responses.
+
+    Raises:
+        LookupError: The selection has an error, which the checks exclude.
+    """
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None or not isinstance(rule, values.Definition):
         raise LookupError(f"selection `{rule.name}` is not sound")
@@ -332,12 +374,12 @@ NOTHING = Reward(name="nothing", outcome=Constant(value=0.0))
 
 
 def method(low: Lowering, record: Record) -> Method:
-    """Build the method by which a stage learns from its data."""
+    """Build the training method of a stage: SFT, SimPO or DPO, which read finished responses, or PPO."""
     batch = record.part("batch")
-    sequences = SEQUENCE_METHODS.get(record.data("method"))
-    if sequences is not None:
-        return build(sequences, record, batch=batch.data("prompts"))
-    rollout, earned, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
+    sequence_class = SEQUENCE_METHODS.get(record.data("method"))
+    if sequence_class is not None:
+        return build(sequence_class, record, batch=batch.data("prompts"))
+    rollout, reward_record, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
     advantage = record.part("advantage").with_field("/credit", record.fields["credit"])
     sampling = build(Sampling, rollout)
     return build(
@@ -345,7 +387,7 @@ def method(low: Lowering, record: Record) -> Method:
         record,
         rollout=sampling,
         batch=build(Batch, batch),
-        reward=NOTHING if earned is None else reward(low, earned, sampling.max_tokens),
+        reward=NOTHING if reward_record is None else reward(low, reward_record, sampling.max_tokens),
         advantage=build(Advantage, advantage),
         teacher=None if teacher is None else start(low, teacher),
         importance_cap=cap_importance(record, low.on_gpus),
@@ -353,7 +395,16 @@ def method(low: Lowering, record: Record) -> Method:
 
 
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
-    """Build a reward with its arguments in place; `max_tokens` is the longest response of the rollout, in tokens."""
+    """Build a reward with the values of its arguments.
+
+    Args:
+        low: The state of lowering the study.
+        record: The reward's definition.
+        max_tokens: The longest response of the rollout, in tokens.
+
+    Raises:
+        LookupError: The reward has an error, which the checks exclude.
+    """
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
         raise LookupError(f"reward `{record.name}` is not sound")
@@ -375,7 +426,11 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
 
 
 def _body_lines(definition: values.Definition) -> dict[str, Origin]:
-    """Return the line of each part of a body; empty if it has parameters or belongs to the library."""
+    """Return the line of each part of a reward's body by field name (`lets`, `tracks`, `outcome`, `dense`, …).
+
+    The result is empty if the reward has parameters or belongs to the library: then the lines are not the
+    user's.
+    """
     lines: dict[str, Origin] = {}
     if not definition.item.params and not definition.module.std:
         for item in definition.body.items:
@@ -393,7 +448,11 @@ def _body_lines(definition: values.Definition) -> dict[str, Origin]:
 
 
 def measure(low: Lowering, record: values.Definition) -> Measure:
-    """Build a measure with its arguments in place, named as a spec calls it."""
+    """Build a measure (a number of an evaluated arm) with its arguments; the measure's name is the call in the spec.
+
+    Raises:
+        LookupError: The measure has an error, which the checks exclude.
+    """
     typed = type_measure(low.ctx, record)
     if typed is None:
         raise LookupError(f"measure `{record.name}` is not sound")
@@ -410,12 +469,18 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
 
 
 def shown_value(low: Lowering, value: Value) -> Any:
-    """Return the value that a table or a chart shows: a word, or a measure."""
+    """Return what a table or chart shows: a measure, or the word for a built-in column."""
     return measure(low, value.data) if isinstance(value.data, values.Definition) else plain(value)
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
-    """Build the splits of a reward; `max_tokens` is the longest response of the rollout, in tokens."""
+    """Build the positions at which a reward splits responses.
+
+    Args:
+        low: The state of lowering the study.
+        record: The budgets, or the rule that finds the positions.
+        max_tokens: The longest response of the rollout, in tokens.
+    """
     if isinstance(record, values.WrittenBudgets):
         includes_end = bool(record.data("reached"))
         budgets = Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=includes_end)
@@ -432,7 +497,7 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
 
 
 def arm_name(low: Lowering, record: Record) -> str:
-    """Return the name of the arm that an arm or an experiment is in the study."""
+    """Return the name of the study's arm for an arm or an experiment."""
     if isinstance(record, values.DeclaredArm):
         return record.name
     if id(record) in low.arms:

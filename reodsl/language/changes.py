@@ -30,7 +30,14 @@ from reodsl.syntax.source import Source
 
 
 def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
-    """Parse the changes and note, in the context, which params and declarations they belong to."""
+    """Parse the values of `--set` and `--amend`, and store each change with the declaration that it changes.
+
+    Args:
+        ctx: The state of the evaluation; `sets` and `amends` are filled, and errors (E0211) are reported.
+        main: The spec's file.
+        sets: Texts of values by the names of params.
+        amends: Texts of values by the dotted paths of settings.
+    """
     params = _list_params(ctx, main)
     for name, text in sets.items():
         where = f"--set {name}"
@@ -43,7 +50,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
                 or (suggest(name, params, "params are") if params else "this spec declares no param"),
             )
             continue
-        value = _parse(ctx, where, text)
+        value = _parse_value(ctx, where, text)
         if value is not None:
             ctx.sets[params[name]] = Override("--set", name, text, value)
     for target, text in amends.items():
@@ -57,7 +64,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
             )
             continue
         path = tuple(target.split("."))
-        value = _parse(ctx, where, text)
+        value = _parse_value(ctx, where, text)
         if value is None:
             continue
         owners = [] if "" in path else _find_owners(ctx, main, path)
@@ -69,7 +76,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
                 if "" in path or path[0] in _list_declarations(main)
                 else f"there is nothing called `{path[0]}` to amend",
                 where=where,
-                help=_suggest(main, path, names),
+                help=_suggest_path(main, path, names),
             )
         for owner, rest, where_set in owners:
             ctx.amends.setdefault(owner, []).append(Override("--amend", target, text, value, rest, where_set))
@@ -78,8 +85,14 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
         changes.sort(key=lambda change: ".".join(change.path) != change.target)
 
 
-def _suggest(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> str:
-    """Return what to write instead of a path that leads nowhere."""
+def _suggest_path(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> str:
+    """Return help for an `--amend` path that matches nothing.
+
+    Args:
+        main: The spec's file.
+        path: The path, split at its dots.
+        names: The declarations and settings that a path may begin with.
+    """
     head = path[0]
     if "" in path:
         return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
@@ -95,9 +108,10 @@ def _suggest(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> str:
 
 
 def _write_points(target: str) -> str:
-    """Return a path with brackets, `mine.stages[8K tokens].steps`, in dots: `mine.stages.8192.steps`."""
+    """Return a path with dots for brackets: `mine.stages[8K tokens].steps` gives `mine.stages.8192.steps`."""
 
     def point(match: re.Match[str]) -> str:
+        """Return the text in a pair of brackets as a step of a path; `NUMBER` for a number that cannot be read."""
         text = match[1].strip()
         number = parse_expression(Source("", text)).expression
         if isinstance(number, tree.Number):
@@ -109,18 +123,28 @@ def _write_points(target: str) -> str:
     return re.sub(r"\[([^\]]+)\]", point, target)
 
 
-def _parse(ctx: Context, option: str, text: str) -> tree.Expr | None:
-    """Return the expression of a change, or None after its syntax errors are reported."""
+def _parse_value(ctx: Context, option: str, text: str) -> tree.Expr | None:
+    """Return the expression of a change's value; None if it has syntax errors, which were reported.
+
+    Args:
+        ctx: The state of the evaluation.
+        option: The option as typed, such as `--set lr`, which messages show as the path.
+        text: The value as typed.
+    """
     ctx.modules.sources[option] = text
     result = parse_expression(Source(option, text))
     for finding in result.diagnostics:
-        listed = not parse_expression(Source(option, f"[{text}]")).diagnostics
-        ctx.report(replace(finding, help=f"write a list in brackets: `[{text}]`") if listed else finding)
+        is_list = not parse_expression(Source(option, f"[{text}]")).diagnostics
+        ctx.report(replace(finding, help=f"write a list in brackets: `[{text}]`") if is_list else finding)
     return result.expression
 
 
 def _list_params(ctx: Context, main: ParsedFile) -> dict[str, Owner]:
-    """Return the params of the file and of its imports, with the places of their declarations."""
+    """Return the params that `--set` may change, by the name in the main file: its own and imported ones.
+
+    Returns:
+        For each name (the key of the declaring file, the name in that file).
+    """
     params = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         target = ctx.modules.loaded.get(imported.module or "")
@@ -130,7 +154,7 @@ def _list_params(ctx: Context, main: ParsedFile) -> dict[str, Owner]:
 
 
 def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
-    """Return the help for a param that an imported file declares and the spec does not import."""
+    """Return help for a param that another file of the spec declares; None if no file declares it."""
     for key, module in ctx.modules.loaded.items():
         item = module.items.get(name) if module is not None and module is not main else None
         if module is None or not isinstance(item, tree.Param):
@@ -152,33 +176,45 @@ def _list_declarations(main: ParsedFile) -> list[str]:
 def _find_owners(
     ctx: Context, main: ParsedFile, path: tuple[str, ...]
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """Return the declarations that a path changes, the rest of the path, and whether they must have the setting.
+    """Return the declarations that an `--amend` path changes.
 
-    The first part is a declaration's or an arm's name. A path without a name changes the study if it is a
-    setting of studies, and every experiment of the spec's own files if it is a setting of training. A setting
-    of both changes the study, and only the experiments that set it themselves.
+    The path may begin with the name of a declaration or arm. Otherwise a setting of studies changes the
+    study, and a setting of training changes every experiment of the user's files. A setting that studies and
+    training share changes the study, and only those experiments that set it themselves.
+
+    Args:
+        ctx: The state of the evaluation.
+        main: The spec's file.
+        path: The path, split at its dots.
+
+    Returns:
+        For each declaration (its file and name, the path of the setting inside it, whether the change applies
+        only if the declaration has the setting already).
     """
-    head, rest = path[0], path[1:]
-    if rest:
+    head, subpath = path[0], path[1:]
+    if subpath:
         item = main.items.get(head)
         if isinstance(item, tree.Decl):
-            return [((main.key, head), rest, False)]
+            return [((main.key, head), subpath, False)]
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
-            return [((imported.module, imported.name), rest, False)]
+            return [((imported.module, imported.name), subpath, False)]
         arms = [owner for owner, _ in _list_arms(main, any_member=True) if owner[1].endswith(f".{head}")]
         if arms:
-            return [(owner, rest, False) for owner in arms]
+            return [(owner, subpath, False) for owner in arms]
     studies = [study.name.name for study, _ in main.studies()]
-    shared = bool(studies) and head in KINDS["study"].fields
-    owners = [((main.key, study), path, False) for study in studies] if shared else []
+    is_also_of_study = bool(studies) and head in KINDS["study"].fields
+    owners = [((main.key, study), path, False) for study in studies] if is_also_of_study else []
     if head in TRAINING:
-        owners += [(owner, path, shared) for owner in _list_trained(ctx, main)]
+        owners += [(owner, path, is_also_of_study) for owner in _list_trained(ctx, main)]
     return owners
 
 
 def _list_arms(main: ParsedFile, any_member: bool = False) -> list[tuple[Owner, tree.Decl]]:
-    """Return the arms of the file's studies, or all of their members, with their owners."""
+    """Return the arms of the file's studies, each with its owner (file, `STUDY.ARM`).
+
+    With `any_member` the frontiers of the studies are returned as well.
+    """
     return [
         ((main.key, f"{study.name.name}.{member.name.name}"), member)
         for study, members in main.studies()
@@ -188,7 +224,7 @@ def _list_arms(main: ParsedFile, any_member: bool = False) -> list[tuple[Owner, 
 
 
 def _list_trained(ctx: Context, main: ParsedFile) -> list[Owner]:
-    """Return the experiments of the spec's own files, and the arms with settings of their own."""
+    """Return the file and name of each experiment in the user's files, and of each arm that changes settings."""
     user_files = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
     owners = [
         (loaded.key, name)
@@ -207,7 +243,17 @@ REMOVABLE = frozenset({"cluster", "limit"})
 
 
 def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
-    """Apply the changes that name a declaration to its record; changes of a stage wait in `stage_changes`."""
+    """Return a record after the `--amend` changes of its declaration.
+
+    Changes of single stages are only stored in `stage_changes` of the result.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record of the declaration.
+        owner: The declaration's file and name.
+        scope: The names that the values may use.
+        stage: Whether the record is a stage of the declared experiment.
+    """
     for change in ctx.amends.get(owner or ("", ""), ()):
         head = change.path[0]
         if stage and head not in KINDS[record.kind].fields:
@@ -238,7 +284,15 @@ def amend_stage(
     index: int,
     changes: Sequence[Override],
 ) -> DeclaredExperiment:
-    """Apply to the stage at `index` the changes that name it."""
+    """Return a stage after the `--amend` changes that name it; report a change whose stage does not exist.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        stage: The stage's settings.
+        decls: All stages of the experiment.
+        index: The index of this stage in `decls`.
+        changes: The changes of single stages.
+    """
     names = [decl.name for decl in decls]
     for change in changes:
         if change.path[1] == names[index]:
@@ -253,10 +307,14 @@ def amend_stage(
 
 
 def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
-    """Return a record with a change applied, unless the change is for records that have the setting and this has none."""
-    head, everywhere = change.path[0], ".".join(change.path) == change.target
+    """Return a record after one change of the command line.
+
+    A change without a declaration's name leaves a record unchanged that is evaluated but not trained, or that
+    lacks the setting although the change is only for records that have it.
+    """
+    head, has_no_owner_name = change.path[0], ".".join(change.path) == change.target
     untrained = isinstance(record, DeclaredExperiment) and not record.is_trained
-    if untrained and everywhere and head not in WITHOUT_TRAINING:
+    if untrained and has_no_owner_name and head not in WITHOUT_TRAINING:
         return record
     slot = record.fields.get(head)
     if slot is None and change.where_set:
@@ -271,7 +329,7 @@ def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
 
 
 def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
-    """Report changes without effect, whose settings are set nowhere or are not used."""
+    """Report E0211 for each change that had no effect, because nothing that runs has the setting."""
     for change in changes:
         if change.target in ctx.applied_amends:
             continue
@@ -284,7 +342,10 @@ def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
 def expand_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
-    """Return each stage of an experiment with all its settings; an experiment without stages is its only stage."""
+    """Return the stages of an experiment, each with its declaration and with all its settings.
+
+    An experiment without stages is returned as its only stage, with None as the declaration.
+    """
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[DeclaredStage | None, DeclaredExperiment]] = []
@@ -300,10 +361,12 @@ def expand_stages(
 
 
 def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> DeclaredExperiment:
-    """Return an experiment with its defaults, after every stage was found complete.
+    """Return an experiment after checking that no stage lacks a required setting.
+
+    A suite that only the last stage names becomes the experiment's suite. An experiment without training is unchanged.
 
     Raises:
-        NoValue: A stage lacks a setting, which was reported.
+        NoValue: A stage lacks a setting; the error was reported.
     """
     if not experiment.is_trained:
         return experiment
@@ -318,7 +381,10 @@ def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> Declare
 def complete_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
-    """Return the stages of an experiment with every default filled in, or an empty list if a stage lacks a setting."""
+    """Return the stages of an experiment, each with its declaration and with all defaults filled in.
+
+    The list is empty if a stage lacks a required setting, which is reported. The result is cached by experiment.
+    """
     # Every check and the lowering ask for them.
     return ctx.memoize("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
@@ -326,11 +392,12 @@ def complete_stages(
 def _complete_stages(
     ctx: Context, experiment: DeclaredExperiment
 ) -> list[tuple[DeclaredStage | None, DeclaredExperiment]]:
-    """Return the stages as `complete_stages` does, computed anew."""
+    """Return the stages of an experiment with all defaults, or an empty list after an error, without the cache."""
 
     def complete(
         stage: tuple[DeclaredStage | None, DeclaredExperiment],
     ) -> tuple[DeclaredStage | None, DeclaredExperiment]:
+        """Return a stage with its defaults filled in."""
         decl, record = stage
         ctx.charge(record.span, STAGE_STEPS)
         return decl, fill_defaults(ctx, record, KINDS["experiment"], decl)
@@ -339,7 +406,7 @@ def _complete_stages(
 
 
 def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment:
-    """Return a stage without the stages inside it, which are reported."""
+    """Return a stage's settings without stages inside, after reporting E0202 for the first stage inside."""
     for nested in stage.stages[:1]:
         ctx.error(
             "E0202",

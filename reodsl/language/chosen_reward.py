@@ -59,15 +59,15 @@ class ChosenReward:
 def choose_reward(
     path: str, target: str | None, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
 ) -> ChosenReward:
-    """Return the reward that `target` names in a spec.
+    """Return the reward that `target` names in a spec, with the advantage settings of its experiment.
 
-    An experiment brings its settings of `advantage` and `credit`; a reward has their defaults.
+    A reward that is named without an experiment gets the default advantage settings.
 
     Args:
         path: The spec.
-        target: A reward, a call of a reward, an experiment, or a stage of an experiment, whose last stage
-            counts if it names none. None for the only reward that the file declares, or the reward of its
-            only experiment.
+        target: A reward, a call of a reward, an experiment, or a stage of an experiment; an experiment means
+            its last stage. None for the only reward that the file declares, or the reward of its only
+            experiment.
         sets: Texts of values by the names of params.
         amends: Texts of values by the dotted paths of settings.
     """
@@ -75,33 +75,41 @@ def choose_reward(
     record: Record | None = None
     if program.main is not None and program.is_sound:
         with suppress(LimitReached, NoValue):
-            record = _find(program, program.main, target)
-    recipe: tuple[Advantage, str | None] = Advantage(), None
-    rule: Record | None = record
-    limit = UNKNOWN_LENGTH
+            record = _find_target(program, program.main, target)
+    settings: tuple[Advantage, str | None] = Advantage(), None
+    reward_record: Record | None = record
+    max_tokens = UNKNOWN_LENGTH
     ctx = program.context
     if isinstance(record, DeclaredExperiment | StageRef):
         experiment = record if isinstance(record, DeclaredExperiment) else record.of
         stages = complete_stages(ctx, experiment)
         stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
-        rule = stage.sub("reward") if stage is not None else None
-        if stage is not None and rule is None:
-            ctx.report(_explain_none(f"`{experiment.name}` is trained without a reward", program))
-        if stage is not None and rule is not None:
-            recipe = (build(Advantage, stage.part("advantage"), credit=stage.data("credit")), experiment.name)
-            limit = stage.part("rollout").data("max_tokens")
+        reward_record = stage.sub("reward") if stage is not None else None
+        if stage is not None and reward_record is None:
+            ctx.report(_no_reward_error(f"`{experiment.name}` is trained without a reward", program))
+        if stage is not None and reward_record is not None:
+            settings = (
+                build(Advantage, stage.part("advantage"), credit=stage.data("credit")),
+                experiment.name,
+            )
+            max_tokens = stage.part("rollout").data("max_tokens")
     built: Reward | None = None
-    if isinstance(rule, Definition) and program.is_sound:
+    if isinstance(reward_record, Definition) and program.is_sound:
         with suppress(LookupError, LimitReached):
-            built = reward(Lowering(ctx), rule, limit)
-    return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
+            built = reward(Lowering(ctx), reward_record, max_tokens)
+    return ChosenReward(built, *settings, ctx.findings, ctx.modules.sources)
 
 
-def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
-    """Return the record of a reward or an experiment.
+def _find_target(program: Program, main: ParsedFile, target: str | None) -> Record:
+    """Return the record of the reward, experiment or stage that a target names.
+
+    Args:
+        program: The evaluated spec.
+        main: The spec's file.
+        target: The text of an expression; None for the only reward or experiment of the file.
 
     Raises:
-        NoValue: The target is neither, which was reported.
+        NoValue: The target is none of these; E0123 was reported.
     """
     ctx = program.context
     if target is None:
@@ -118,10 +126,10 @@ def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
                 return data
             if names:
                 break
-        several = (
+        message = (
             f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
         )
-        ctx.refuse(_explain_none(several, program, names))
+        ctx.refuse(_no_reward_error(message, program, names))
     ctx.modules.sources[TARGET_PATH] = target
     parsed = parse_expression(Source(TARGET_PATH, target))
     for finding in parsed.diagnostics:
@@ -141,8 +149,14 @@ def _find(program: Program, main: ParsedFile, target: str | None) -> Record:
     )
 
 
-def _explain_none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
-    """Return E0123: no reward is declared, or several are."""
+def _no_reward_error(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
+    """Return E0123 with a message that no reward, or several rewards, may be meant.
+
+    Args:
+        message: The message.
+        program: The evaluated spec.
+        names: The rewards or experiments to choose from.
+    """
     helps = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
     )
@@ -155,7 +169,11 @@ PAPER = "paper"
 
 
 def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
-    """Return the schedule that a text describes, or None; the findings; the texts that they quote."""
+    """Return the budget schedule that a text describes, such as `exp(from: 1K tokens, to: 32K tokens, n: 5)`.
+
+    Returns:
+        The schedule, or None after an error; the findings; the texts that the findings quote, by path.
+    """
     modules = Modules(Path())
     modules.sources[BUDGETS_PATH] = text
     parsed = parse_expression(Source(BUDGETS_PATH, text))
@@ -174,6 +192,11 @@ def read_schedule(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], d
 
 
 def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
+    """Return the schedule of budgets that are known before a run.
+
+    Raises:
+        NoValue: The budgets are only found while a study runs; E0415 was reported.
+    """
     if isinstance(budgets.data, WrittenBudgets):
         return budgets.data.schedule
     ctx.fail(
@@ -185,7 +208,11 @@ def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
 
 
 def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
-    """Read the files that `greedy("edge.json", …)` names, and replace their paths by names of the curves."""
+    """Read the frontier files that `greedy("edge.json", …)` names, and replace their paths by names of the curves.
+
+    Returns:
+        The expression, in which names stand for the paths, and the curves' values by these names.
+    """
     if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
         return expr, {}
     args = list(expr.args)
@@ -207,7 +234,7 @@ def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Val
 
 
 def read_frontier_by_name(name: str) -> ReferenceFrontier:
-    """Return a published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`.
+    """Return a published frontier of the library by its name, `std.paper.qwen3_4b` or `qwen3_4b`.
 
     Raises:
         Problem: E0201, if the library has no frontier of that name.

@@ -33,8 +33,12 @@ class NoValue(Exception):
     """The end of evaluating an expression or declaration whose error was reported."""
 
 
-def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
-    """Return a single error for two errors with the same cause, or None if the causes differ."""
+def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
+    """Return one error for two errors with the same cause; None if the causes differ.
+
+    Errors that differ only in the missing name become one error with both names, or with both spans as
+    labels.
+    """
     if finding.code != other.code or not finding.labels or not other.labels:
         return None
     label, other_label = finding.labels[0], other.labels[0]
@@ -73,12 +77,12 @@ def _join(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
 
 
 def return_value(value: T) -> Callable[[], T]:
-    """Return a call that has a value, for a name in a scope."""
+    """Return a function without arguments that returns `value`, as a scope needs for a name."""
     return lambda: value
 
 
 def attempt(compute: Callable[[], T]) -> T | None:
-    """Return what `compute` returns, or None if it fails."""
+    """Return the result of `compute`, or None if it raises `NoValue`."""
     try:
         return compute()
     except NoValue:
@@ -86,19 +90,19 @@ def attempt(compute: Callable[[], T]) -> T | None:
 
 
 def try_all(compute: Callable[[U], T], items: Iterable[U]) -> list[T]:
-    """Compute every item, so that the errors of all items are reported.
+    """Return the result for every item; items after a failure are computed too, so that their errors are reported.
 
     Raises:
         NoValue: An item has no value.
     """
     results: list[T] = []
-    failed = False
+    has_failed = False
     for item in items:
         try:
             results.append(compute(item))
         except NoValue:
-            failed = True
-    if failed:
+            has_failed = True
+    if has_failed:
         raise NoValue
     return results
 
@@ -151,7 +155,7 @@ class Context:
     """Findings by code, span and message."""
 
     def report(self, finding: Diagnostic) -> None:
-        """Keep a finding, once.
+        """Record a finding unless it was recorded before; join it with an earlier error that has the same cause.
 
         Raises:
             LimitReached: There are `MOST_ERRORS` errors.
@@ -163,7 +167,7 @@ class Context:
         ):
             return
         for other_key, other in self._reported.items():
-            if finding.severity == "error" and (joined := _join(other, finding)) is not None:
+            if finding.severity == "error" and (joined := _join_errors(other, finding)) is not None:
                 self._reported[other_key] = joined
                 return
         self._reported[key] = finding
@@ -174,13 +178,21 @@ class Context:
     def error(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> None:
-        """Report an error, after which evaluation goes on."""
+        """Report an error and go on.
+
+        Args:
+            code: The stable code, as `E0402`.
+            message: The mistake, with the value.
+            span: The primary span.
+            text: The words beside the underline.
+            **details: Further fields of the diagnostic: `labels`, `where`, `notes`, `help` and `edits`.
+        """
         self.report(error(code, message, span, text, **details))
 
     def fail(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> NoReturn:
-        """Report an error of an expression or declaration, which has no value because of the error.
+        """Report an error and give up the expression or declaration that has it. For arguments see `error`.
 
         Raises:
             NoValue: Always.
@@ -188,7 +200,7 @@ class Context:
         self.refuse(error(code, message, span, text, **details))
 
     def refuse(self, finding: Diagnostic) -> NoReturn:
-        """Report an error that was made elsewhere.
+        """Report a finding and give up the expression or declaration that has it.
 
         Raises:
             NoValue: Always.
@@ -197,7 +209,7 @@ class Context:
         raise NoValue
 
     def text_at(self, span: Span) -> str:
-        """Return the text of a file at a span; empty if the file's text is not known."""
+        """Return the source text at a span; empty if the file's text is not known."""
         lines = self.modules.sources.get(span.path, "").split("\n")[span.line - 1 : span.end_line]
         if lines:
             lines[-1] = lines[-1][: span.end_column - 1]
@@ -205,33 +217,33 @@ class Context:
         return "\n".join(lines)
 
     def charge(self, span: Span, steps: float) -> None:
-        """Count steps of checking, as `WorkLimit.charge` does.
+        """Count steps of work on the spec.
 
         Args:
             span: The source that takes the steps, for the message.
-            steps: How many more.
+            steps: The number of further steps.
 
         Raises:
-            LimitReached: The spec takes more steps than it may.
+            LimitReached: The spec takes more steps than `WorkLimit` allows.
         """
         self.modules.work_limit.charge(span, steps)
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a bound was passed, after which the rest of the spec is not checked."""
+        """Return whether a limit of work or errors was passed, after which nothing more of the spec is checked."""
         return self.modules.work_limit.refusal is not None
 
     def trial(self) -> Context:
-        """Return a copy of this context whose findings are reported nowhere."""
+        """Return a copy of this context whose findings are not reported to the user."""
         return replace(self, _reported={}, is_trial=True)
 
     @property
     def own_findings(self) -> tuple[Diagnostic, ...]:
-        """Return the findings of this context, without the errors of the files."""
+        """Return the findings of the evaluation, without the errors of reading and parsing files."""
         return tuple(self._reported.values())
 
     def broken_files(self) -> set[str]:
-        """Return the shown paths of files with syntax errors, whose declarations may be lost."""
+        """Return the displayed paths of files with syntax errors; declarations of these files may be missing."""
         return {
             finding.labels[0].span.path
             for finding in self.modules.diagnostics
@@ -240,9 +252,10 @@ class Context:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """Return all findings, the errors of files first.
+        """Return all findings, those of reading and parsing files first.
 
-        Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
+        Findings that may only follow from a syntax error are left out: the item with the error is missing
+        from the tree.
         """
         broken = self.broken_files()
         items = {
@@ -253,6 +266,7 @@ class Context:
         }
 
         def follows(finding: Diagnostic) -> bool:
+            """Return whether a finding may be a consequence of a syntax error in its file."""
             span = finding.labels[0].span if finding.labels else None
             return span is not None and (
                 (finding.code in CONSEQUENCES and span.path in broken)
@@ -262,24 +276,33 @@ class Context:
                 )
             )
 
-        rest = [finding for finding in self._reported.values() if not follows(finding)]
+        remaining = [finding for finding in self._reported.values() if not follows(finding)]
         refused = self.modules.work_limit.refusal
-        return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
+        return (*self.modules.diagnostics, *remaining, *([refused] if refused is not None else []))
 
     def value_of(self, module: ParsedFile, item: tree.ModuleItem) -> Value:
-        """Return the value of a declaration or a param, computed once.
+        """Return the value of a declaration or param, which is computed at the first call.
+
+        Args:
+            module: The file that declares it.
+            item: The declaration or param in the syntax tree.
 
         Raises:
-            NoValue: It has no value, which was reported.
+            NoValue: The declaration has an error, which was reported.
         """
         owner = (module.key, item.name.name)
         return self.evaluate_once(owner, item.name.span, lambda: self.evaluator(self, module, item))
 
     def evaluate_once(self, owner: Owner, span: Span, compute: Callable[[], Value]) -> Value:
-        """Return the value of a declaration, computed once.
+        """Return the value of a declaration, calling `compute` at the first call only.
+
+        Args:
+            owner: The file and name of the declaration, the key of the stored value.
+            span: The span of the declaration's name, for error messages.
+            compute: Evaluates the declaration.
 
         Raises:
-            NoValue: It has no value or needs itself, which was reported.
+            NoValue: The declaration has an error, or its value depends on itself; the error was reported.
         """
         if owner not in self.memo:
             for i, (pending, _) in enumerate(self.stack):
@@ -298,17 +321,23 @@ class Context:
         return value
 
     def derive(self, span: Span, parent: Span) -> None:
-        """Note from which declaration a declaration is made, unless the parent is the library's."""
+        """Record that the declaration at `span` is made from the declaration at `parent`, unless that is of the library."""
         first = self.find_first(parent)
         if not parent.path.startswith("std/") and first != span:
             self.parents[span] = first
 
     def find_first(self, span: Span) -> Span:
-        """Return the span of the first declaration in the user's files from which the declaration at a span comes."""
+        """Return the span of the user's first declaration in the chain of parents of the declaration at `span`."""
         return self.parents.get(span, span)
 
     def memoize(self, name: str, value: object, compute: Callable[[], T]) -> T:
-        """Return the result of a computation on this very record or module, computed once."""
+        """Return the result of a computation on an object, which is computed once.
+
+        Args:
+            name: The name of the computation.
+            value: The object; it is compared by identity.
+            compute: The computation.
+        """
         key = name, id(value)
         if key not in self.memos:
             # The value is kept, so that no other gets its number.
@@ -316,28 +345,32 @@ class Context:
         result: T = self.memos[key][1]
         return result
 
-    def _refuse_circle(self, ring: list[tuple[Owner, Span]]) -> NoReturn:
-        """Report declarations that need each other.
+    def _refuse_circle(self, cycle: list[tuple[Owner, Span]]) -> NoReturn:
+        """Report E0209 for declarations whose values depend on each other.
+
+        Args:
+            cycle: The file and name of each declaration, with the span that names it; each needs the next,
+                the last the first.
 
         Raises:
             NoValue: Always.
         """
-        names = [owner[1].rpartition(".")[2] for owner, _ in ring]
+        names = [owner[1].rpartition(".")[2] for owner, _ in cycle]
         chain = " → ".join([*names, names[0]])
-        module = self.modules.loaded.get(ring[0][0][0]) if len(ring) == 1 else None
+        module = self.modules.loaded.get(cycle[0][0][0]) if len(cycle) == 1 else None
         nearest_name = nearest(names[0], {*module.items, *module.imports} - {names[0]}) if module else None
         self.fail(
             "E0209",
             f"`{names[0]}` needs itself",
-            ring[0][1],
-            "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
+            cycle[0][1],
+            "is declared by way of itself" if len(cycle) > 1 else "stands in its own declaration",
             labels=[
-                Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
+                Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(cycle[1:])
             ],
             notes=[chain],
             help=f"name another one in its value: `{nearest_name}`, for example"
             if nearest_name
             else "name another one in its value"
-            if len(ring) == 1
+            if len(cycle) == 1
             else "break the circle: one of these must not refer to the next",
         )

@@ -58,15 +58,20 @@ ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model", "results")
 
 
 def new_context(modules: Modules) -> Context:
-    """Return an evaluation of these modules that has found nothing yet."""
+    """Return the initial state of an evaluation, without findings and values."""
     return Context(modules, evaluate_declaration, amend)
 
 
 def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem) -> Value:
-    """Return the value of a param, or of a declaration by its kind.
+    """Return the value of a param or declaration.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the item.
+        item: The param or declaration in the syntax tree.
 
     Raises:
-        NoValue: The declaration is wrong, which was reported.
+        NoValue: The declaration has an error, which was reported.
     """
     if isinstance(item, tree.Param):
         return evaluate_param(ctx, module, item)
@@ -76,7 +81,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
     if kind not in DECLARED:
         kinds = [*DECLARED]
         nearest_name = nearest(kind, [*kinds, "param", "import", "from"])
-        otherwise = f"did you mean `{nearest_name}`?" if nearest_name else list_names(kinds, "kinds are")
+        general_help = f"did you mean `{nearest_name}`?" if nearest_name else list_names(kinds, "kinds are")
         ctx.lost_names.add(item.name.name)
         ctx.fail(
             "E0202",
@@ -84,7 +89,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
             item.kind.span,
             "unknown",
             notes=[list_names(kinds, "kinds are")],
-            help=find_homes(kind) or otherwise,
+            help=find_homes(kind) or general_help,
         )
     if item.params is not None and kind not in FORMULAS:
         ctx.lost_names |= {param.name.name for param in item.params}
@@ -104,7 +109,11 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
 
 
 def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
-    """Return the value of `budgets NAME = …`."""
+    """Return the value of `budgets NAME = …`.
+
+    Raises:
+        NoValue: The declaration has a block or a value that is no budgets; the error was reported.
+    """
     if item.value is None:
         ctx.fail(
             "E0313",
@@ -121,10 +130,15 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
 
 
 def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value:
-    """Return the value of a param: of `--set`, else its default.
+    """Return the value of a param: that of `--set`, else the default.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the param.
+        param: The param in the syntax tree.
 
     Raises:
-        NoValue: The value is missing, of another type or outside of the range, which was reported.
+        NoValue: The param has no value, or the value has the wrong type or range; the error was reported.
     """
     scope = Scope(module)
     type_ = read_type(ctx, param.type)
@@ -147,7 +161,7 @@ def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value
 
 
 def _find_example(type_: Type) -> str:
-    """Return an example of a param's value; empty for a type whose values are names that the spec chooses."""
+    """Return an example of a value of a type; empty for a type whose values are names that the spec chooses."""
     match type_:
         case Num():
             return f"8 {type_.unit}".rstrip()
@@ -170,10 +184,13 @@ _BODIES = {
 
 
 def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
-    """Return a reward, selection or measure, by its body or by the declaration that it gives arguments.
+    """Return the value of a `reward`, `selection` or `measure` declaration.
+
+    The declaration has a body in braces, or gives another declaration new arguments, as `reward short =
+    shrink(cost: 0.1)`.
 
     Raises:
-        NoValue: It is made from a value of another kind, which was reported.
+        NoValue: The value is of another kind; E0311 was reported.
     """
     kind = item.kind.name
     if item.block is None:
@@ -204,17 +221,23 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
 
 
 def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.BraceBlock | None]:
-    """Return the parent from which a declaration is made, and the block over the parent."""
+    """Return the parent and the block of a declaration `KIND NAME = PARENT { … }`; each is None if it is missing."""
     if isinstance(item.value, tree.Amend):
         return item.value.base, item.value.block
     return item.value, item.block
 
 
 def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value:
-    """Return the value of a declaration whose settings the table of kinds describes.
+    """Return the value of a declaration with settings, with its defaults filled in.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        item: The declaration in the syntax tree.
+        scope: The names that its expressions may use.
+        owner: The file and (dotted) name of the declaration.
 
     Raises:
-        NoValue: A setting is wrong or missing, which was reported.
+        NoValue: A setting is wrong or missing; the error was reported.
     """
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
@@ -234,10 +257,10 @@ def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -
 
 
 def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
-    """Return a record with its defaults filled in.
+    """Return a record with its defaults filled in; an experiment's defaults are checked stage by stage.
 
     Raises:
-        NoValue: The record lacks a setting, which was reported.
+        NoValue: The record lacks a required setting; the error was reported.
     """
     if isinstance(record, DeclaredExperiment) and kind.name == "experiment":
         return complete_experiment(ctx, record)
@@ -245,13 +268,19 @@ def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
 
 
 def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
-    """Return a record of a kind without settings."""
+    """Return a record without settings, of the class that a kind needs."""
     make = CLASSES.get(kind.name, Record)
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
 
 
 def _read_parts(ctx: Context, start: Composite, owner: Owner) -> Record:
-    """Return traces with their styles, or a published table with its rows, in the order of their declarations."""
+    """Return traces with the values of their styles, or a published table with those of its rows.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        start: The record, whose `children` are not yet evaluated.
+        owner: The file and name of the record.
+    """
     child, description, example = PARTS[start.kind]
     parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
     if not start.children and UNKNOWN not in start.invalid:
@@ -262,14 +291,19 @@ def _read_parts(ctx: Context, start: Composite, owner: Owner) -> Record:
             f"no `{child}`",
             help=f"add `{example}`",
         )
-    broken = start.invalid if parts else start.invalid | {UNKNOWN}
-    return replace(start, parts=tuple(parts or ()), invalid=broken)
+    invalid = start.invalid if parts else start.invalid | {UNKNOWN}
+    return replace(start, parts=tuple(parts or ()), invalid=invalid)
 
 
 def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
-    """Return the declarations inside a block, evaluated. Raises `NoValue`."""
+    """Return the values of the declarations inside a block.
+
+    Raises:
+        NoValue: A declaration has an error, which was reported.
+    """
 
     def evaluate_child(child: Child) -> Record:
+        """Return the value of one declaration inside the block."""
         item, scope = child
         data = evaluate_record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}")).data
         if not isinstance(data, Record):
@@ -280,18 +314,26 @@ def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner
 
 
 def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record:
-    """Return a record of `kind` that begins as its parent.
+    """Return a record that begins with the settings of its parent.
 
-    An unknown parent gives a record with `UNKNOWN` in `invalid`, so that the block over it is still read.
+    If the parent is not known, `UNKNOWN` is in `invalid` of the result, so that the block over the parent is
+    still checked.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        parent: The expression that names the parent.
+        kind: The kind of the new record.
+        start: The new record without settings.
+        scope: The names that the expression may use.
 
     Raises:
-        NoValue: The parent is of the wrong kind, which was reported.
+        NoValue: The parent is of a kind that `kind` cannot be made from; E0311 was reported.
     """
     value = attempt(lambda: evaluate(ctx, parent, scope))
     if value is None:
         return replace(start, invalid=frozenset({UNKNOWN}))
-    above = value.data
-    if not isinstance(above, Record) or above.kind not in kind.parents:
+    base = value.data
+    if not isinstance(base, Record) or base.kind not in kind.parents:
         ctx.fail(
             "E0311",
             f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
@@ -299,14 +341,20 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
             describe(value),
             help=_suggest_parent(value, kind, start.name),
         )
-    ctx.derive(start.span, above.span)
-    if above.kind in FROM_CHECKPOINT and isinstance(start, DeclaredExperiment):
+    ctx.derive(start.span, base.span)
+    if base.kind in FROM_CHECKPOINT and isinstance(start, DeclaredExperiment):
         return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
-    return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
+    return replace(base, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
 
 
 def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
-    """Return how to begin a declaration that was made from a value of the wrong kind."""
+    """Return help for a declaration that is made from a value of the wrong kind.
+
+    Args:
+        value: The value that the declaration names as its parent.
+        kind: The kind of the declaration.
+        name: The name of the declaration.
+    """
     source = kind.fields.get("source")
     if source is not None and isinstance(value.data, Record) and value.data.kind in list_kinds(source.type):
         return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
@@ -316,30 +364,40 @@ def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
 
 
 def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
-    """Return `base { overrides }`: the base with its settings changed.
+    """Return the value of `BASE { … }`: the base with some settings replaced.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        scope: The names that the expression may use.
 
     Raises:
-        NoValue: The base has no settings, or lacks a setting, which was reported.
+        NoValue: The base has no settings, or the result lacks a setting; the error was reported.
     """
     value = evaluate(ctx, expr.base, scope)
-    above = value.data
-    if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
+    record = value.data
+    if isinstance(record, Record) and record.kind in FROM_CHECKPOINT:
         base = {"base": Slot(value, expr.base.span)}
-        above = DeclaredExperiment("experiment", base, expr.span, from_checkpoint=True)
-    kind = KINDS.get(above.kind) if isinstance(above, Record) else None
-    if not isinstance(above, Record) or kind is None or kind.form == "call":
+        record = DeclaredExperiment("experiment", base, expr.span, from_checkpoint=True)
+    kind = KINDS.get(record.kind) if isinstance(record, Record) else None
+    if not isinstance(record, Record) or kind is None or kind.form == "call":
         ctx.fail(
             "E0311", f"{describe(value)} has no settings to change", expr.base.span, help="name a declaration"
         )
-    result = apply_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
+    result = apply_block(ctx, replace(record, owner=None), expr.block, scope, expr.block.doc or record.doc)
     return Value(result if kind.partial else complete_record(ctx, result, kind), expr.span)
 
 
 def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
-    """Return the value of a study.
+    """Return the value of a study with its arms, frontiers, tables and charts.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the study.
+        item: The study in the syntax tree.
 
     Raises:
-        NoValue: An arm, a frontier or a setting is wrong, which was reported.
+        NoValue: An arm, a frontier or a setting is wrong; the error was reported.
     """
     if item.block is None:
         ctx.fail(
@@ -388,7 +446,12 @@ def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
 
 
 def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[ArmSpec]) -> Callable[[], Value]:
-    """Return a call for the list of arms that a sweep makes of a declaration, under the declaration's name."""
+    """Return a function that evaluates all arms of a sweep to a list.
+
+    Args:
+        thunks: For each arm's name the function that evaluates the arm.
+        members: The arms of the sweep.
+    """
 
     def compute() -> Value:
         values = try_all(lambda member: thunks[member.name](), members)
@@ -400,7 +463,16 @@ def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[ArmSpec
 def _make_thunk(
     ctx: Context, module: ParsedFile, item: tree.Decl, spec: ArmSpec, thunks: dict[str, Callable[[], Value]]
 ) -> Callable[[], Value]:
-    """Return a call that evaluates an arm or a frontier of a study when another declaration names it."""
+    """Return a function that evaluates an arm or a frontier of a study, once, when its value is needed.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        module: The file that declares the study.
+        item: The study in the syntax tree.
+        spec: The arm or frontier.
+        thunks: For each arm's and frontier's name the function that evaluates it; they may name each
+            other.
+    """
     member = spec.item
     owner = (module.key, f"{item.name.name}.{spec.name}")
     amended_as = (module.key, f"{item.name.name}.{spec.base_name}")
@@ -425,7 +497,7 @@ def _make_thunk(
 
 
 def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Scope) -> NoReturn:
-    """Report E0201: an arm or a frontier is made from a name that no other declaration has.
+    """Report E0201 for an arm or a frontier that is made from an unknown name.
 
     Raises:
         NoValue: Always.
@@ -446,7 +518,19 @@ def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Sc
 def _evaluate_arm(
     ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str], amended_as: tuple[str, str]
 ) -> Value:
-    """Return the value of an arm. The command line changes it as `amended_as`, the name of all arms of a sweep."""
+    """Return the value of an arm.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        member: The arm in the syntax tree.
+        scope: The names that its expressions may use.
+        owner: The arm's file and name, `STUDY.ARM`.
+        amended_as: The file and name by which `--amend` changes the arm: of a sweep's arm the name in the
+            spec.
+
+    Raises:
+        NoValue: The arm has an error, which was reported.
+    """
     parent, block = split_amend(member)
     name = member.name.name
     if parent is None:
@@ -476,10 +560,17 @@ def _evaluate_arm(
 def _find_experiment(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
 ) -> DeclaredExperiment:
-    """Return the experiment behind an arm, which may be a checkpoint with nothing to train.
+    """Return the experiment of an arm; a checkpoint, a model or results become an experiment without training.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        value: The value that the arm is made from.
+        name: The name of the arm.
+        member: The arm in the syntax tree.
+        owner: The arm's file and name, `STUDY.ARM`.
 
     Raises:
-        NoValue: The value is no experiment, checkpoint, model or recipe, which was reported.
+        NoValue: The value is of another kind; E0311 was reported.
     """
     match value.data:
         case DeclaredArm(experiment=experiment):
@@ -506,7 +597,17 @@ def _find_experiment(
 
 
 def _evaluate_frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
-    """Return the value of a frontier: published curves, or the envelope of arms."""
+    """Return the value of a frontier: published curves, or the envelope of arms.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        member: The frontier in the syntax tree.
+        scope: The names that its expressions may use.
+        owner: The frontier's file and name, `STUDY.FRONTIER`.
+
+    Raises:
+        NoValue: The frontier has an error, which was reported.
+    """
     name = member.name.name
     if member.value is None or isinstance(member.value, tree.Amend):
         return evaluate_record(ctx, member, scope, owner)

@@ -80,19 +80,34 @@ TYPES_ELSEWHERE = {
 def evaluate_as(
     ctx: Context, expr: tree.Expr, scope: Scope, type_: Type, name: str, example: str = ""
 ) -> Value:
-    """Return the value of an expression in the type of the setting `name`.
+    """Return the value of an expression, converted to the type of a setting.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        scope: The names that the expression may use.
+        type_: The type of the setting.
+        name: The name of the setting, for error messages.
+        example: An example of the setting, for error messages.
 
     Raises:
-        NoValue: The expression is wrong or does not fit the type, which was reported.
+        NoValue: The expression is wrong or does not fit the type; the error was reported.
     """
     return coerce_setting(ctx, evaluate(ctx, expr, scope, type_), type_, name, example)
 
 
 def coerce_setting(ctx: Context, value: Value, type_: Type, name: str, example: str = "") -> Value:
-    """Return a value in the type of the setting `name`.
+    """Return a value converted to the type of a setting.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        value: The value.
+        type_: The type of the setting.
+        name: The name of the setting, for error messages.
+        example: An example of the setting, for error messages.
 
     Raises:
-        NoValue: The value does not fit the type, which was reported.
+        NoValue: The value does not fit the type; the error was reported.
     """
     if isinstance(value.data, Items):
         ctx.charge(value.span, value.data.size)
@@ -112,10 +127,15 @@ def coerce_setting(ctx: Context, value: Value, type_: Type, name: str, example: 
 def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = None) -> Value:
     """Return the value of an expression.
 
-    `type_` separates words from names, and gives lists the type of their items.
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        scope: The names that the expression may use.
+        type_: The expected type, by which words of the type are told from names; the value is not converted
+            to it.
 
     Raises:
-        NoValue: The expression is wrong, which was reported.
+        NoValue: The expression is wrong; the error was reported.
     """
     ctx.charge(expr.span, EXPRESSION_STEPS)
     ctx.depth += 1
@@ -130,10 +150,15 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = N
 
 
 def check_length(ctx: Context, value: Value, span: Span) -> None:
-    """Check that a list holds at most `MOST_VALUES` values, since lists that join themselves grow without end.
+    """Check that a list, with the lists inside it, has at most `MOST_VALUES` values.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        value: The value; values other than lists pass.
+        span: The expression that made the list.
 
     Raises:
-        NoValue: The list is longer, which was reported.
+        NoValue: The list is longer; E0216 was reported.
     """
     if not isinstance(value.data, Items):
         return
@@ -149,7 +174,7 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
 
 
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of an expression by its class in the syntax tree."""
+    """Return the value of an expression by its class in the syntax tree, without the limits that `evaluate` adds."""
     match expr:
         case tree.Number():
             return Value(read_number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)
@@ -160,7 +185,7 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
         case tree.Name():
             return evaluate_name(ctx, expr, scope, type_)
         case tree.ListExpr() | tree.Range() | tree.Binary() | tree.Compare() | tree.Logic():
-            operands, inner = _list_parts(expr, type_)
+            operands, inner = _list_operands(expr, type_)
             values: list[Value] = []
             # A loop and no `try_all`: its frames would halve the depth that an expression may have.
             for operand in operands:
@@ -168,7 +193,7 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
                     values.append(evaluate(ctx, operand, scope, inner))
             if len(values) < len(operands):
                 raise NoValue
-            return _combine(ctx, expr, values)
+            return _combine_operands(ctx, expr, values)
         case tree.Unary():
             return arithmetic.unary(ctx, expr, evaluate(ctx, expr.operand, scope))
         case tree.Not():
@@ -203,8 +228,8 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
 Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | tree.Logic
 
 
-def _list_parts(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
-    """Return the operands or items of an expression, and the type that they should have."""
+def _list_operands(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
+    """Return the operands or list items of an expression, and the type expected of each operand."""
     match expr:
         case tree.ListExpr():
             return expr.items, _find_item_type(type_)
@@ -215,8 +240,8 @@ def _list_parts(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ..
     return (expr.left, expr.right), type_
 
 
-def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
-    """Return the value of an expression from the values of its operands."""
+def _combine_operands(ctx: Context, expr: Combined, values: list[Value]) -> Value:
+    """Return the value of an expression from the values of its operands or list items."""
     match expr:
         case tree.ListExpr():
             return Value(Items(tuple(values)), expr.span)
@@ -230,10 +255,10 @@ def _combine(ctx: Context, expr: Combined, values: list[Value]) -> Value:
 
 
 def read_number(ctx: Context, expr: tree.Number) -> Quantity:
-    """Return the quantity of a number.
+    """Return a number with its unit and suffix applied.
 
     Raises:
-        NoValue: The unit is unknown or the number too large, which was reported.
+        NoValue: The unit is unknown, or the number is too large; the error was reported.
     """
     unit = read_dimension(expr.unit)
     if unit is None:
@@ -253,7 +278,7 @@ def read_number(ctx: Context, expr: tree.Number) -> Quantity:
 
 
 def _suggest_unit(expr: tree.Number) -> str | None:
-    """Return the help for a suffix or a share that is written as a unit: `16 K`, `16 Ktokens`, `5 percent`."""
+    """Return help for a suffix or percentage that is written as a unit, as in `16 K`, `16 Ktokens` or `5 percent`."""
     unit, number = expr.unit or "", expr.text.split()[0]
     if unit in ("percent", "pct"):
         return f"write `{number}%`"
@@ -263,7 +288,7 @@ def _suggest_unit(expr: tree.Number) -> str | None:
 
 
 def _find_item_type(type_: Type | None) -> Type | None:
-    """Return the type of the items if the type is a list."""
+    """Return the type of a list's items; None for a type that is no list."""
     if isinstance(type_, ListOf):
         return type_.item
     if isinstance(type_, AnyOf):
@@ -272,10 +297,16 @@ def _find_item_type(type_: Type | None) -> Type | None:
 
 
 def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of a name: a word of the setting, a local, a declaration, or an import.
+    """Return the value of a name: a word of the expected type, a local, a declaration, or an import.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The name in the syntax tree.
+        scope: The names that can be used.
+        type_: The expected type, whose words come first.
 
     Raises:
-        NoValue: The name has no meaning, which was reported.
+        NoValue: The name is unknown, or its declaration has an error; the error was reported.
     """
     name = expr.name
     words = list_words(type_)
@@ -310,7 +341,10 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
 
 
 def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
-    """Return the declaration behind a name of a file, through imports."""
+    """Return the declaration of a name and the file that declares it; imports are followed.
+
+    The declaration and the import count as used. The result is None if the name is not declared.
+    """
     item = module.items.get(name)
     if item is not None:
         ctx.used_items.add((module.key, name))
@@ -327,13 +361,19 @@ def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tre
 
 
 def is_reward(ctx: Context, module: ParsedFile, name: str) -> bool:
-    """Return whether a file declares or imports a reward called `name`."""
+    """Return whether a file declares or imports a reward with this name."""
     declared = lookup(ctx, module, name)
     return declared is not None and isinstance(declared[1], tree.Decl) and declared[1].kind.name == "reward"
 
 
 def move_to_use(value: Value, name: str, span: Span) -> Value:
-    """Return a value at the span that names it; `defined_at` keeps where it was set."""
+    """Return a value with the span at which it is used; the span at which it was set goes into `defined_at`.
+
+    Args:
+        value: The value of a declaration or setting.
+        name: The name under which it is used, for labels.
+        span: The span of the use.
+    """
     if isinstance(value.data, Record):
         return replace(value, span=span, literal=None)
     text = format_quantity(value.data) if isinstance(value.data, Quantity) else ""
@@ -342,7 +382,7 @@ def move_to_use(value: Value, name: str, span: Span) -> Value:
 
 
 def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
-    """Return the parts of `std.paper.qwen3_4b` behind `std`, or None if an attribute is no full name of the library."""
+    """Return `["paper", "qwen3_4b"]` for the full name `std.paper.qwen3_4b`; None for any other attribute."""
     parts = [expr.name.name]
     inner = expr.value
     while isinstance(inner, tree.Attribute):
@@ -354,13 +394,14 @@ def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
 
 
 def _is_provided(ctx: Context, module: ParsedFile, name: str) -> bool:
+    """Return whether the file that an imported name comes from declares the name."""
     imported = module.imports[name]
     target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
     return target is not None and imported.name in target.items
 
 
 def list_words(type_: Type | None) -> tuple[str, ...]:
-    """Return the words that a setting of this type may have."""
+    """Return the words that a value of this type may be, such as `causal`."""
     match type_:
         case OneOf():
             return type_.words
@@ -372,10 +413,16 @@ def list_words(type_: Type | None) -> tuple[str, ...]:
 
 
 def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: Type | None) -> Value:
-    """Return `x.stages`, a setting of a record, or a metric if the type is a metric.
+    """Return the value of `X.NAME`: a setting of a record, the stages of an experiment, or a metric of training.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The attribute in the syntax tree.
+        scope: The names that the expression may use.
+        type_: The expected type; for the type of metrics, X is the word `train`.
 
     Raises:
-        NoValue: The record has no such setting, which was reported.
+        NoValue: The record has no such setting; the error was reported.
     """
     if isinstance(type_, OfKind) and "metric" in type_.kinds:
         return evaluate_metric(ctx, expr)
@@ -423,7 +470,16 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
 
 
 def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value:
-    """Return the value of `std.MODULE.NAME`."""
+    """Return the value of `std.MODULE.NAME`.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The attribute in the syntax tree.
+        parts: The words behind `std`.
+
+    Raises:
+        NoValue: The library has no such module or name; E0204 was reported.
+    """
     *folders, name = parts
     module, modules = ".".join(folders), list_library()
     loaded = ctx.modules.library(module) if module in modules else None
@@ -437,10 +493,10 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
 
 
 def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
-    """Return the metric that a plateau watches.
+    """Return the metric of training that `train.NAME` means, as a plateau watches it.
 
     Raises:
-        NoValue: The metric is unknown, which was reported.
+        NoValue: The metric is unknown; E0314 was reported.
     """
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
@@ -455,10 +511,10 @@ def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
 
 
 def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
-    """Return `x.stages[4K tokens]`: a stage by its name or by the value that it was made for.
+    """Return the stage that `X.stages[…]` means, by its name or by the value of the sweep that made it.
 
     Raises:
-        NoValue: The experiment has no such stage, which was reported.
+        NoValue: The experiment has no such stage; the error was reported.
     """
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, StageList):
@@ -499,7 +555,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
 
 
 def _suggest_for_brackets(value: Value) -> str:
-    """Return the help for brackets behind anything but a list of stages."""
+    """Return help for `[…]` behind a value that is not the stages of an experiment."""
     data = value.data
     if isinstance(data, Items):
         return "a list is used as a whole: write the one value here, or give it a `param` of its own"
@@ -509,7 +565,7 @@ def _suggest_for_brackets(value: Value) -> str:
 
 
 def _may_be_number(scope: Scope, name: str) -> bool:
-    """Return whether a name may be the value of a stage: a param, an import or a variable, but no declaration or arm."""
+    """Return whether a name in brackets may be a number: a param, an import or a local variable."""
     item = scope.module.items.get(name)
     if item is not None:
         return isinstance(item, tree.Param)
@@ -517,6 +573,7 @@ def _may_be_number(scope: Scope, name: str) -> bool:
 
 
 def _are_equal(stage: Value | None, other: Value) -> bool:
+    """Return whether a sweep's value equals the value in brackets; a number without a unit takes the sweep's unit."""
     if stage is None or not isinstance(stage.data, Quantity) or not isinstance(other.data, Quantity):
         return False
     if other.literal is not None and not other.data.unit:
@@ -525,7 +582,10 @@ def _are_equal(stage: Value | None, other: Value) -> bool:
 
 
 def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]:
-    """Return the stages that a record declares, with a stage for each element of a sweep."""
+    """Return the stages of an experiment, with one stage for each value of a sweep.
+
+    Errors are reported to `ctx`; a sweep with an error gives no stages.
+    """
     stages: list[DeclaredStage] = []
     for stage in record.stages:
         if isinstance(stage, DeclaredStage):
@@ -558,11 +618,11 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
             label = format_quantity(value.data) if isinstance(value.data, Quantity) else name
             scope = stage.scope.inner({stage.var.name: return_value(value)})
             stages.append(DeclaredStage(name, label, value, stage.block, scope, stage.span))
-    return _report_doubles(ctx, stages)
+    return _drop_duplicates(ctx, stages)
 
 
-def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredStage]:
-    """Return the first stage of each name, and report the rest, since results go by these names."""
+def _drop_duplicates(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredStage]:
+    """Return the stages without those whose name an earlier stage has; each of these is reported as E0208."""
     by_name: dict[str, DeclaredStage] = {}
     for stage in stages:
         first = by_name.setdefault(stage.name, stage)
@@ -581,10 +641,15 @@ def _report_doubles(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredS
 
 
 def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
-    """Return the value of a call.
+    """Return the value of a call: of a function, a constructor of records, or a declaration that takes arguments.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The call in the syntax tree.
+        scope: The names that the call may use.
 
     Raises:
-        NoValue: The function is unknown or an argument wrong, which was reported.
+        NoValue: The function is unknown, or an argument is wrong; the error was reported.
     """
     if isinstance(expr.function, tree.Attribute) and split_library_name(expr.function, scope) is not None:
         return _call_declared(ctx, expr, scope, expr.function.name.name)
@@ -638,7 +703,17 @@ def _list_formulas(ctx: Context, scope: Scope) -> list[str]:
 
 
 def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value:
-    """Return a reward, selection or measure with its arguments."""
+    """Return a reward, selection or measure with the arguments of a call.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The call in the syntax tree.
+        scope: The names that the call may use.
+        name: The name of the declaration, for messages.
+
+    Raises:
+        NoValue: The declaration takes no arguments, or an argument is wrong; the error was reported.
+    """
     value = evaluate(ctx, expr.function, scope)
     if isinstance(value.data, Definition):
         bind_ = call_selection if value.data.kind == "selection" else call_reward
@@ -652,7 +727,11 @@ def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
 
 
 def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
-    """Return the value of `checkpoint(…)`."""
+    """Return the value of `checkpoint(…)`; for an arm it is the checkpoint of the arm's experiment.
+
+    Raises:
+        NoValue: The arm is of imported results, which have no weights; E0311 was reported.
+    """
     args = bind(ctx, expr, CHECKPOINTS, scope)
     of = args["of"].value.data
     if isinstance(of, DeclaredArm):
@@ -668,16 +747,23 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
 
 
 def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot]:
-    """Return the arguments of a call by name, each in its type, with defaults filled in.
+    """Return the arguments of a call by parameter name, each converted to its type, with defaults filled in.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The call in the syntax tree.
+        kind: The function's parameters, as the settings of a kind.
+        scope: The names that the arguments may use.
 
     Raises:
-        NoValue: An argument is missing, unknown or wrong, which was reported.
+        NoValue: An argument is missing, unknown or wrong; the error was reported.
     """
     bound: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
     positional = list(kind.positional)
 
     def take(arg: tree.Arg) -> None:
+        """Bind one argument to its parameter."""
         value = _read_argument(ctx, arg, f"`{kind.name}`")
         name = _name_argument(ctx, expr, arg, kind, positional)
         if name in places:
@@ -689,11 +775,11 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     # What one argument lacks may stand in another that is wrong, and has been reported.
     try_all(take, expr.args)
     absent = {name: field for name, field in kind.fields.items() if name not in bound}
-    lacking = [(f"`{name}`", field) for name, field in absent.items() if field.required]
-    if lacking:
-        names, last = [name for name, _ in lacking[:-1]], lacking[-1][0]
-        needs = [f"{name}, {describe_type(field.type)}: {field.doc}" for name, field in lacking]
-        examples = ", ".join(field.example for _, field in lacking if field.example)
+    missing = [(f"`{name}`", field) for name, field in absent.items() if field.required]
+    if missing:
+        names, last = [name for name, _ in missing[:-1]], missing[-1][0]
+        needs = [f"{name}, {describe_type(field.type)}: {field.doc}" for name, field in missing]
+        examples = ", ".join(field.example for _, field in missing if field.example)
         ctx.fail(
             "E0310",
             f"`{kind.name}` needs " + (f"{', '.join(names)} and {last}" if names else needs[0]),
@@ -706,19 +792,30 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     return bound | {name: Slot(make_default(field, expr), None) for name, field in defaults.items()}
 
 
-def _read_argument(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr:
+def _read_argument(ctx: Context, arg: tree.Arg, owner: str) -> tree.Expr:
     """Return the expression of an argument.
 
     Raises:
-        NoValue: The argument has a `for` or an `in`, which was reported.
+        NoValue: The argument has a `for` or an `in`; E0310 was reported.
     """
     if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-        ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
+        ctx.fail("E0310", f"{owner} takes no `for` or `in`", arg.span, help="give it values")
     return arg.value
 
 
 def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]) -> str:
-    """Return the name of the parameter that an argument belongs to, by name or by position."""
+    """Return the name of the parameter that an argument belongs to, by its name or its position.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The call.
+        arg: The argument.
+        kind: The function's parameters, as the settings of a kind.
+        positional: The positional parameters that have no argument yet; the chosen name is removed.
+
+    Raises:
+        NoValue: No parameter has that name or position; E0310 was reported.
+    """
     if arg.name is None:
         if positional:
             return positional.pop(0)
@@ -753,10 +850,16 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
 
 
 def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value:
-    """Return a reward, a selection or a measure with arguments.
+    """Return a reward, selection or measure with the arguments of a call added.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        call: The call in the syntax tree.
+        definition: The reward, selection or measure.
+        scope: The names that the arguments may use.
 
     Raises:
-        NoValue: An argument is unknown or wrong, which was reported.
+        NoValue: An argument is unknown, given twice or wrong; the error was reported.
     """
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
@@ -764,6 +867,7 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
     args = dict(definition.args)
 
     def take(arg: tree.Arg) -> None:
+        """Bind one argument to its parameter."""
         name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
         param = by_name.get(name)
         value = _read_argument(ctx, arg, f"the {definition.kind} `{definition.name}`")
@@ -793,23 +897,30 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
 def bind_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
 ) -> Value:
-    """Return the value of an argument or a default in the type and range of its parameter.
+    """Return the value of an argument, converted to the type of its parameter and checked against its range.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        definition: The reward, selection or measure that has the parameter.
+        param: The parameter in the syntax tree.
+        expr: The argument, or the parameter's default.
+        scope: The names that the expression may use.
 
     Raises:
-        NoValue: The value does not fit, which was reported.
+        NoValue: The value does not fit; the error was reported.
     """
     type_ = read_type(ctx, param.type)
     name = param.name.name
     argument = evaluate(ctx, expr, scope, SCHEDULE if type_ == SPLITS else type_)
-    splits = (isinstance(argument.data, Items) and len(argument.data.values) > 1) or (
+    is_budgets = (isinstance(argument.data, Items) and len(argument.data.values) > 1) or (
         isinstance(argument.data, Record) and argument.data.kind in list_kinds(SPLITS)
     )
     number = name_unit(argument.data.unit) or "number" if isinstance(argument.data, Quantity) else ""
-    noun = "budgets" if isinstance(type_, Num) and splits else number if type_ == SPLITS else ""
+    noun = "budgets" if isinstance(type_, Num) and is_budgets else number if type_ == SPLITS else ""
     if noun:
         ctx.refused_types[param.span] = noun
         message = f"`{name}` is {describe_type(type_)}, not {describe(argument)}"
-        words = describe_type(type_) if splits else f"a schedule, such as {BUDGETS}, or a list of budgets"
+        words = describe_type(type_) if is_budgets else f"a schedule, such as {BUDGETS}, or a list of budgets"
         helps = f"write {words}, or declare it as `{name}: {noun}`"
         ctx.fail("E0301", message, argument.span, describe(argument), help=helps)
     if type_ == SPLITS:
@@ -825,21 +936,27 @@ def bind_argument(
 
 
 def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value:
-    """Return a selection with arguments; on a pool, its first argument, it is data to train on.
+    """Return a selection with arguments; if the first argument is a pool, return the selected data to train on.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        call: The call in the syntax tree.
+        rule: The selection.
+        scope: The names that the arguments may use.
 
     Raises:
-        NoValue: An argument is wrong or no pool, which was reported.
+        NoValue: An argument is wrong, or the first unnamed one is no pool; the error was reported.
     """
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rest = replace(call, args=call.args[len(pools) :])
     if not pools:
         return call_reward(ctx, rest, rule, scope)
-    bound = attempt(lambda: call_reward(ctx, rest, rule, scope))
+    selection = attempt(lambda: call_reward(ctx, rest, rule, scope))
     expr = pools[0].value
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
         ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
     pool = evaluate(ctx, expr, scope)
-    if bound is None:
+    if selection is None:
         raise NoValue
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
         ctx.fail(
@@ -849,15 +966,15 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
             describe(pool),
             help=f"sample responses: `{rule.name}({POOL})`",
         )
-    fields = {"selection": Slot(bound, call.span), "pool": Slot(pool, pools[0].span)}
+    fields = {"selection": Slot(selection, call.span), "pool": Slot(pool, pools[0].span)}
     return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
 def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
-    """Return the type that a declaration names.
+    """Return the type that a parameter's declaration names.
 
     Raises:
-        NoValue: The type is unknown, which was reported.
+        NoValue: The type is unknown; E0314 was reported.
     """
     if isinstance(expr, tree.ListType):
         return ListOf(read_type(ctx, expr.item))
@@ -881,10 +998,18 @@ def read_type(ctx: Context, expr: tree.TypeExpr) -> Type:
 
 
 def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope) -> None:
-    """Check that a value, or every item of a list, is inside a declared range.
+    """Check that a number, or every number of a list, is inside the range that a parameter declares.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        value: The number or list.
+        range_: The range in the syntax tree.
+        type_: The type of the parameter.
+        name: The name of the parameter, for error messages.
+        scope: The names that the bounds may use.
 
     Raises:
-        NoValue: A number is outside, which was reported.
+        NoValue: A number is outside, or the range is wrong; the error was reported.
     """
     item = type_.item if isinstance(type_, ListOf) else type_
     unbounded = Num(item.unit) if isinstance(item, Num) else item
@@ -916,10 +1041,16 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
 
 
 def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> Value:
-    """Return budgets: a schedule, a list whose last item is the longest response, or a name of budgets.
+    """Return the budgets that an expression means: a schedule, a list that ends with the longest response, or a name.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        scope: The names that the expression may use.
+        name: The name of the setting or parameter, for error messages.
 
     Raises:
-        NoValue: The value is none of these, which was reported.
+        NoValue: The value is none of these; the error was reported.
     """
     value = evaluate(ctx, expr, scope, SCHEDULE)
     if isinstance(value.data, Items):

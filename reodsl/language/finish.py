@@ -39,16 +39,22 @@ class _Omission:
 
 
 def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | None = None) -> R:
-    """Return a record with its defaults filled in; `stage` is the stage of an experiment that the record is.
+    """Return a record with its defaults filled in.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record.
+        kind: The kind whose settings the record has.
+        stage: The declaration, if the record is a stage of an experiment.
 
     Raises:
-        NoValue: The record lacks required settings, which one error reports.
+        NoValue: Required settings are missing; one E0304 reports all of them.
     """
     if UNKNOWN in record.invalid:
         raise NoValue
     missing: list[_Omission] = []
     method = record.data("method")
-    filled = _fill(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
+    complete = _fill_settings(ctx, record, kind, method if isinstance(method, str) else None, missing, ())
     if missing:
         owner = f"`{record.name or kind.name}`"
         if stage is not None:
@@ -56,21 +62,29 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
                 f"stage {stage.label} of {owner}" if stage.value is None else f"each of the stages of {owner}"
             )
         first = ctx.find_first(record.span) if stage is None else stage.span
-        lacking = first, tuple(item.path for item in missing)
+        error_key = first, tuple(item.path for item in missing)
         # What comes from one declaration lacks the same for one reason.
-        if lacking not in ctx.missing_settings:
+        if error_key not in ctx.missing_settings:
             ctx.report(_describe_missing(owner, missing, record.span, stage, first))
         if not ctx.is_trial:
-            ctx.missing_settings.add(lacking)
-    if missing or _lacks_broken(filled):
+            ctx.missing_settings.add(error_key)
+    if missing or _has_unusable_setting(complete):
         raise NoValue
-    return filled
+    return complete
 
 
 def _describe_missing(
     owner: str, missing: Sequence[_Omission], span: Span, stage: DeclaredStage | None, first: Span
 ) -> Diagnostic:
-    """Return E0304: the required settings that a record lacks, with examples."""
+    """Return E0304 for the required settings that a record lacks, with examples.
+
+    Args:
+        owner: The words for the record, such as `` `mine` ``.
+        missing: The settings.
+        span: The span of the record.
+        stage: The declaration, if the record is a stage of an experiment.
+        first: The span of the first declaration that the record is made from.
+    """
     paths = [f"`{item.path}`" for item in missing]
     only = len(missing) == 1
     replaced = stage.replaced_span if stage is not None else None
@@ -92,7 +106,12 @@ def _describe_missing(
 
 
 def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
-    """Return examples of the settings for the block at `depth`; settings of an inner block are written together."""
+    """Return the examples of missing settings as a spec would write them, such as `steps = 100, optim { lr = 1e-6 }`.
+
+    Args:
+        missing: The settings.
+        depth: How many of the blocks around the settings are written already.
+    """
     groups: dict[str, list[_Omission]] = {}
     for item in missing:
         groups.setdefault(item.blocks[depth] if len(item.blocks) > depth else f"={item.name}", []).append(
@@ -106,19 +125,30 @@ def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
     return ", ".join(examples)
 
 
-def _lacks_broken(record: Record) -> bool:
-    """Return whether a setting is wrong and has no value from a parent or a default instead."""
+def _has_unusable_setting(record: Record) -> bool:
+    """Return whether a setting with a wrong value has no value from a parent or default either."""
     if any(name not in record.fields for name in record.invalid):
         return True
     return any(
-        _lacks_broken(inner) for name in record.fields if isinstance(inner := record.sub(name), NestedBlock)
+        _has_unusable_setting(inner)
+        for name in record.fields
+        if isinstance(inner := record.sub(name), NestedBlock)
     )
 
 
-def _fill(
+def _fill_settings(
     ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Omission], blocks: tuple[str, ...]
 ) -> R:
-    """Return a record with its defaults, and append the required settings that it lacks to `missing`."""
+    """Return a record with its defaults filled in.
+
+    Args:
+        ctx: The state of the evaluation.
+        record: The record.
+        kind: The kind whose settings the record has.
+        method: The training method; settings of other methods are skipped.
+        missing: The required settings that are missing; appended to.
+        blocks: The names of the blocks around the record, outermost first.
+    """
     fields = dict(record.fields)
     until = record.sub("until")
     if isinstance(until, Until):
@@ -136,7 +166,7 @@ def _fill(
             ):
                 inner = NestedBlock(inner_kind.name, {}, record.span, name)
             if inner is not None and inner_kind.form == "block" and name != "report":
-                filled = _fill(ctx, inner, inner_kind, method, missing, (*blocks, name))
+                filled = _fill_settings(ctx, inner, inner_kind, method, missing, (*blocks, name))
                 slot = fields.get(name)
                 fields[name] = Slot(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
@@ -152,13 +182,14 @@ def _fill(
 
 
 def list_needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:
-    """Return the blocks that training by a method cannot do without."""
+    """Return the names of the blocks that training by a method requires; empty for kinds that do not train."""
     if kind.fields is not TRAINING:
         return ()
     return ("batch", "optim", "rollout", "clip") if method == "ppo" else ("batch", "optim")
 
 
 def _has_all_defaults(kind: Kind) -> bool:
+    """Return whether every setting of a kind has a default."""
     return bool(kind.fields) and all(
         not field.required and field.default is not None for field in kind.fields.values()
     )

@@ -38,12 +38,12 @@ from reodsl.syntax.scanner import clip_text
 
 
 def read_unit(type_: Num) -> Dimension:
-    """Return the unit of a number as a dimension."""
+    """Return the unit of a numeric type as a dimension; empty for a plain number."""
     return read_dimension(type_.unit or None) or ()
 
 
 def list_kinds(type_: Type) -> tuple[str, ...]:
-    """Return the kinds of record that a type takes, itself or in a list."""
+    """Return the kinds of record that a type accepts, on their own or in a list."""
     match type_:
         case OfKind():
             return type_.kinds
@@ -121,7 +121,10 @@ class TypeMismatch:
 
 
 def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
-    """Return `value` in a type: a bare number takes the type's unit, and a lone value may become a list."""
+    """Return a value converted to a type, or the reason why it does not fit.
+
+    A number without a unit takes the type's unit. A single value becomes a list if the type allows it.
+    """
     match type_:
         case Num():
             return _coerce_number(value, type_)
@@ -174,7 +177,7 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
 
 
 def _refuse_name(value: Value, form: Form) -> TypeMismatch:
-    """Return why a text is no name of the form."""
+    """Return the mismatch of a text that does not have the form of names, such as of a repository."""
     text = str(value.data)
     words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
     return TypeMismatch(
@@ -187,7 +190,7 @@ def _refuse_name(value: Value, form: Form) -> TypeMismatch:
 
 
 def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
-    """Return why a value of another kind does not fit a type."""
+    """Return the mismatch of a value whose kind (number, text, record, …) is not that of the type."""
     words = describe_type(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
     helps = (
@@ -199,7 +202,7 @@ def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
 
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
-    """Return the help for a method where a word or a block is wanted: how that method is written."""
+    """Return help for the name of a training method that is given as a text or record: how the method is written."""
     if not isinstance(type_, (OneOf, Block)):
         return None
     data = value.data
@@ -208,7 +211,7 @@ def _suggest_method(value: Value, type_: Type) -> str | None:
 
 
 def _suggest_unquoted(value: Value, type_: Type) -> str | None:
-    """Return the help for a text that would fit without quotes."""
+    """Return help for a text that would fit the type without its quotes; None if it would not."""
     if not isinstance(value.data, str):
         return None
     bare = re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", value.data)
@@ -222,31 +225,31 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
 
 
 def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
-    """Return a number in the unit and range of a type, or why it does not fit."""
+    """Return a number in the unit and range of a type, or the reason why it does not fit."""
     data = value.data
     if not isinstance(data, Quantity):
         return _refuse_kind(value, type_)
-    want = read_unit(type_)
-    if data.unit != want and not data.unit and value.literal is not None and value.literal.suffix != "%":
-        number = scale(value.literal.value, value.literal.suffix, want)
+    target = read_unit(type_)
+    if data.unit != target and not data.unit and value.literal is not None and value.literal.suffix != "%":
+        number = scale(value.literal.value, value.literal.suffix, target)
         if number is not None:
-            data = Quantity(number, want)
+            data = Quantity(number, target)
     example = f"write `{type_.example}`, for example" if type_.example else None
-    if data.unit != want:
-        same, fits = f"`{format_quantity(Quantity(data.number, want))}`", type_.takes(data.number)
+    if data.unit != target:
+        same, fits = f"`{format_quantity(Quantity(data.number, target))}`", type_.takes(data.number)
         unit, bare = name_unit(data.unit), not data.unit
         lone = len(data.unit) == 1 and data.unit[0][1] == 1
         typed = f"; what is in {unit} has the type `{unit}`" if lone else ""
         rows = (
             (
-                not bare and not want and bool(value.defined_at),
+                not bare and not target and bool(value.defined_at),
                 f"divide by a number of {unit} to get a plain number, or set it as a `number`, without a unit{typed}",
             ),
-            (fits and not want, f"write {same}, without a unit{typed}"),
+            (fits and not target, f"write {same}, without a unit{typed}"),
             (
                 # A param of type `int` takes no unit in its value, so its type is what has to change.
                 fits and bare and bool(value.defined_at),
-                f"write {same} here, or give what it is set from the type `{name_unit(want)}` in place of a plain number's",
+                f"write {same} here, or set it from a value of the type `{name_unit(target)}`",
             ),
             (fits and bare, f"give the value its unit: {same}"),
             (fits and not value.defined_at, f"write {same}, if it is that many"),
@@ -254,13 +257,13 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
         helps = first_help(rows) or example
         return TypeMismatch(
             "E0302",
-            f"{{what}} is {describe_unit(want)}, and this is {describe_unit(data.unit)}",
+            f"{{what}} is {describe_unit(target)}, and this is {describe_unit(data.unit)}",
             format_quantity(data),
             value,
             helps,
-            f"write a number {describe_unit(want)}" if want else f"write {describe_unit(want)}",
+            f"write a number {describe_unit(target)}" if target else f"write {describe_unit(target)}",
         )
-    if (type_.integer or want) and isinstance(data.number, float):
+    if (type_.integer or target) and isinstance(data.number, float):
         if not data.number.is_integer():
             if type_.integer:
                 return TypeMismatch(
@@ -277,7 +280,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
         ranges = (
             (
                 data.number < 0 and type_.holds(-data.number),
-                f"write `{format_quantity(Quantity(-data.number, want))}`",
+                f"write `{format_quantity(Quantity(-data.number, target))}`",
             ),
             (
                 # A type with an example of its own, such as a learning rate, is not a share. `150%` is one, and no other.
@@ -293,7 +296,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
 
 
 def _suggest_whole(data: Quantity, type_: Num) -> str:
-    """Return the help that writes the nearest whole number of the range."""
+    """Return help that writes the whole number nearest to `data` inside the type's range."""
     number = round(data.number)
     if type_.low is not None:
         number = max(number, int(type_.low) + type_.above)
@@ -303,7 +306,7 @@ def _suggest_whole(data: Quantity, type_: Num) -> str:
 
 
 def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
-    """Return a list whose items are coerced, or why an item or the count does not fit."""
+    """Return a list whose items are converted to the type of items, or the reason why the list does not fit."""
     data = value.data
     if not isinstance(data, Items):
         lone = coerce(value, type_.item)
@@ -333,7 +336,10 @@ def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
 
 
 def _suggest_numbers(value: Value, item: Type) -> str | None:
-    """Return the whole numbers of a short range, or from 1 to a small number, as a list."""
+    """Return the list `[1, 2, 3, 4]` that a range `1..4` or a count `4` may mean, as a suggestion.
+
+    None if the type's items are no whole numbers, or if the list has fewer than 2 or more than `MOST_COUNTED` numbers.
+    """
     data = value.data
     ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
     numbers = [end.number for end in ends if isinstance(end, Quantity) and not end.unit]
@@ -346,7 +352,7 @@ def _suggest_numbers(value: Value, item: Type) -> str | None:
 
 
 def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
-    """Return a range whose ends are coerced, or why it does not fit."""
+    """Return a range whose ends are converted to the type's ends, or the reason why it does not fit."""
     data = value.data
     if not isinstance(data, Bounds):
         return _refuse_kind(value, type_)
@@ -364,20 +370,27 @@ def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
 
 
 def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return the default of a setting as a value."""
+    """Return the default of a setting as a value, at the span of `node`."""
     return make_value(field.default, field, node)
 
 
 def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return plain data as a value in the type of a setting, at the span of `node`."""
-    return _value_of(data, field.type, node.span)
+    """Return plain data as a value of a setting's type, at the span of `node`.
+
+    Args:
+        data: A number, text, bool or tuple.
+        field: The setting.
+        node: The syntax node whose span the value gets.
+    """
+    return _make_typed(data, field.type, node.span)
 
 
-def _value_of(data: Any, type_: Type, span: Span) -> Value:
+def _make_typed(data: Any, type_: Type, span: Span) -> Value:
+    """Return plain data (a number, text, bool or tuple) as a value of a type, at a span."""
     if isinstance(type_, AnyOf):
         type_ = type_.options[0]
     if isinstance(data, tuple) and isinstance(type_, ListOf):
-        return Value(Items(tuple(_value_of(item, type_.item, span) for item in data)), span)
+        return Value(Items(tuple(_make_typed(item, type_.item, span) for item in data)), span)
     if isinstance(data, str):
         return Value(Symbol(data) if isinstance(type_, OneOf) else data, span)
     if isinstance(data, bool):

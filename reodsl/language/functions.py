@@ -48,10 +48,12 @@ MOST_ITEMS = 4096
 
 
 def _signature(name: str, doc: str, fields: dict[str, Setting], positional: tuple[str, ...] = ()) -> Kind:
+    """Return the parameters of a function of the language, as a kind with one setting for each parameter."""
     return Kind(name, doc, fields, form="call", positional=positional)
 
 
-def _need(type_: Any, doc: str, example: str) -> Setting:
+def _required(type_: Any, doc: str, example: str) -> Setting:
+    """Return a required parameter."""
     return Setting(type_, doc, required=True, example=example)
 
 
@@ -62,25 +64,25 @@ SIGNATURES: dict[str, Kind] = {
             "exp",
             "Exponentially spaced budgets: L_i = from (to/from)^((i-1)/n).",
             {
-                "from": _need(TOKENS, "the smallest budget", "from: 1K tokens"),
-                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
-                "n": _need(COUNT, "budgets below it", "n: 5"),
+                "from": _required(TOKENS, "the smallest budget", "from: 1K tokens"),
+                "to": _required(TOKENS, "the longest response", "to: 32K tokens"),
+                "n": _required(COUNT, "budgets below it", "n: 5"),
             },
         ),
         _signature(
             "linear",
             "Evenly spaced budgets: L_i = i to/(n+1).",
             {
-                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
-                "n": _need(COUNT, "budgets below it", "n: 5"),
+                "to": _required(TOKENS, "the longest response", "to: 32K tokens"),
+                "n": _required(COUNT, "budgets below it", "n: 5"),
             },
         ),
         _signature(
             "explicit",
             "Budgets as given, and the longest response.",
             {
-                "budgets": _need(ListOf(TOKENS), "increasing", "[1K tokens, 4K tokens]"),
-                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
+                "budgets": _required(ListOf(TOKENS), "increasing", "[1K tokens, 4K tokens]"),
+                "to": _required(TOKENS, "the longest response", "to: 32K tokens"),
             },
             ("budgets",),
         ),
@@ -88,8 +90,8 @@ SIGNATURES: dict[str, Kind] = {
             "greedy",
             "Oracle budgets: one at a time, each the one that integrates the frontier best.",
             {
-                "frontier": _need(OfKind(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
-                "n": _need(COUNT, "how many", "n: 5"),
+                "frontier": _required(OfKind(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
+                "n": _required(COUNT, "how many", "n: 5"),
                 "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
                 "step": Setting(TOKENS, "the candidates are its multiples", default=1),
             },
@@ -99,7 +101,7 @@ SIGNATURES: dict[str, Kind] = {
             "question_min",
             "A budget for each question: the smallest at which other arms, as they trained, were right as often as in full.",
             {
-                "rollouts": _need(
+                "rollouts": _required(
                     ListOf(OfKind(("arm", "experiment"), "an arm")),
                     "whose training tells, by its own stages of RL; what none of them met is seen at its longest response",
                     "rollouts: [shrink]",
@@ -116,7 +118,7 @@ SIGNATURES: dict[str, Kind] = {
             "random_exits",
             "Splits each response at places of its own, drawn evenly from all before its end, and at its end.",
             {
-                "n": _need(COUNT, "how many, besides its end", "random_exits(n: 8)"),
+                "n": _required(COUNT, "how many, besides its end", "random_exits(n: 8)"),
                 "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
             },
         ),
@@ -124,7 +126,7 @@ SIGNATURES: dict[str, Kind] = {
             "reached",
             "Splits each response at those budgets that lie before its end, and at its end.",
             {
-                "at": _need(
+                "at": _required(
                     AnyOf((SPLITS, ListOf(TOKENS, 2))), "the budgets", "reached([1K tokens, 4K tokens])"
                 )
             },
@@ -134,17 +136,17 @@ SIGNATURES: dict[str, Kind] = {
             "halve",
             "`from`, then half of it each time, down to `to`.",
             {
-                "from": _need(TOKENS, "the first", "from: 16K tokens"),
-                "to": _need(TOKENS, "the last", "to: 512 tokens"),
+                "from": _required(TOKENS, "the first", "from: 16K tokens"),
+                "to": _required(TOKENS, "the last", "to: 512 tokens"),
             },
         ),
         _signature(
             "every",
             "Multiples of a step: from, from + step, … up to `to`.",
             {
-                "step": _need(TOKENS, "the distance", "every(64 tokens, to: 1K tokens)"),
+                "step": _required(TOKENS, "the distance", "every(64 tokens, to: 1K tokens)"),
                 "from": Setting(TOKENS0, "the first", default=0),
-                "to": _need(TOKENS0, "the last, at most", "to: 1K tokens"),
+                "to": _required(TOKENS0, "the last, at most", "to: 1K tokens"),
             },
             ("step",),
         ),
@@ -152,28 +154,31 @@ SIGNATURES: dict[str, Kind] = {
             "shares",
             "Counts in a text, each as a share of how many there are.",
             {
-                "counts": _need(Text(), "whole numbers", 'shares("21 13 40", of: 960)'),
-                "of": _need(COUNT, "how many there are", "of: 960"),
+                "counts": _required(Text(), "whole numbers", 'shares("21 13 40", of: 960)'),
+                "of": _required(COUNT, "how many there are", "of: 960"),
             },
             ("counts",),
         ),
         _signature(
             "words",
             "The words of a text, as a list.",
-            {"text": _need(Text(), "words", 'words("a b c")')},
+            {"text": _required(Text(), "words", 'words("a b c")')},
             ("text",),
         ),
     )
 }
 ENDS = _signature(
-    "steps", "Ends a stage after some steps.", {"count": _need(STEPS, "how many", "steps(400)")}, ("count",)
+    "steps",
+    "Ends a stage after some steps.",
+    {"count": _required(STEPS, "how many", "steps(400)")},
+    ("count",),
 )
 REASONING_STEPS = _signature(
     "steps",
     "Splits a response at its reasoning steps.",
     {
-        "separator": _need(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
-        "keywords": _need(ListOf(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
+        "separator": _required(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
+        "keywords": _required(ListOf(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
         "min_chunks": Setting(COUNT, "chunks before a new step may open", default=1),
         "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
     },
@@ -182,7 +187,7 @@ CHECKPOINTS = _signature(
     "checkpoint",
     "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
     {
-        "of": _need(
+        "of": _required(
             OfKind((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"),
             "whose",
             "checkpoint(vanilla.stages[4K tokens])",
@@ -193,12 +198,16 @@ CHECKPOINTS = _signature(
 
 
 def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of a function that computes; `args` fit its signature.
+    """Return the value of a function of the language that computes, such as `exp(…)` or `words(…)`.
 
-    The schedule of `reached` is the schedule of the call inside.
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        name: The function's name.
+        args: The arguments, already converted to the types of the signature.
+        call: The call in the syntax tree.
 
     Raises:
-        NoValue: No schedule fits the arguments, which was reported.
+        NoValue: The arguments give no valid budgets; the error was reported.
     """
     try:
         if name in _SCHEDULES:
@@ -211,15 +220,15 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
             value = _IMPLEMENTATIONS[name](ctx, args, call)
     except BudgetError as caught:
         # The places where numbers of the arguments were set, for those that are names.
-        named = [Label(span, text) for slot in args.values() for span, text in slot.value.defined_at]
-        ctx.refuse(caught.at(call.span, labels=named))
+        labels = [Label(span, text) for slot in args.values() for span, text in slot.value.defined_at]
+        ctx.refuse(caught.at(call.span, labels=labels))
     if not isinstance(value.data, Record) or name == "reached":
         return value
     return replace(value, data=replace(value.data, computed_by=call))
 
 
 def _take_number(args: Arguments, name: str) -> int:
-    """Return an argument of a number as an int."""
+    """Return an argument that is a number as an int, in base units."""
     return int(plain(args[name].value))
 
 
@@ -235,10 +244,15 @@ _UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split
 
 
 def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
-    """Return budgets from a list of tokens, whose last item is the longest response.
+    """Return budgets from a list of numbers of tokens, the last of which is the longest response.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        value: The value of the list, for its span.
+        items: The numbers of tokens.
 
     Raises:
-        NoValue: The budgets are not increasing, which was reported.
+        NoValue: The budgets do not increase; the error was reported.
     """
     numbers = [int(plain(item)) for item in items]
     try:
@@ -250,7 +264,11 @@ def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
 
 
 def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    """Return the greedy schedule on a published frontier, or budgets to be found on a frontier of arms."""
+    """Return the value of `greedy(…)`: a schedule on a published frontier, or budgets that a study has yet to find.
+
+    Raises:
+        NoValue: The frontier is wrong or the search takes too long; the error was reported.
+    """
     frontier = args["frontier"].value.data
     if not isinstance(frontier, DeclaredFrontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
@@ -289,22 +307,29 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
-    """Return the budgets, in tokens, that a rule chooses with 1, 2, … up to its count; a list has a single choice."""
+    """Return the budgets, in tokens, that a schedule's rule gives for 1, 2, … up to its own number of budgets.
+
+    Budgets that are a list have no rule, and are returned as the only choice.
+    """
     count = len(record.schedule.budgets)
     frontier = record.sub("frontier")
     if isinstance(frontier, DeclaredFrontier):
         step = _take_number(record.fields, "step")
-        chosen = [pick.budget for pick in picks(read_curves(frontier), record.schedule.l_max, count, step)]
-        return tuple(tuple(sorted(chosen[:n])) for n in range(1, count + 1))
-    rule = getattr(record.computed_by and record.computed_by.function, "name", None)
-    if rule not in ("exp", "linear"):
+        budgets = [pick.budget for pick in picks(read_curves(frontier), record.schedule.l_max, count, step)]
+        return tuple(tuple(sorted(budgets[:n])) for n in range(1, count + 1))
+    function = getattr(record.computed_by and record.computed_by.function, "name", None)
+    if function not in ("exp", "linear"):
         return (record.schedule.budgets,)
     counts = (Slot(Value(Quantity(n), record.span), None) for n in range(1, count + 1))
-    return tuple(_SCHEDULES[rule]({**record.fields, "n": count_slot}).budgets for count_slot in counts)
+    return tuple(_SCHEDULES[function]({**record.fields, "n": count_slot}).budgets for count_slot in counts)
 
 
-def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    """Return budgets with a split at the response's end, as `reached(…)` asks."""
+def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+    """Return the value of `reached(…)`: budgets with one more split at the end of each response.
+
+    Raises:
+        NoValue: The splits end with the response already; E0301 was reported.
+    """
     budgets = args["at"].value
     if isinstance(budgets.data, Items):
         budgets = make_budgets(ctx, budgets, budgets.data.values)
@@ -318,13 +343,20 @@ def _find_split(ctx: Context, args: Arguments, call: tree.Call) -> Value:
             budgets.span,
             help="leave `reached` out: its last split is the response's end already",
         )
-    yes = Slot(Value(True, call.span), None)
+    flag = Slot(Value(True, call.span), None)
     return Value(
-        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, budgets.defined_at
+        replace(split, fields={**split.fields, "reached": flag}, span=call.span),
+        call.span,
+        budgets.defined_at,
     )
 
 
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+    """Return the value of `every(step, from, to)`: the multiples of a step as a list of tokens.
+
+    Raises:
+        NoValue: The list is empty or too long; E0303 was reported.
+    """
     step, first, last = _take_number(args, "step"), _take_number(args, "from"), _take_number(args, "to")
     if first > last:
         ctx.fail("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`")
@@ -334,29 +366,37 @@ def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def make_tokens(numbers: tuple[int, ...], span: Span) -> Value:
-    """Return numbers of tokens as a list."""
+    """Return numbers of tokens as the value of a list."""
     return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
 
 
 def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    counts, of = plain(args["counts"].value).split(), _take_number(args, "of")
-    valid = (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= of for word in counts)
+    """Return the value of `shares("21 13 40", of: 960)`: each count of the text divided by `of`.
+
+    Raises:
+        NoValue: A word is no whole number up to `of`; E0303 was reported.
+    """
+    counts, total = plain(args["counts"].value).split(), _take_number(args, "of")
+    valid = (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= total for word in counts)
     wrong = next((word for word, fits in zip(counts, valid, strict=True) if not fits), None)
     if wrong is not None:
         span = args["counts"].value.span
-        ctx.fail("E0303", f"`{wrong}` is not a count of {of}", span, help=f"write whole numbers up to {of}")
-    shares = tuple(Value(Quantity(int(word) / of), call.span) for word in counts)
+        ctx.fail(
+            "E0303", f"`{wrong}` is not a count of {total}", span, help=f"write whole numbers up to {total}"
+        )
+    shares = tuple(Value(Quantity(int(word) / total), call.span) for word in counts)
     return Value(Items(shares), call.span)
 
 
 def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value:
+    """Return the value of `words("a b c")`: the words of the text as a list."""
     words = plain(args["text"].value).split()
     return Value(Items(tuple(Value(word, call.span) for word in words)), call.span)
 
 
 _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = {
     "greedy": _greedy,
-    "reached": _find_split,
+    "reached": _reached,
     "halve": lambda ctx, args, call: make_tokens(
         halve(_take_number(args, "from"), _take_number(args, "to")), call.span
     ),
@@ -367,10 +407,10 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value]] = 
 
 
 def read_curves(frontier: DeclaredFrontier) -> Curves:
-    """Return the curves of a published frontier by benchmark.
+    """Return the curves of a published frontier by benchmark: accuracy by budget in tokens.
 
     Raises:
-        Problem: The numbers are no curves.
+        Problem: The numbers are no valid curves.
     """
     if frontier.curves is not None:
         return frontier.curves
@@ -382,6 +422,6 @@ def read_reference(frontier: DeclaredFrontier) -> ReferenceFrontier:
     """Return a published frontier with the names of its models.
 
     Raises:
-        Problem: The numbers are no curves.
+        Problem: The numbers are no valid curves.
     """
     return ReferenceFrontier(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

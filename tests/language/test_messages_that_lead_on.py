@@ -216,10 +216,7 @@ def test_a_number_of_a_param_leads_to_the_type_that_it_lacks(
 ) -> None:
     setting = amended("save_every = n")
     (found,) = errors(f"{setting}\nparam n: int = 4")
-    assert (
-        found.help
-        == "write `4 steps` here, or give what it is set from the type `steps` in place of a plain number's"
-    )
+    assert found.help == "write `4 steps` here, or set it from a value of the type `steps`"
     (found,) = errors(f"{setting}\nparam n: int = 4 steps")
     assert found.help == "write `4`, without a unit; what is in steps has the type `steps`"
     assert "E0302" not in {each.code for each in errors(f"{setting}\nparam n: steps = 4")}
