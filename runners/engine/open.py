@@ -31,26 +31,27 @@ def open_engine(
         resources: The engine, its number, and its devices.
         longest: The most tokens of a sequence (prompt, response, forcing text and answer); None for the model's
             context.
-        scratch_dir: A folder for what the engine writes, such as its servers' logs; None for a temporary folder, which
+        scratch_dir: A folder for files of the engine, such as its servers' logs; None for a temporary folder, which
             is removed when the engine is closed.
-        trainer_bytes: Bytes of each device that a trainer does not hold yet and will keep while the engine generates;
-            None if no trainer shares the devices.
-        precision: The model's; `bfloat16` rounds what the embedded engine multiplies. Servers have their own.
-        caches: `fp8` for keys and values of one byte a number, on GPUs.
+        trainer_bytes: Bytes that a trainer will keep on each device while the engine generates, and has not allocated
+            yet; None if no trainer shares the devices.
+        precision: The `precision` of the model: with `bfloat16` the embedded engine rounds the inputs of matrix
+            products. SGLang's servers do not read it.
+        caches: `fp8` stores keys and values in one byte per number, on GPUs with SGLang; `auto` does not.
 
     Raises:
         Problem: E0801 or E0803 for the folder, E0807 for sequences longer than the model's context, E0314 for an
             unknown engine, E0820 and E0821 if a server does not start.
     """
     config = load_config(folder)
-    # In a rehearsal on a cluster the task's own process generates: its GPUs may be declared alone.
+    # A rehearsal on a cluster (`notes`) generates in the task's process, because its GPUs may exist by declaration only.
     if resources.engine == "sglang" and resources.notes is None:
         return _sglang(folder, config, resources, longest, scratch_dir, trainer_bytes, caches)
     if resources.engine not in ("embedded", "sglang"):
         raise problem(
             "E0314",
-            f"there is no rollout engine `{resources.engine}` here",
-            help="there are `embedded`, which comes with reodsl, and `sglang`",
+            f"there is no rollout engine `{resources.engine}`",
+            help="write `embedded`, which comes with reodsl, or `sglang`",
         )
     from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 
@@ -66,7 +67,20 @@ def _sglang(
     trainer_bytes: float | None,
     caches: str,
 ) -> SGLangEngine:
-    """Open SGLang's engine, with servers on this machine or the cluster; see `open_engine`."""
+    """Open SGLang's engine, with servers on this machine or on a cluster.
+
+    Args:
+        folder: The checkpoint.
+        config: The `transformers` config of the checkpoint.
+        resources: As for `open_engine`.
+        longest: As for `open_engine`.
+        scratch_dir: As for `open_engine`.
+        trainer_bytes: As for `open_engine`.
+        caches: As for `open_engine`.
+
+    Raises:
+        Problem: E0807 if `longest` is more than the model's context, E0820 and E0821 if a server does not start.
+    """
     import tempfile
     from contextlib import suppress
 
@@ -78,7 +92,7 @@ def _sglang(
     if longest is not None and longest > context:
         raise problem(
             "E0807",
-            f"a sequence may have {longest} tokens (prompt, response, forcing text and answer), and the model's context "
+            f"a sequence may have {longest} tokens (prompt, response, forcing text and answer), but the model's context "
             f"is {context} tokens",
             where=str(folder),
             help=f"shorten the longest response by {longest - context} tokens, or take a model with a longer context",
@@ -102,14 +116,14 @@ def _sglang(
         return SGLangEngine(hosts(settings, resources, logs), settings, limits, logs, scratch_dir is None)
     except BaseException:
         if scratch_dir is None:
-            # It stays where it has the log that the problem names.
+            # `rmdir` keeps a folder that has files, such as the log that the problem names.
             with suppress(OSError):
                 logs.rmdir()
         raise
 
 
-def _token_bytes(config: Any, width: int) -> int:
-    """Return the bytes of a token's keys and values."""
+def _token_bytes(config: Any, number_bytes: int) -> int:
+    """Return the bytes of a token's keys and values in all layers, with `number_bytes` bytes for each number."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * head_dim * width)
+    return int(2 * config.num_hidden_layers * heads * head_dim * number_bytes)

@@ -56,16 +56,23 @@ class Request:
     max_tokens: int | None = None
 
     def limit(self, sampling: TokenSampling) -> int:
-        """Return how many tokens the request may get."""
+        """Return the most tokens of the response: the smaller of the call's and the request's limit."""
         return sampling.max_tokens if self.max_tokens is None else min(self.max_tokens, sampling.max_tokens)
 
     def after(self, response: Generation, max_tokens: int | None = None) -> Request:
-        """Return the request for the continuation of a response, of at most `max_tokens` tokens."""
+        """Return the request that continues a response to this request.
+
+        The prompt of the new request ends with the response, and the stream of uniforms goes on behind the response.
+
+        Args:
+            response: The response so far.
+            max_tokens: The most tokens of the continuation; None for the limit of the call.
+        """
         prompt = (*self.prompt, *response.sequence())
         return Request(prompt, self.seed, self.num_sampled + len(response.tokens), max_tokens)
 
     def limit_sampling(self, sampling: TokenSampling) -> TokenSampling:
-        """Return the sampling with the request's own limit."""
+        """Return `sampling` with the request's limit of tokens instead of the call's, if the request has a lower limit."""
         return sampling if self.max_tokens is None else replace(sampling, max_tokens=self.limit(sampling))
 
 
@@ -99,9 +106,12 @@ class Generation:
     inserted: tuple[Insertion, ...] = ()
 
     def sequence(self, count: int | None = None) -> tuple[int, ...]:
-        """Return the first `count` tokens with the insertions before the next token, or the full sequence.
+        """Return the sampled tokens with the inserted tokens between them.
 
-        Thinking that is over after `count` tokens has not been ended yet.
+        Args:
+            count: The number of sampled tokens to return, with the insertions that come before the last of these
+                tokens: an insertion directly after token `count` is left out. None for the full sequence, which
+                includes an insertion at the end.
         """
         end = len(self.tokens) if count is None else count
         if not self.inserted:
@@ -115,34 +125,47 @@ class Generation:
         return (*parts, *self.tokens[start:end])
 
     def gaps(self, lead: int = 0) -> list[tuple[int, int]]:
-        """Return the insertions as (first, count) in the sequence after a prefix of `lead` tokens."""
-        gaps, before = [], lead
+        """Return where the inserted tokens are in a longer sequence that contains the response.
+
+        Args:
+            lead: The number of tokens before the response in the longer sequence, e.g. of the prompt.
+
+        Returns:
+            For each insertion, the index of its first token in the longer sequence and its number of tokens.
+        """
+        gaps, offset = [], lead
         for insertion in self.inserted:
-            gaps.append((before + insertion.after, len(insertion.tokens)))
-            before += len(insertion.tokens)
+            gaps.append((offset + insertion.after, len(insertion.tokens)))
+            offset += len(insertion.tokens)
         return gaps
 
-    def then(self, more: Generation) -> Generation:
-        """Return the response with its continuation; each token keeps its log-probabilities."""
-        logprobs = self.logprobs + more.logprobs
-        same = self.sampling_logprobs is self.logprobs and more.sampling_logprobs is more.logprobs
+    def then(self, continuation: Generation) -> Generation:
+        """Return this response followed by its continuation, which ends the joined response.
+
+        Each token keeps its log-probabilities. The insertions are those of this response, since an engine inserts none.
+        """
+        logprobs = self.logprobs + continuation.logprobs
+        shares_array = (
+            self.sampling_logprobs is self.logprobs
+            and continuation.sampling_logprobs is continuation.logprobs
+        )
         return Generation(
-            self.tokens + more.tokens,
+            self.tokens + continuation.tokens,
             logprobs,
-            logprobs if same else self.sampling_logprobs + more.sampling_logprobs,
-            more.finish,
-            tuple(dict.fromkeys(self.weight_versions + more.weight_versions)),
+            logprobs if shares_array else self.sampling_logprobs + continuation.sampling_logprobs,
+            continuation.finish,
+            tuple(dict.fromkeys(self.weight_versions + continuation.weight_versions)),
             self.inserted,
         )
 
     def count_own(self, count: int) -> int:
-        """Return how many of the first `count` tokens of the sequence the model sampled."""
+        """Return how many of the first `count` tokens of `sequence()` the model sampled; the others were inserted."""
         for insertion in self.inserted:
             count -= min(len(insertion.tokens), max(0, count - insertion.after))
         return count
 
     def truncate(self, count: int) -> Generation:
-        """Return the first `count` tokens as an unfinished response; the response itself if it has no more."""
+        """Return an unfinished response of the first `count` sampled tokens, or this response if it is not longer."""
         if len(self.tokens) <= count:
             return self
         logprobs = self.logprobs[:count]
@@ -151,11 +174,11 @@ class Generation:
         return replace(self, tokens=tokens, logprobs=logprobs, sampling_logprobs=sampling, finish="length")
 
     def with_inserted(self, inserted: Insertion) -> Generation:
-        """Return the response with an insertion at its end."""
+        """Return the response with one more insertion, after all earlier insertions."""
         return replace(self, inserted=(*self.inserted, inserted))
 
     def as_unfinished(self) -> Generation:
-        """Return the response as if it had been cut by a limit."""
+        """Return the response with `finish` "length", as if a limit of tokens had cut it."""
         return replace(self, finish="length")
 
 
@@ -230,8 +253,12 @@ class Engine(Protocol):
     ) -> list[Generation]:
         """Return a response for each request, in the order of the requests.
 
-        `on_response` may be called from another thread, for some of the requests or for none, once each. What it raises
-        ends the call.
+        Args:
+            requests: The prompts with their seeds.
+            sampling: How tokens are sampled.
+            plan: The answers that the next `force` will ask for, which the engine may already compute.
+            on_response: Called at most once for a request, when its response ends. The engine may call it from another
+                thread, or never. An exception that `on_response` raises ends `generate`.
         """
 
     def force(
@@ -242,40 +269,63 @@ class Engine(Protocol):
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers forced at each of `cuts[i]` tokens of response i, in the order of the cuts; cut 0 forces at once.
+        """Return the answers that the model gives after cuts of its responses and the forcing text.
 
-        Cheapest on the responses of the last `generate`, whose cache the engine may still hold; correct on any. The
-        stream of a forced answer depends on the request's seed and the cut alone, counted from the response's first
-        token (`streams.forced_seed`). Responses have no insertions here.
+        Forcing is cheapest on the responses of the last `generate`, since the engine may still hold their cache, and
+        correct on any responses. The seed of a forced answer depends only on the request's seed and the cut
+        (`runners.data.draws.forced_seed`).
+
+        Args:
+            requests: The requests of the responses.
+            responses: The responses to cut, without insertions.
+            cuts: For each response, after how many tokens to cut it; a cut at 0 forces the answer before any token.
+            forcing: The tokens of the forcing text.
+            sampling: How the tokens of answers are sampled.
+
+        Returns:
+            For each response, the answer of each cut, in the order of the cuts.
         """
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Load new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
+        """Replace the weights of the engine.
+
+        Args:
+            state: The new weights.
+            version: The number of the new weights, which responses have in `weight_versions`.
+        """
 
     def release(self) -> None:
-        """Give memory back, as far as possible, to a trainer on the same devices; weights have to be loaded next.
+        """Drop the weights and caches, so that a trainer on the same devices can use their memory.
 
-        The caches that the last `generate` left for `force` are dropped, and so are the weights.
+        The next call has to be `load_weights`.
         """
 
     def close(self) -> None:
-        """Give memory (and processes, if any) back; no other call may follow."""
+        """Free the memory and end the processes of the engine; no other call may follow."""
 
 
-_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
+_CHECK: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
 def check_cancelled() -> None:
-    """Call the caller's check between two steps of an engine's work, in its thread; raise what the check raises."""
-    callers_look = _CHECK.get()
-    if callers_look is not None:
-        callers_look()
+    """Call the function that `cancellable` has set, if any, which raises an exception to cancel the engine's work.
+
+    Engines call this between two steps of a long call.
+    """
+    check = _CHECK.get()
+    if check is not None:
+        check()
 
 
 @contextmanager
-def cancellable(callers_look: Callable[[], None]) -> Iterator[None]:
-    """Let engines call `callers_look`, which has to be quick, until the block ends."""
-    token = _CHECK.set(callers_look)
+def cancellable(check: Callable[[], None]) -> Iterator[None]:
+    """Let `check` cancel an engine's work inside a `with` block.
+
+    Args:
+        check: A quick function that engines call again and again through `check_cancelled`. An exception that it raises
+            ends the engine's call.
+    """
+    token = _CHECK.set(check)
     try:
         yield
     finally:
@@ -290,7 +340,11 @@ class Limits:
     vocab: int
 
     def check(self, requests: Sequence[Request], sampling: TokenSampling) -> None:
-        """Check requests. Raises E0807 for no tokens, unknown tokens, or more than the context."""
+        """Check that prompts are not empty, have known tokens, and fit with their responses into the context.
+
+        Raises:
+            Problem: E0807, for the first request that does not.
+        """
         for request in requests:
             self._check([request], sampling, request.limit(sampling))
 
@@ -302,7 +356,13 @@ class Limits:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> None:
-        """Check that answers can be forced. Raises E0807."""
+        """Check that cuts are not negative, forcing tokens are known, and forced answers fit into the context.
+
+        The arguments are those of `Engine.force`.
+
+        Raises:
+            Problem: E0807.
+        """
         if min((cut for row in cuts for cut in row), default=0) < 0:
             raise problem(
                 "E0807",
@@ -315,29 +375,32 @@ class Limits:
                 self._check([request], sampling, max(inside) + len(forcing) + sampling.max_tokens)
         self._check_tokens(forcing)
 
-    def _check(self, requests: Sequence[Request], sampling: TokenSampling, room: int) -> None:
-        """Check that a prompt and `room` tokens fit into the context. Raises E0807."""
+    def _check(self, requests: Sequence[Request], sampling: TokenSampling, extra: int) -> None:
+        """Check that each prompt and `extra` more tokens fit into the context, and that the prompt's tokens are known.
+
+        Raises:
+            Problem: E0807, also for an empty prompt or `max_tokens` below 1.
+        """
         if sampling.max_tokens < 1:
             raise problem(
                 "E0807",
-                f"at least one token has to be asked for, not {sampling.max_tokens}",
+                f"a response needs at least one token, and `max_tokens` is {sampling.max_tokens}",
                 help="set `max_tokens` to 1 or more",
             )
         for request in requests:
             if not request.prompt:
-                raise problem(
-                    "E0807", "a prompt has no tokens", help="give it at least one token to go on from"
-                )
-            if len(request.prompt) + room > self.context:
+                raise problem("E0807", "a prompt has no tokens", help="give every prompt at least one token")
+            if len(request.prompt) + extra > self.context:
                 raise problem(
                     "E0807",
-                    f"a prompt of {len(request.prompt)} tokens and {room} to come are more than the model's context "
-                    f"of {self.context} tokens",
+                    f"a prompt of {len(request.prompt)} tokens and {extra} tokens after it are more than the model's "
+                    f"context of {self.context} tokens",
                     help="lower the longest response, or leave out longer prompts",
                 )
             self._check_tokens(request.prompt)
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:
+        """Check that all token ids are in the vocabulary. Raises E0807 for the first that is not."""
         if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
             bad = next(token for token in tokens if not 0 <= token < self.vocab)
             raise problem(

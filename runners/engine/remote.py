@@ -46,9 +46,15 @@ class Loop:
         meanwhile: Callable[[], None] = lambda: None,
         check: Callable[[], None] = lambda: None,
     ) -> Result:
-        """Do `meanwhile` here and then wait for a coroutine.
+        """Run a coroutine on the loop's thread, and return its result.
 
-        An interruption, or what `check_cancelled` or `check` raises, cancels it.
+        An exception of `meanwhile`, `check` or `check_cancelled`, or an interruption of this thread, cancels the
+        coroutine. Of a group of exceptions that the coroutine raises, the first is raised.
+
+        Args:
+            coroutine: The work.
+            meanwhile: Called in the caller's thread after the coroutine has started.
+            check: Called in the caller's thread every `POLL_SECONDS` while the coroutine runs.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
@@ -58,13 +64,13 @@ class Loop:
                 check()
             return future.result()
         except ExceptionGroup as several:
-            raise _first(several) from None
+            raise _first_leaf(several) from None
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """End the thread, and give the loop's files back."""
+        """Stop the loop, wait at most 5 seconds for its thread, and close the files of the loop."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -73,103 +79,112 @@ class Loop:
             self._loop.close()
 
 
-def _first(several: BaseException) -> BaseException:
-    while isinstance(several, BaseExceptionGroup):
-        several = several.exceptions[0]
-    return several
+def _first_leaf(error: BaseException) -> BaseException:
+    """Return the first exception of a group, or of the groups in it; an exception that is no group itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 @dataclass(slots=True)
 class RefusedReply(Exception):
-    """A refusal to reply.
-
-    `again`: a later request may succeed. `wait`: the server asks to wait so many seconds. `request`: the request may be
-    the reason.
-    """
+    """A failure of a server to reply, with its reason in words and a remedy (`help`)."""
 
     words: str
     help: str
-    again: bool = False
+    may_retry: bool = False
+    """True if a later request may succeed."""
     wait: float = 0.0
-    request: bool = False
+    """The seconds that the server asks to wait before the next request."""
+    blames_request: bool = False
+    """True if the reason may be the request, not the server."""
 
 
 class Remote:
-    """A model at an address. A reply has `source.seconds` by the clock, from the first byte sent to the last received.
+    """A model at an address, asked over HTTP.
 
-    `key` is sent and never shown: a server that is sent one may say it in any spelling, so none of its words are shown.
+    A reply may take `source.seconds` of wall-clock time, from the first byte sent to the last byte received. The key is
+    sent and never shown: a server may repeat its key in any spelling, so no words of a server with a key are shown.
     """
 
     def __init__(self, source: ServedModel, key: str) -> None:
+        """Prepare a client for the address of `source`; `key` is the secret of the server, or empty."""
         self._source, self._key = source, key
         self._base = source.address.rstrip("/").removesuffix(_PATH)
-        # What is packed may take any memory to unpack.
+        # A small compressed reply may unpack to more than the memory.
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._client = httpx.AsyncClient(
             headers=headers,
             timeout=source.seconds,
-            # A server on this machine is behind no proxy.
+            # Only a server on this machine has an `http://` address, and is asked without a proxy.
             trust_env=not source.address.startswith("http://"),
             limits=httpx.Limits(max_connections=source.at_once, max_keepalive_connections=source.at_once),
         )
 
     async def post(self, request: dict[str, Any], largest: int = MAX_REPLY_BYTES) -> bytes:
-        """Return the reply to a request, of at most `largest` bytes, and try again after failures that may pass.
+        """Return the server's reply to a request for a completion, with `source.retries` retries.
 
-        Raises RefusedReply.
+        Args:
+            request: The JSON object to send.
+            largest: The most bytes of the reply.
+
+        Raises:
+            RefusedReply: The last failure, or the first that a retry would not mend.
         """
         pause = FIRST_PAUSE_SECONDS
         for retries in range(self._source.retries, -1, -1):
             try:
                 return await self._post(request, largest)
             except RefusedReply as refused:
-                if not refused.again or not retries:
+                if not refused.may_retry or not retries:
                     raise
                 await asyncio.sleep(max(refused.wait, pause))
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
         raise AssertionError
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """Return what the server says of its models, by name; nothing if it says nothing that can be read."""
+        """Return the server's descriptions of its models, by model name; empty if the server has no readable list."""
         try:
             _, _, body = await self._send("GET", "/models", None, MAX_REPLY_BYTES)
             return {str(model["id"]): dict(model) for model in decoded(body, MAX_REPLY_BYTES)["data"]}
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError, Undecodable):
-            # What is wrong with the server is told as it is asked.
+            # The first request for a completion reports a broken server.
             return {}
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections to the server."""
         await self._client.aclose()
 
     def shown(self, body: bytes | str) -> str:
-        """Return the first words of what a server says, or a word in their place if it was sent a key."""
+        """Return the first words of a server's reply for a message, or a placeholder if the server was sent a key."""
         if self._key:
             return "… (its words may hold the key)"
         return shown(body.decode("utf-8", "replace") if isinstance(body, bytes) else body)
 
     async def _post(self, request: dict[str, Any], largest: int) -> bytes:
-        """Return the reply to a single request. Raises RefusedReply."""
+        """Send a request once, and return the body of the reply.
+
+        Raises:
+            RefusedReply: There is no connection, no reply in time, or a status other than 200.
+        """
         try:
             status, headers, body = await self._send("POST", _PATH, request, largest)
         except (httpx.TimeoutException, TimeoutError):
             seconds = self._source.seconds
             raise RefusedReply(
                 f"no reply came within {seconds:g} s",
-                f"allow more: `seconds: {2 * seconds:g} seconds`, or ask less at a time: `at_once`",
-                again=True,
+                f"allow more time, `seconds: {2 * seconds:g} seconds`, or send fewer requests at once, `at_once`",
+                may_retry=True,
             ) from None
         except httpx.ConnectError:
             raise RefusedReply(
-                "nothing answers there",
-                "start the server, or write the address that it has, with its `/v1`",
-                again=True,
+                "no server answers at this address",
+                "start the server, or correct the address, including its `/v1`",
+                may_retry=True,
             ) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
             raise RefusedReply(
-                f"the connection broke ({type(fault).__name__})",
-                "see what the server says of itself",
-                again=True,
+                f"the connection broke ({type(fault).__name__})", "read the server's log", may_retry=True
             ) from None
         if status != 200:
             raise self._refusal(status, headers, body)
@@ -178,8 +193,22 @@ class Remote:
     async def _send(
         self, method: str, path: str, request: dict[str, Any] | None, largest: int
     ) -> tuple[int, httpx.Headers, bytes]:
-        """Return status, headers and body, of bounded size and time; httpx only bounds the silence between two bytes."""
-        # Not ASCII alone: servers bound the bytes of a request.
+        """Send an HTTP request, and return the status, headers and body of the reply.
+
+        The time of the reply is bounded here, because httpx bounds only the silence between two bytes.
+
+        Args:
+            method: `GET` or `POST`.
+            path: The path after the address, such as `/models`.
+            request: The JSON object to send, or None.
+            largest: The most bytes of the body.
+
+        Raises:
+            ValueError: The body is compressed, or larger than `largest`.
+            TimeoutError: The reply took longer than `source.seconds`.
+            httpx.HTTPError: The connection failed.
+        """
+        # Escapes of ASCII would lengthen the request, whose bytes servers bound.
         content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace") if request else None
         headers = {"Content-Type": "application/json"} if request else {}
         async with (
@@ -187,7 +216,7 @@ class Remote:
             self._client.stream(method, f"{self._base}{path}", content=content, headers=headers) as response,
         ):
             if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-                raise ValueError("it is packed, though it was asked not to be")
+                raise ValueError("the reply is compressed, although `identity` was requested")
             body = bytearray()
             async for chunk in response.aiter_raw():
                 body += chunk
@@ -196,7 +225,7 @@ class Remote:
             return response.status_code, response.headers, bytes(body)
 
     def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> RefusedReply:
-        """Return the reason and remedy of a status that is not 200."""
+        """Return the failure that an HTTP status other than 200 means, with a remedy for each kind of status."""
         says = f"HTTP {status}: {self.shown(_error_message(body))}".rstrip(": ")
         after = headers.get("retry-after", "")
         wait = min(float(after), MAX_WAIT_SECONDS) if after.isascii() and after.isdigit() else 0.0
@@ -204,38 +233,38 @@ class Remote:
             with_key = "refuses the key" if self._key else "asks for a key"
             return RefusedReply(
                 f"it {with_key} ({says})",
-                'name the environment variable that has its key, `key: "ITS_KEY"`, and see that the key is valid',
+                'name the environment variable that has the key, `key: "ITS_KEY"`, and check that the key is valid',
             )
         if status == 404:
             return RefusedReply(
-                f"it has no model `{self._source.model}`, or nothing at `{_PATH}` under this address ({says})",
-                "write the model as its server calls it, and the address up to the `/v1`",
+                f"it has no model `{self._source.model}`, or no `{_PATH}` under this address ({says})",
+                "write the model's name as the server has it, and the address up to `/v1`",
             )
         if 300 <= status < 400:
-            return RefusedReply(f"it leads elsewhere ({says})", "write the address that it leads to")
+            return RefusedReply(f"it redirects to another address ({says})", "write that address")
         if status == 429:
             return RefusedReply(
-                f"it is asked too often, or what you may spend there is used up ({says})",
-                "ask less at a time, `at_once: 2`, or later: the same command goes on",
-                again=True,
+                f"it limits the rate of requests, or your quota is used up ({says})",
+                "send fewer requests at once, `at_once: 2`, or run the same command later, which continues",
+                may_retry=True,
                 wait=wait,
             )
         if status in _RETRY_STATUSES:
             return RefusedReply(
                 f"it fails ({says})",
-                "see what the server says of itself; the same command goes on",
-                again=True,
+                "read the server's log; the same command continues",
+                may_retry=True,
                 wait=wait,
             )
         return RefusedReply(
             f"it refuses the request ({says})",
-            "mend what it names; for a model with a short context write a smaller `max_tokens`",
-            request=status in _REQUEST_STATUSES,
+            "correct what the server names; for a model with a short context write a smaller `max_tokens`",
+            blames_request=status in _REQUEST_STATUSES,
         )
 
 
 def _error_message(body: bytes) -> str:
-    """Return a server's words about an error, as OpenAI's interface has them or as they are."""
+    """Return the message of a server's error: `error.message` of OpenAI's format, or the body as text."""
     try:
         reply = decoded(body, MAX_REPLY_BYTES)
         fault = reply.get("error", reply)
@@ -246,13 +275,20 @@ def _error_message(body: bytes) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """Return the key in an environment variable; empty without a variable. Raises RefusedReply if it holds none."""
+    """Return the secret key of a server from an environment variable.
+
+    Args:
+        variable: The name of the environment variable; None for a server without a key, which gives "".
+
+    Raises:
+        RefusedReply: The variable is not set, or its value is not printable ASCII.
+    """
     if variable is None:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key or not key.isascii() or not key.isprintable():
         raise RefusedReply(
             f"`${variable}` " + ("is not a key" if key else "is not set where the task runs"),
-            f"set it before the run, `export {variable}=…`; on a cluster, where its processes start",
+            f"set it before the run, `export {variable}=…`; on a cluster, set it where the processes start",
         )
     return key

@@ -30,23 +30,23 @@ from runners.engine.remote import MAX_REPLY_BYTES, Loop, RefusedReply, Remote, r
 from runners.sandbox.untrusted import Undecodable, decoded
 
 RETOKENISED = "retokenised"
-"""The server gave texts, whose tokens are those of the tokenizer here."""
+"""The server replied texts, which this program's tokenizer turned into tokens."""
 ASKED_AS_TEXT = "asked_as_text"
-"""The server took prompts only as texts, and made its own tokens of them."""
+"""The server took prompts only as texts, and tokenized them itself."""
 CUT_AGAIN = "cut_again"
-"""The server gave a text with more tokens than it counted and was asked for, without its end."""
+"""The text of the server had more tokens than were requested, and was cut."""
 UNREPEATABLE = "unrepeatable"
-"""The server gave two answers to a greedy request."""
+"""The server gave two different answers to the same greedy request."""
 PROBE_TOKENS = 16
-"""Tokens that the first requests ask for, which find out what the server can do."""
+"""The number of tokens that the first requests ask for, which find out what the server can do."""
 _BYTES_PER_TOKEN = 128
 """Bytes of a reply for each of its tokens: the token's text, and its number twice."""
 _SEED_MASK = (1 << 31) - 1
 """Seeds lose their higher bits: some servers take no more."""
 _MAX_LOSS = 0.02
-"""The share by which a server's tokens and those of its texts, tokenised again, may differ over all responses."""
+"""The largest relative difference, over all responses, of the server's count of tokens and the count of its texts'."""
 _MAX_DIFFERENCE = 0.1
-"""The same share for a single response, besides `_SLACK_TOKENS`."""
+"""The largest relative difference of the two counts for a single response, besides `_SLACK_TOKENS`."""
 _SLACK_TOKENS = 4
 """Tokens by which a server may tokenize a text differently, at a cut and before the forcing text."""
 
@@ -89,20 +89,30 @@ class ServedEngine:
         scratch_dir: Path,
         reads_alike: Callable[[Sequence[int]], bool],
     ) -> None:
-        """Raise E0833 if the server's key is not set. What the server cannot do is noted in `scratch_dir`.
+        """Prepare an engine for a server, without a request.
 
-        `reads_alike` says whether the text of tokens has no control tokens but theirs.
+        Args:
+            source: The server's address, the name of its model, and the limits of requests.
+            encode: Returns the tokens of a text.
+            decode: Returns the text of tokens.
+            limits: The context and the vocabulary of the model.
+            scratch_dir: The folder in which the engine records what the server cannot do exactly.
+            reads_alike: Returns whether the text of a prompt's tokens tokenizes to the same control tokens.
+
+        Raises:
+            Problem: E0833 if the environment variable of the server's key is not set.
         """
         self._source, self._encode, self._decode, self._limits = source, encode, decode, limits
         self._reads_alike = reads_alike
-        self._scratch_dir, self._texts = scratch_dir, False
+        self._scratch_dir, self._sends_text = scratch_dir, False
         try:
             self._remote = Remote(source, read_key(source.key))
         except RefusedReply as refused:
             raise self._cannot_ask(refused) from None
         self._loop = Loop()
         self._probed = False
-        self._made: dict[tuple[Request, int], dict[int, tuple[int, ...]]] = {}
+        # By request and length of its response, the answers by cut that `generate` forced for its plan.
+        self._planned: dict[tuple[Request, int], dict[int, tuple[int, ...]]] = {}
 
     def generate(
         self,
@@ -111,17 +121,21 @@ class ServedEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`; answers are forced when a response ends, from the server's cache.
+        """Return responses as `Engine.generate`.
 
-        Raises E0833 if the server cannot be asked, and E0834 if its reply is not what was asked for.
+        With a `plan`, the answers of a response are forced as soon as it ends, while the server has it in its cache.
+
+        Raises:
+            Problem: E0833 if the server refuses requests, E0834 if its replies do not fit the requests, E0807.
         """
         self._limits.check(requests, sampling)
-        self._made = {}
+        self._planned = {}
         self._loop.run(self._probe(requests))
         for request in requests:
-            self._require_alike(request.prompt, "a question", ", or take such words out of the questions")
+            self._require_alike(request.prompt, "a question", ", or remove control tokens from the questions")
 
         async def respond(i: int) -> tuple[Generation, int]:
+            """Return the response to request i, and how many tokens the server counted in it."""
             request = requests[i]
             seed = derive(request.seed, request.num_sampled) if request.num_sampled else request.seed
             completion = await self._complete(request.prompt, request.limit_sampling(sampling), seed)
@@ -131,19 +145,19 @@ class ServedEngine:
             if plan is not None:
                 for cut in dict.fromkeys(plan.cuts(i, response)):
                     answers[cut] = await self._force(request, response, cut, plan.forcing, plan.sampling)
-                self._made[request, len(response.tokens)] = answers
+                self._planned[request, len(response.tokens)] = answers
             if on_response is not None:
                 on_response(i, response, answers)
             return response, completion.count
 
         pairs = self._ask_all(respond, len(requests))
-        has, counted = (sum(row) for row in zip(*((len(r.tokens), n) for r, n in pairs), strict=True))
-        if has < counted * (1 - _MAX_LOSS):
-            raise self._misread("its texts have", has, counted, _KEEPS_MARKS)
-        # Here each end is counted, there it may be.
+        received, counted = (sum(row) for row in zip(*((len(r.tokens), n) for r, n in pairs), strict=True))
+        if received < counted * (1 - _MAX_LOSS):
+            raise self._misread("its texts have", received, counted, _KEEPS_MARKS)
+        # Stop tokens are always among the received tokens, and only some servers count them.
         ends = sum(response.finish == "stop" for response, _ in pairs)
-        if has - 2 * ends > counted * (1 + _MAX_LOSS) + _SLACK_TOKENS:
-            raise self._misread("its texts have", has, counted, _OWN_TOKENIZER)
+        if received - 2 * ends > counted * (1 + _MAX_LOSS) + _SLACK_TOKENS:
+            raise self._misread("its texts have", received, counted, _OWN_TOKENIZER)
         return [response for response, _ in pairs]
 
     def force(
@@ -154,13 +168,18 @@ class ServedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`; those that `generate` forced are not asked for again. Raises as `generate`."""
+        """Return answers as `Engine.force`, without a new request for the answers that `generate` has forced already.
+
+        Raises:
+            Problem: As `generate`.
+        """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         self._loop.run(self._probe(requests))
 
         async def answer(i: int) -> list[ForcedTokens]:
+            """Return the forced answers of response i, in the order of its cuts."""
             request, response = requests[i], responses[i]
-            answers = self._made.get((request, len(response.tokens)), {})
+            answers = self._planned.get((request, len(response.tokens)), {})
             return [
                 ForcedTokens(
                     cut,
@@ -174,11 +193,11 @@ class ServedEngine:
         return self._ask_all(answer, len(requests))
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Raise TypeError: nobody trains a model behind an address (E0311)."""
-        raise TypeError("a served model is given no weights")
+        """Raise TypeError: the weights of a model behind an address cannot be replaced, and the compiler forbids it."""
+        raise TypeError("a served model cannot load weights")
 
     def release(self) -> None:
-        """Do nothing: the server has no memory of ours."""
+        """Do nothing, because the engine holds no weights or caches in this process."""
 
     def close(self) -> None:
         """Close the server's connections."""
@@ -193,7 +212,15 @@ class ServedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> tuple[int, ...]:
-        """Return the answer forced at a cut; nothing past the response's end."""
+        """Return the tokens of the answer after a cut of a response and the forcing text.
+
+        Args:
+            request: The request of the response.
+            response: The response.
+            cut: The number of the response's tokens before the forcing text; an answer at or past its end is empty.
+            forcing: The tokens of the forcing text.
+            sampling: How the answer's tokens are sampled.
+        """
         if cut >= len(response.tokens):
             return ()
         prompt = (*request.prompt, *response.tokens[:cut], *forcing)
@@ -201,20 +228,32 @@ class ServedEngine:
         result = await self._complete(prompt, sampling, forced_seed(request.seed, request.num_sampled + cut))
         return result.tokens
 
-    def _require_alike(self, prompt: Sequence[int], where: str, more: str) -> None:
-        """Check that a server of texts finds only a prompt's own control tokens in its text. Raises E0834."""
-        if self._texts and not self._reads_alike(prompt):
+    def _require_alike(self, prompt: Sequence[int], source: str, remedy: str) -> None:
+        """Check that a server that reads only texts finds the same control tokens in a prompt's text as in its tokens.
+
+        Args:
+            prompt: The tokens of the prompt.
+            source: The part of the prompt that may have words like a control token, for the message: "a question".
+            remedy: A further remedy, which ends the help of the message.
+
+        Raises:
+            Problem: E0834.
+        """
+        if self._sends_text and not self._reads_alike(prompt):
             raise self._unsound(
-                f"it reads texts alone, and would take words of {where} for a control token",
-                f"take a server that reads token ids, as vLLM's and SGLang's do{more}",
+                f"it reads only texts, and would take words of {source} for a control token",
+                f"take a server that reads token ids, as vLLM and SGLang do{remedy}",
             )
 
     def _ask_all(self, ask: Callable[[int], Coroutine[Any, Any, Value]], count: int) -> list[Value]:
-        """Return the result of `ask` for each number below `count`, some at a time. A failure cancels the rest."""
-        turns = asyncio.Semaphore(self._source.at_once)
+        """Return `ask(0)`, …, `ask(count - 1)`, of which at most `source.at_once` run at a time.
+
+        The first that raises an exception cancels all others.
+        """
+        slots = asyncio.Semaphore(self._source.at_once)
 
         async def ask_one(i: int) -> Value:
-            async with turns:
+            async with slots:
                 return await ask(i)
 
         async def ask_all() -> list[Value]:
@@ -225,27 +264,37 @@ class ServedEngine:
         return self._loop.run(ask_all())
 
     async def _probe(self, requests: Sequence[Request]) -> None:
-        """Find out before the first request whether the server is suitable. Raises E0833, E0834."""
+        """Find out before the first generation what the server can do.
+
+        The probe compares the server's model and context with those of the spec, tries prompts of token ids and then of
+        text, and repeats a greedy request. Limits that change results are recorded in `scratch_dir`.
+
+        Args:
+            requests: The requests of the generation, whose first prompt is sent.
+
+        Raises:
+            Problem: E0833 if the server refuses requests, E0834 if it is unsuitable.
+        """
         if self._probed or not requests:
             return
         models, name = await self._remote.models(), self._source.model
         if models and name not in models:
             names = self._remote.shown(", ".join(f"`{model}`" for model in list(models)[:4]))
-            words = f"it has no model `{name}`, and has {names}"
+            words = f"it has no model `{name}`, only {names}"
             raise self._cannot_ask(RefusedReply(words, "write the model's name as the server has it"))
-        most = models.get(name, {}).get("max_model_len")
-        if type(most) is int and 0 < most < self._limits.context:
+        context = models.get(name, {}).get("max_model_len")
+        if type(context) is int and 0 < context < self._limits.context:
             raise self._unsound(
-                f"it reads {most:,} tokens at most, and the longest sequence here may have {self._limits.context:,}",
-                f"start it with a longest sequence of {self._limits.context:,} tokens, or shorten the suite's `max_tokens`",
+                f"its context is {context:,} tokens, and the suite's longest sequence may have {self._limits.context:,}",
+                f"start it with a context of {self._limits.context:,} tokens, or shorten the suite's `max_tokens`",
             )
         prompt = requests[0].prompt
-        room = min(PROBE_TOKENS, self._limits.context - len(prompt))
-        greedy = TokenSampling(room, 0.0, stop_ids=(), logprobs=False)
+        probe_tokens = min(PROBE_TOKENS, self._limits.context - len(prompt))
+        greedy = TokenSampling(probe_tokens, 0.0, stop_ids=(), logprobs=False)
         try:
             first = await self._complete(prompt, greedy, 0)
         except _TakesNoTokens:
-            self._texts = True
+            self._sends_text = True
             record(self._scratch_dir, INEXACT, ASKED_AS_TEXT)
             first = await self._complete(prompt, greedy, 0)
         second = await self._complete(prompt, greedy, 0)
@@ -254,10 +303,20 @@ class ServedEngine:
         self._probed = True
 
     async def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
-        """Return the continuation of a prompt, and try again after failures that may pass. Raises E0833, E0834."""
+        """Ask the server for the continuation of a prompt, with retries after failures that may pass.
+
+        Args:
+            prompt: The tokens of the prompt.
+            sampling: How the continuation is sampled.
+            seed: The seed of the continuation, whose lowest 31 bits are sent.
+
+        Raises:
+            _TakesNoTokens: The server refused the first prompt of token ids.
+            Problem: E0833, E0834.
+        """
         request: dict[str, Any] = {
             "model": self._source.model,
-            "prompt": self._decode(prompt) if self._texts else list(prompt),
+            "prompt": self._decode(prompt) if self._sends_text else list(prompt),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": min(sampling.top_p, 1.0),
@@ -267,16 +326,16 @@ class ServedEngine:
             "return_token_ids": True,
         }
         request |= {"top_k": sampling.top_k} if sampling.top_k > 0 else {}
-        request |= {"add_special_tokens": False} if self._texts else {}
+        request |= {"add_special_tokens": False} if self._sends_text else {}
         largest = MAX_REPLY_BYTES + _BYTES_PER_TOKEN * (len(prompt) + sampling.max_tokens)
         try:
             body = await self._remote.post(request, largest)
         except RefusedReply as refused:
-            if refused.request and not (self._probed or self._texts):
+            if refused.blames_request and not (self._probed or self._sends_text):
                 raise _TakesNoTokens from None
-            if refused.request and not self._probed:
+            if refused.blames_request and not self._probed:
                 refused.help = (
-                    "take a server whose completions read prompts, best of token ids, as vLLM's and SGLang's"
+                    "take a server whose completions accept prompts, best as token ids, as vLLM and SGLang do"
                 )
             raise self._cannot_ask(refused) from None
         return self._read(body, largest, prompt, sampling)
@@ -284,7 +343,20 @@ class ServedEngine:
     def _read(
         self, body: bytes, largest: int, prompt: Sequence[int], sampling: TokenSampling
     ) -> Continuation:
-        """Return the completion in a reply. Raises E0834 for anything else."""
+        """Return the continuation that a server's reply contains.
+
+        The reply is untrusted: its types, counts of tokens, and token ids are checked against the request. If the reply
+        has only a text, the tokenizer makes tokens of it.
+
+        Args:
+            body: The bytes of the reply.
+            largest: The most bytes that the reply may have.
+            prompt: The tokens of the prompt that was sent.
+            sampling: The sampling that was sent.
+
+        Raises:
+            Problem: E0834 if the reply is not a completion of this request.
+        """
         try:
             reply = decoded(body, largest)
             choice, usage = reply["choices"][0], reply["usage"]
@@ -298,20 +370,20 @@ class ServedEngine:
                 raise TypeError
         except (Undecodable, LookupError, TypeError, AttributeError):
             raise self._unsound(
-                f"it sends no completion with its counts of tokens: {self._remote.shown(body)}",
-                "give the address of OpenAI's interface of completions, which ends in `/v1`",
+                f"its reply is not a completion with counts of tokens: {self._remote.shown(body)}",
+                "write the address of an OpenAI-compatible completions API, which ends in `/v1`",
             ) from None
-        slack = _MAX_LOSS * len(prompt) + _SLACK_TOKENS if self._texts and self._probed else 0
+        slack = _MAX_LOSS * len(prompt) + _SLACK_TOKENS if self._sends_text and self._probed else 0
         if abs(read - len(prompt)) > slack:
             raise self._unsound(
-                f"it read {read:,} tokens where {len(prompt):,} were sent",
-                "start it so that it adds nothing to prompts, such as a mark of their beginning",
+                f"it read {read:,} tokens, and {len(prompt):,} were sent",
+                "start it so that it adds nothing to prompts, such as a token of their beginning",
             )
         stopped = finish == "stop"
         if not stopped and counted < sampling.max_tokens:
             raise self._unsound(
-                f"it cut a response at {counted:,} tokens, where {sampling.max_tokens:,} were asked for",
-                "start it with room for the whole sequence, or shorten the suite's `max_tokens`",
+                f"it cut a response at {counted:,} tokens, although it may have {sampling.max_tokens:,}",
+                "start it with a context for the longest sequence, or shorten the suite's `max_tokens`",
             )
         if ids is None:
             record(self._scratch_dir, INEXACT, RETOKENISED)
@@ -326,33 +398,45 @@ class ServedEngine:
             type(token) is int and 0 <= token < self._limits.vocab for token in ids
         ):
             raise self._unsound(
-                f"it replies tokens that are none of the {self._limits.vocab:,} of the tokenizer",
+                f"it replies token ids outside the tokenizer's vocabulary of {self._limits.vocab:,}",
                 "name the tokenizer of the model that it serves",
             )
         if len(ids) not in (counted, counted - stopped):
             raise self._unsound(
                 f"it sends {len(ids):,} tokens, and counts {counted:,}",
-                "take a server that replies all token ids that it makes, as vLLM's and SGLang's do",
+                "take a server that replies all token ids that it generates, as vLLM and SGLang do",
             )
         last = next((i for i, token in enumerate(ids) if token in sampling.stop_ids), None)
         if last is not None:
-            # Not every server stops at the tokens that it is told.
+            # Some servers ignore `stop_token_ids` and go on.
             ids, stopped = ids[: last + 1], True
         elif len(ids) < counted:
             ids = self._end(ids, stopped, sampling)
         return Continuation(tuple(ids), len(ids), stopped)
 
     def _end(self, ids: list[int], stopped: bool, sampling: TokenSampling) -> tuple[int, ...]:
-        """Return tokens with the stop token that a server omits."""
+        """Return at most `max_tokens` of a response's tokens, with the stop token if the server has omitted it.
+
+        Args:
+            ids: The response's tokens as the server or the tokenizer has them.
+            stopped: Whether the response ended at a stop token.
+            sampling: The limit of tokens and the stop tokens, of which the first is appended.
+        """
         stop = sampling.stop_ids[:1] if stopped and not set(ids[-1:]) & set(sampling.stop_ids) else ()
-        room = sampling.max_tokens - len(stop)
-        if len(ids) > room:
+        most = sampling.max_tokens - len(stop)
+        if len(ids) > most:
             record(self._scratch_dir, INEXACT, CUT_AGAIN)
-        return (*ids[:room], *stop)
+        return (*ids[:most], *stop)
 
     def _tokens_of(self, text: str, stop_ids: Sequence[int]) -> list[int]:
-        """Return the tokens of a server's text. Raises E0834 for a text that the tokenizer does not know."""
-        # JSON may hold halves of characters.
+        """Return the tokens of a server's text.
+
+        A stop token's mark at the end of the text becomes that stop token.
+
+        Raises:
+            Problem: E0834 if the tokenizer has no tokens for the text.
+        """
+        # JSON may contain unpaired surrogates, which have no UTF-8.
         text = text.encode("utf-8", "replace").decode("utf-8")
         marks = {token: self._decode([token]) for token in stop_ids}
         last = [token for token, mark in marks.items() if mark and text.endswith(mark)][:1]
@@ -361,17 +445,22 @@ class ServedEngine:
         except Problem as fault:
             if fault.diagnostics[0].code != "E0815":
                 raise
-            # Any of its words may be the key.
-            words = f"the tokenizer has no tokens for all of its text: {self._remote.shown(text)}"
+            # `from None`, because the original message quotes the text, which may contain the key.
+            words = f"the tokenizer cannot encode its text: {self._remote.shown(text)}"
             raise self._unsound(words, _OWN_TOKENIZER) from None
 
-    def _misread(self, noun: str, has: int, counted: int, help: str) -> Problem:
-        return self._unsound(f"{noun} {has:,} tokens by the tokenizer here, and it counts {counted:,}", help)
+    def _misread(self, subject: str, received: int, counted: int, help: str) -> Problem:
+        """Return E0834 for texts whose number of tokens differs from the server's count; `subject` is "its texts have"."""
+        return self._unsound(
+            f"{subject} {received:,} tokens by the tokenizer, and it counts {counted:,}", help
+        )
 
     def _cannot_ask(self, refused: RefusedReply) -> Problem:
+        """Return E0833, a server that refuses requests, with the reason and remedy of `refused`."""
         message = f"the served model `{self._source.model}` cannot be asked: {refused.words}"
         return problem("E0833", message, where=self._source.address, help=refused.help)
 
     def _unsound(self, words: str, help: str) -> Problem:
+        """Return E0834, a server whose replies cannot be evaluated; `words` are the reason."""
         message = f"the served model `{self._source.model}` cannot be evaluated: {words}"
         return problem("E0834", message, where=self._source.address, help=help)

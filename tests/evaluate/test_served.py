@@ -233,7 +233,7 @@ def test_a_server_of_texts_alone_is_asked_by_texts_and_labelled(
             reply["usage"]["prompt_tokens"] += 2
         return reply
 
-    with there(adds_a_mark) as server, pytest.raises(Problem, match="it read 6 tokens where 4 were sent"):
+    with there(adds_a_mark) as server, pytest.raises(Problem, match="it read 6 tokens, and 4 were sent"):
         run.evaluate(asking(job, folders, server, name="more"))
 
 
@@ -271,18 +271,18 @@ def more(reply: Reply) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Reply], object], str]] = {
-    "a mark before prompts": (lambda reply: reply["usage"].update(prompt_tokens=6), "it read 6 tokens where 4"),
-    "no counts": (lambda reply: reply.pop("usage"), "no completion with its counts"),
-    "a number for a text": (lambda reply: reply["choices"][0].update(text=1), "no completion with its counts"),
-    "an abort": (lambda reply: reply["choices"][0].update(finish_reason="abort"), "no completion with its counts"),
-    "a list": (lambda reply: reply.update(choices=[]), "no completion with its counts"),
+    "a mark before prompts": (lambda reply: reply["usage"].update(prompt_tokens=6), "it read 6 tokens, and 4"),
+    "no counts": (lambda reply: reply.pop("usage"), "not a completion with counts"),
+    "a number for a text": (lambda reply: reply["choices"][0].update(text=1), "not a completion with counts"),
+    "an abort": (lambda reply: reply["choices"][0].update(finish_reason="abort"), "not a completion with counts"),
+    "a list": (lambda reply: reply.update(choices=[]), "not a completion with counts"),
     "cut too early": (cut, "it cut a response at 1 tokens"),
-    "lost marks": (lose, "one of its texts has 0 tokens by the tokenizer here, and it counts"),
+    "lost marks": (lose, "one of its texts has 0 tokens by the tokenizer, and it counts"),
     "a text of more tokens": (longer(40), "one of its texts has 5"),
     "more tokens in sum": (longer(4), "its texts have"),
-    "a prompt of thousands of digits": (counts(prompt_tokens=10**4299), "no completion with its counts"),
-    "a prompt of fewer than no tokens": (counts(prompt_tokens=-4), "no completion with its counts"),
-    "another vocabulary": (stranger, "none of the 33 of the tokenizer"),
+    "a prompt of thousands of digits": (counts(prompt_tokens=10**4299), "not a completion with counts"),
+    "a prompt of fewer than no tokens": (counts(prompt_tokens=-4), "not a completion with counts"),
+    "another vocabulary": (stranger, "outside the tokenizer's vocabulary of 33"),
     "too many": (more, "tokens, and counts"),
 }  # fmt: skip
 
@@ -335,7 +335,7 @@ def test_a_key_that_a_server_says_in_its_texts_is_not_shown(
         run.evaluate(asking(job, folders, server, source={"key": "TINY_KEY"}))
     (told,) = caught.value.diagnostics
     assert told.code == "E0834"
-    assert "the tokenizer has no tokens for all of its text: … (its words may hold the key)" in told.message
+    assert "the tokenizer cannot encode its text: … (its words may hold the key)" in told.message
     assert KEY not in render([told], {})
 
 
@@ -348,8 +348,8 @@ def test_a_server_is_looked_at_before_it_is_asked(
 ) -> None:
     """Its models, its longest sequence, its key, and whether it takes prompts of token ids."""
     for models, code, words in (
-        ({"data": [{"id": "other"}]}, "E0833", "no model `tiny`, and has `other`"),
-        ({"data": [{"id": "tiny", "max_model_len": 16}]}, "E0834", "16 tokens at most"),
+        ({"data": [{"id": "other"}]}, "E0833", "no model `tiny`, only `other`"),
+        ({"data": [{"id": "tiny", "max_model_len": 16}]}, "E0834", "its context is 16 tokens"),
     ):
         with there(vllm, models) as server, pytest.raises(Problem, match=words) as caught:
             run.evaluate(asking(job, folders, server))

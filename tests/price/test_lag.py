@@ -17,7 +17,7 @@ from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import Sizes, from_dimensions
 from reodsl.price.rollout import LengthDistribution
 from runners.engine.protocol import Request
-from runners.engine.sglang.engine import _places
+from runners.engine.sglang.engine import _assign_servers
 from tests.language.test_changes import experiment
 
 FLAGSHIP = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
@@ -85,7 +85,7 @@ def busiest(
     hardware = devices.hardware
     bandwidth, flops = hardware.bandwidth * hardware.mbu_decode, hardware.flops * hardware.mfu_prefill
     prompts = [Request((question, *([0] * (before // 64))), 0) for question, before, _ in rows]
-    places = _places(prompts, engines, most // 64)
+    places = _assign_servers(prompts, engines, most // 64)
     seconds = []
     for engine in range(engines):
         own = [row for row, place in zip(rows, places, strict=True) if place == engine]

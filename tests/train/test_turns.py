@@ -49,7 +49,7 @@ def test_neither_holds_what_it_needs_while_the_other_works(bench, monkeypatch):
                 engines[:] = [given[0]]
             if learners or word == "update":
                 gone = all(p.grad is None for p in learners[0].model.parameters())
-                found.append((word, engines[0]._held is not None, gone))
+                found.append((word, engines[0]._loaded is not None, gone))
             return plain(*given, **named)
 
         monkeypatch.setattr(owner, name, spied)

@@ -20,17 +20,18 @@ from runners.engine.embedded.generation import draw, not_finite
 from runners.engine.embedded.model import Decoder
 from runners.engine.protocol import TokenSampling
 
-# Attention scores of one block: a megabyte stays near a processor, half a gigabyte is little on a GPU.
 _CPU_SCORES = 1 << 18
 _CUDA_SCORES = 1 << 26
+"""The most attention scores of a block: a megabyte fits into a processor's cache, half a gigabyte is little on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Branches [b] over the rows of a cache, sorted by slot.
+    """Forced answers [b] as branches of the cached responses that they cut, sorted by slot (row of the cache).
 
-    Branch j follows columns `start[j]:end[j]` of row `slot[j]`; its first token has position `position[j]`. `tokens`
-    [b, m] are read before the first draw, `streams` [b] are the hashed seeds of its draws.
+    Branch j continues the tokens in columns `start[j]:end[j]` of row `slot[j]`, and its first token has position
+    `position[j]` in the sequence. The model reads `tokens` [b, m], the forcing text, before the first token of the
+    answer is sampled; `streams` [b] are the hashed seeds of the answers.
     """
 
     slot: NDArray[np.int64]
@@ -41,7 +42,7 @@ class Branches:
     streams: NDArray[np.uint64]
 
     def select(self, index: NDArray[np.int64] | slice) -> Branches:
-        """Return the branches at `index`, in its order."""
+        """Return the branches at the positions `index`, in the order of `index`."""
         return Branches(
             self.slot[index],
             self.start[index],
@@ -54,28 +55,48 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Neighbouring rows whose branches attend together, each padded to the most branches of any row."""
+    """Neighbouring rows of a cache whose branches attend in one matrix product."""
 
     rows: slice
+    """Rows of the cache."""
     branches: slice
+    """The branches of these rows."""
     width: int
+    """Branches of each row, padding included: the most of any row."""
     columns: int
+    """The number of columns that the product reads."""
     order: torch.Tensor | None
+    """For each branch, its index among the rows × width padded branches; None if no row is padded."""
     bias: torch.Tensor
+    """0 for the columns that a branch sees, else -inf, [rows, 1, width, 1, columns]."""
 
 
 def answer(
     decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling, tokens_at_once: int
 ) -> list[list[int]]:
-    """Return the answer tokens of each branch, sampled as `sampling` says. Raises E0802 for logits that are not finite."""
+    """Return the answer tokens of each branch, including a stop token.
+
+    Args:
+        decoder: The model.
+        cache: Keys and values of the responses that the branches continue.
+        branches: The answers to sample.
+        sampling: How tokens are sampled.
+        tokens_at_once: The most tokens of a pass through the model, except if one response has more.
+
+    Raises:
+        Problem: E0802 for logits that are not finite.
+    """
     answers: list[list[int]] = []
-    for rows in _split(branches, tokens_at_once):
-        answers.extend(_answer(decoder, cache, branches.select(rows), sampling))
+    for rows in _split_by_row(branches, tokens_at_once):
+        answers.extend(_answer_together(decoder, cache, branches.select(rows), sampling))
     return answers
 
 
-def _split(branches: Branches, tokens_at_once: int) -> list[slice]:
-    """Split branches into slices with at most `tokens_at_once` tokens, without splitting a row."""
+def _split_by_row(branches: Branches, tokens_at_once: int) -> list[slice]:
+    """Split branches into slices with at most `tokens_at_once` tokens.
+
+    The branches of a row of the cache stay in one slice, even if they have more tokens.
+    """
     limit = max(1, tokens_at_once // branches.tokens.shape[1])
     edges = np.append(np.flatnonzero(np.diff(branches.slot, prepend=-1)), len(branches.slot)).tolist()
     parts, first = [], 0
@@ -86,8 +107,14 @@ def _split(branches: Branches, tokens_at_once: int) -> list[slice]:
     return [*parts, slice(first, edges[-1])]
 
 
-def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling) -> list[list[int]]:
-    """Return the answer tokens of branches that fit into a pass together."""
+def _answer_together(
+    decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenSampling
+) -> list[list[int]]:
+    """Return the answer tokens of branches that fit into one pass of the model.
+
+    All branches get their next token at each step; branches that have sampled a stop token drop out. `tail` caches the
+    keys and values of the branches' own tokens.
+    """
     shape = decoder.shape
     count, read = branches.tokens.shape
     answers: list[list[int]] = [[] for _ in range(count)]
@@ -99,46 +126,54 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: TokenS
         filled += tokens.shape[1]
         chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
         sampled, logprobs, _ = draw(logits, chance, sampling)
-        # Together, since each time that the program asks a GPU for something it waits for it.
+        # One copy for both, because each copy from a GPU waits for the GPU.
         chosen, logprobs_here = torch.stack((sampled.double(), logprobs.double())).cpu().numpy()
         if not np.isfinite(logprobs_here).all():
             raise not_finite(step)
         chosen = chosen.astype(np.int64)
         for branch, token in zip(ids.tolist(), chosen.tolist(), strict=True):
             answers[branch].append(token)
-        going = np.flatnonzero(~np.isin(chosen, np.array(sampling.stop_ids, dtype=np.int64)))
-        if len(going) == 0:
+        unfinished = np.flatnonzero(~np.isin(chosen, np.array(sampling.stop_ids, dtype=np.int64)))
+        if len(unfinished) == 0:
             break
-        if len(going) < len(ids):
-            ids, chosen, branches = ids[going], chosen[going], branches.select(going)
-            going_there = torch.from_numpy(going).to(tail.keys.device)
-            tail = Cache(tail.keys[:, going_there], tail.values[:, going_there])
+        if len(unfinished) < len(ids):
+            ids, chosen, branches = ids[unfinished], chosen[unfinished], branches.select(unfinished)
+            on_device = torch.from_numpy(unfinished).to(tail.keys.device)
+            tail = Cache(tail.keys[:, on_device], tail.values[:, on_device])
         tokens = chosen[:, None]
     return answers
 
 
 def _pass(
-    decoder: Decoder,
-    cache: Cache,
-    tail: Cache,
-    branches: Branches,
-    tokens: NDArray[np.int64],
-    filled: int,
+    decoder: Decoder, cache: Cache, tail: Cache, branches: Branches, tokens: NDArray[np.int64], filled: int
 ) -> torch.Tensor:
-    """Read `tokens` [b, m] after the `filled` tokens of each branch; return logits [b, vocab] after the last."""
+    """Run the model over the next tokens of each branch, and return the logits after the last.
+
+    Args:
+        decoder: The model.
+        cache: Keys and values of the responses that the branches continue.
+        tail: Keys and values of the branches' own tokens, which gets those of `tokens`.
+        branches: The branches, [b].
+        tokens: The next tokens of each branch, [b, m].
+        filled: The number of tokens that `tail` has already of each branch.
+
+    Returns:
+        Logits, [b, vocab].
+    """
     shape, device = decoder.shape, decoder.device
     count, new = tokens.shape
     total = filled + new
     places = (branches.position[:, None] + filled + np.arange(new)).ravel()
     decoder.cover(int(places.max()) + 1)
     lanes = new * shape.group
-    blocks = _blocks(branches, lanes, shape.kv_heads, total, cache)
-    causal = torch.ones(new, total, device=device, dtype=torch.bool).triu_(filled + 1)
-    hidden = torch.zeros(new, total, device=device, dtype=cache.keys.dtype)
-    hidden = hidden.masked_fill_(causal, -torch.inf).unsqueeze(1)
+    blocks = _make_blocks(branches, lanes, shape.kv_heads, total, cache)
+    is_later = torch.ones(new, total, device=device, dtype=torch.bool).triu_(filled + 1)
+    causal_bias = torch.zeros(new, total, device=device, dtype=cache.keys.dtype)
+    causal_bias = causal_bias.masked_fill_(is_later, -torch.inf).unsqueeze(1)
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Attend to the cached response before the cut and to the branch's own tokens; see `Attend`."""
         k, v = (tensor.unflatten(0, (count, new)) for tensor in (keys, values))
         tail.write(layer, slice(filled, total), k, v)
         # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.
@@ -148,14 +183,14 @@ def _pass(
             count, shape.kv_heads, new, shape.group, total
         )
         if new > 1:
-            tail_scores.add_(hidden)
+            tail_scores.add_(causal_bias)
         tail_scores = tail_scores.view(count, shape.kv_heads, lanes, total)
         out = torch.empty_like(q)
         for block in blocks:
             rows = block.branches
             trunk = cache.flat(layer, block.rows, block.columns)
-            own = tail.values[layer, rows, :, :total]
-            out[rows] = _block(block, *trunk, q[rows], tail_scores[rows], own)
+            tail_values = tail.values[layer, rows, :, :total]
+            out[rows] = _attend_block(block, *trunk, q[rows], tail_scores[rows], tail_values)
         mixed = out.view(count, shape.kv_heads, new, shape.group, shape.head_dim).transpose(1, 2)
         return mixed.reshape(count * new, -1)
 
@@ -164,20 +199,32 @@ def _pass(
     return decoder.run(flat, torch.from_numpy(places).to(device), attend, last)
 
 
-def _block(
+def _attend_block(
     block: _Block,
     trunk_keys: torch.Tensor,
     trunk_values: torch.Tensor,
     q: torch.Tensor,
     tail_scores: torch.Tensor,
-    values: torch.Tensor,
+    tail_values: torch.Tensor,
 ) -> torch.Tensor:
-    """Return attention of a block: over its rows' cached columns and each branch's own, under one softmax."""
+    """Return the attention of a block's branches over their response and their own tokens, in one softmax.
+
+    Args:
+        block: The block.
+        trunk_keys: Keys of the responses, [rows × kv_heads, head_dim, columns].
+        trunk_values: Values of the responses, [rows × kv_heads, columns, head_dim].
+        q: Scaled queries, [branches, kv_heads, lanes, head_dim]; lanes are new tokens × query heads per key-value head.
+        tail_scores: Products of the queries and the keys of the branch's own tokens, [branches, kv_heads, lanes, own].
+        tail_values: Values of the branches' own tokens, [branches, kv_heads, own, head_dim].
+
+    Returns:
+        [branches, kv_heads, lanes, head_dim].
+    """
     _, kv_heads, lanes, _ = q.shape
     rows = block.rows.stop - block.rows.start
 
     def pad(tensor: torch.Tensor) -> torch.Tensor:
-        """Rearrange [branches, kv, lanes, x] as [rows × kv, width × lanes, x]."""
+        """Rearrange [branches, kv, lanes, x] as [rows × kv, width × lanes, x], with zeros for missing branches."""
         if block.order is not None:
             full = tensor.new_zeros(rows * block.width, *tensor.shape[1:])
             full[block.order] = tensor
@@ -186,7 +233,7 @@ def _block(
         return tensor.reshape(rows * kv_heads, block.width * lanes, tensor.shape[-1])
 
     def unpad(tensor: torch.Tensor) -> torch.Tensor:
-        """Invert `pad`."""
+        """Rearrange [rows × kv, width × lanes, x] as [branches, kv, lanes, x], the inverse of `pad`."""
         tensor = tensor.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
         tensor = tensor.reshape(rows * block.width, kv_heads, lanes, -1)
         return tensor if block.order is None else tensor[block.order]
@@ -197,11 +244,21 @@ def _block(
     scores = torch.cat((trunk_scores, pad(tail_scores)), -1)
     weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
     mixed = torch.bmm(weights[..., :columns], trunk_values)
-    return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), values))
+    return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), tail_values))
 
 
-def _blocks(branches: Branches, lanes: int, kv_heads: int, tail: int, cache: Cache) -> list[_Block]:
-    """Cut the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
+def _make_blocks(branches: Branches, lanes: int, kv_heads: int, tail: int, cache: Cache) -> list[_Block]:
+    """Group the branches into blocks of neighbouring rows whose attention scores fit into a processor's cache.
+
+    On a GPU the scores of a block fit into a share of its memory. A row with more scores is a block of its own.
+
+    Args:
+        branches: The branches, sorted by slot.
+        lanes: New tokens × query heads per key-value head.
+        kv_heads: Key-value heads.
+        tail: The number of each branch's own tokens.
+        cache: The cache of the responses.
+    """
     limit = _CPU_SCORES if cache.keys.device.type == "cpu" else _CUDA_SCORES
     slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
     blocks: list[_Block] = []
@@ -232,25 +289,37 @@ def _make_block(
     columns: int,
     cache: Cache,
 ) -> _Block:
-    """Return the block of slots `low` to `high`, with the mask of its branches' columns."""
+    """Return the block of the rows `slots[low:high]`, with the mask of the columns that each branch sees.
+
+    Args:
+        branches: The branches, sorted by slot.
+        slots: The rows of the cache that have branches, in rising order.
+        first: For each of `slots`, the index of its first branch.
+        counts: For each of `slots`, the number of its branches.
+        low: The index in `slots` of the block's first row.
+        high: The index in `slots` after the block's last row.
+        width: The most branches of a row.
+        columns: The number of columns that the block reads.
+        cache: The cache of the responses.
+    """
     inside = slice(int(first[low]), int(first[high - 1] + counts[high - 1]))
     base, rows = int(slots[low]), int(slots[high - 1] - slots[low]) + 1
     ranks = np.arange(inside.stop - inside.start) - np.repeat(first[low:high] - first[low], counts[low:high])
-    lanes = (branches.slot[inside] - base) * width + ranks
-    # What no branch fills sees everything, since a softmax over nothing is not a number.
+    padded_index = (branches.slot[inside] - base) * width + ranks
+    # Padding sees all columns, because a softmax over no columns gives NaN.
     seen = np.tile(np.array([[0], [columns]], dtype=np.int64), rows * width)
-    seen[0, lanes], seen[1, lanes] = branches.start[inside], branches.end[inside]
+    seen[0, padded_index], seen[1, padded_index] = branches.start[inside], branches.end[inside]
     device = cache.keys.device
     start, end = torch.from_numpy(seen).to(device).unsqueeze(2)
     column = torch.arange(columns, device=device)
     bias = torch.zeros(rows * width, columns, device=device, dtype=cache.keys.dtype)
     bias.masked_fill_((column < start) | (column >= end), -torch.inf)
-    full = len(lanes) == rows * width
+    is_full = len(padded_index) == rows * width
     return _Block(
         rows=slice(base, base + rows),
         branches=inside,
         width=width,
         columns=columns,
-        order=None if full else torch.from_numpy(lanes).to(device),
+        order=None if is_full else torch.from_numpy(padded_index).to(device),
         bias=bias.view(rows, 1, width, 1, columns),
     )

@@ -26,15 +26,13 @@ class Cache:
 
     @staticmethod
     def empty(shape: Shape, rows: int, columns: int, like: torch.Tensor) -> Cache:
-        """Make room for `columns` tokens in each row, with the precision and device of `like`.
-
-        The cache is zero, since a column that a mask hides is still multiplied by 0.
+        """Return a cache of zeros, since even a column that a mask hides is multiplied, by a weight of 0.
 
         Args:
             shape: The sizes of the decoder.
-            rows: Rows of the cache.
-            columns: Tokens of each row.
-            like: A tensor with the precision and device.
+            rows: The number of rows of the cache.
+            columns: The number of tokens of each row.
+            like: A tensor with the precision and device of the cache.
         """
         heads = (shape.layers, rows, shape.kv_heads)
         return Cache(
@@ -43,15 +41,15 @@ class Cache:
 
     @property
     def bytes(self) -> int:
-        """Memory of the cache in bytes."""
+        """Return the memory of the cache in bytes."""
         return 2 * self.keys.numel() * self.keys.element_size()
 
     def rows(self, rows: slice) -> Cache:
-        """Return a view of some rows."""
+        """Return a view of the cache's `rows`, without a copy."""
         return Cache(self.keys[:, rows], self.values[:, rows])
 
     def write(self, layer: int, columns: slice, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write keys and values of new tokens.
+        """Write the keys and values of new tokens of all rows into a layer.
 
         Args:
             layer: The layer's index.
@@ -63,7 +61,12 @@ class Cache:
         self.values[layer, ..., columns, :] = values.transpose(1, 2)
 
     def flat(self, layer: int, rows: slice, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return views of some rows for matrix products.
+        """Return views of the keys and values of some rows for batched matrix products.
+
+        Args:
+            layer: The layer's index.
+            rows: The rows of the cache.
+            columns: The number of columns, from the first.
 
         Returns:
             Keys [rows × kv_heads, head_dim, columns] and values [rows × kv_heads, columns, head_dim].
@@ -72,7 +75,7 @@ class Cache:
         return keys, self.values[layer, rows].flatten(0, 1)[:, :columns]
 
     def swap(self, first: int, second: int, columns: int) -> None:
-        """Exchange two rows, up to column `columns`."""
+        """Exchange the first `columns` columns of the rows `first` and `second`."""
         for view in (self.keys[..., :columns], self.values[..., :columns, :]):
             saved = view[:, first].clone()
             view[:, first] = view[:, second]
@@ -90,7 +93,15 @@ class Cohort:
     def __init__(
         self, shape: Shape, owners: Sequence[int], prompts: Sequence[int], columns: int, like: torch.Tensor
     ) -> None:
-        """`owners[i]` is the request of slot i and `prompts[i]` the length of its prompt."""
+        """Allocate the cache of a cohort, with no keys or values yet.
+
+        Args:
+            shape: The sizes of the decoder.
+            owners: For each slot, the index of its request.
+            prompts: For each slot, the number of tokens of its prompt.
+            columns: The number of tokens for which each slot has memory: prompt, padding, and response.
+            like: A tensor with the precision and device of the cache.
+        """
         rows = len(owners)
         self.cache = Cache.empty(shape, rows, columns, like)
         self.owner: NDArray[np.int64] = np.array(owners, dtype=np.int64)
@@ -109,14 +120,16 @@ class Cohort:
     def attend(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """Write the live rows' keys and values to the newest column, and attend to all columns.
+        """Write the keys and values of the live rows' new tokens, and compute the attention of these tokens.
+
+        Each new token attends to all tokens of its row, including itself; a mask hides the padding before the prompt.
 
         Args:
             layer: The layer's index.
             queries: [live, heads, head_dim], scaled and contiguous.
             keys: [live, kv_heads, head_dim].
             values: [live, kv_heads, head_dim].
-            out: The result, [live, heads, head_dim].
+            out: Filled with the result, [live, heads, head_dim].
         """
         live, kv_heads = self.live, keys.shape[1]
         newest = slice(self.filled - 1, self.filled)
@@ -130,11 +143,19 @@ class Cohort:
         torch.bmm(weights, past_values, out=out.view(grouped))
 
     def retire(self, finished: Sequence[int]) -> NDArray[np.int64]:
-        """Move finished live slots behind the live slots; return the new order as old slot numbers."""
+        """Move finished slots behind the live slots, by exchanging their rows.
+
+        Args:
+            finished: The live slots whose responses have ended.
+
+        Returns:
+            For each slot after the move, its number before, [slots].
+        """
         order = np.arange(len(self.owner))
         remaining = self.live - len(finished)
         holes = [slot for slot in finished if slot < remaining]
         retired = set(finished)
+        # There are as many live slots behind `remaining` as finished slots before it.
         movers = [slot for slot in range(remaining, self.live) if slot not in retired]
         for hole, mover in zip(holes, movers, strict=True):
             order[[hole, mover]] = order[[mover, hole]]
@@ -146,7 +167,7 @@ class Cohort:
         return order
 
     def _mask(self) -> None:
-        """Hide the columns before each prompt; no mask if all prompts are equally long."""
+        """Compute `_bias`, which hides the padding before each prompt; keep None if all prompts are equally long."""
         if not self.start.any():
             return
         like = self.cache.keys
@@ -161,9 +182,16 @@ class Cohort:
 def prefill(
     decoder: Decoder, sequences: Sequence[Sequence[int]], cache: Cache, tokens_at_once: int
 ) -> torch.Tensor:
-    """Fill row i of `cache` with sequence i, from column 0.
+    """Fill row i of `cache` with the keys and values of sequence i, from column 0.
 
-    Sequences are padded on the right, where causal attention never looks; sort them by length to waste little.
+    Sequences of a pass are padded on the right, where causal attention never looks. Sequences that are sorted by length
+    need the least padding.
+
+    Args:
+        decoder: The model.
+        sequences: Token ids.
+        cache: The cache to fill.
+        tokens_at_once: The most tokens of a pass, padding included, except for a single longer sequence.
 
     Returns:
         Logits at the end of each sequence, [rows, vocab].
@@ -177,13 +205,19 @@ def prefill(
             if last > first and longest_with * (last + 1 - first) > tokens_at_once:
                 break
             last, longest = last + 1, longest_with
-        logits.append(_block(decoder, sequences[first:last], longest, cache.rows(slice(first, last))))
+        logits.append(_prefill_block(decoder, sequences[first:last], longest, cache.rows(slice(first, last))))
         first = last
     return torch.cat(logits)
 
 
-def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, cache: Cache) -> torch.Tensor:
-    """Fill rows of the cache in one pass; return logits at the end of each sequence, [rows, vocab]."""
+def _prefill_block(
+    decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, cache: Cache
+) -> torch.Tensor:
+    """Fill the rows of a cache with sequences of at most `longest` tokens, in one pass of the model.
+
+    Returns:
+        Logits at the end of each sequence, [rows, vocab].
+    """
     shape, device = decoder.shape, decoder.device
     rows = len(sequences)
     padded = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences], device=device)
@@ -192,6 +226,7 @@ def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, c
     decoder.cover(longest)
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Write keys and values to the cache, and attend causally within each sequence; see `Attend`."""
         q, k, v = (tensor.unflatten(0, (rows, longest)) for tensor in (queries, keys, values))
         cache.write(layer, slice(longest), k, v)
         k, v = (tensor.transpose(1, 2).repeat_interleave(shape.group, 1) for tensor in (k, v))
@@ -203,11 +238,18 @@ def _block(decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, c
 
 
 def admit(
-    decoder: Decoder, groups: Sequence[tuple[Sequence[int], Sequence[int]]], room: int, tokens_at_once: int
+    decoder: Decoder,
+    groups: Sequence[tuple[Sequence[int], Sequence[int]]],
+    response_columns: int,
+    tokens_at_once: int,
 ) -> tuple[Cohort, torch.Tensor]:
-    """Make a cohort from (prompt, requests with it) pairs, and read each prompt once.
+    """Make a cohort of requests, and run the model over each different prompt once.
 
-    `room` is the number of columns after the prompts.
+    Args:
+        decoder: The model.
+        groups: For each different prompt, its tokens and the indices of the requests that have it.
+        response_columns: The number of columns after the prompts.
+        tokens_at_once: The most tokens of a pass through the model.
 
     Returns:
         The cohort, and logits by slot, [rows, vocab].
@@ -216,7 +258,7 @@ def admit(
     longest = max(map(len, prompts))
     owners = [owner for _, members in groups for owner in members]
     lengths = [len(prompt) for prompt, members in groups for _ in members]
-    cohort = Cohort(decoder.shape, owners, lengths, longest + room, decoder.like)
+    cohort = Cohort(decoder.shape, owners, lengths, longest + response_columns, decoder.like)
     prompts_cache = Cache.empty(decoder.shape, len(groups), longest, decoder.like)
     logits = prefill(decoder, prompts, prompts_cache, tokens_at_once)
     slot = 0

@@ -54,11 +54,17 @@ class ForcedJob:
 def cached_rows(
     cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Generation]
 ) -> dict[Key, CacheRow]:
-    """Return the cache row of each response of a generation."""
+    """Return where the keys and values of each response are cached, by request and tokens of the response.
+
+    Args:
+        cohorts: The cohorts of a generation that still have their caches.
+        requests: All requests of the generation.
+        responses: The responses to the requests.
+    """
     rows = {}
     for cohort in cohorts:
-        places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
-        for slot, (owner, start) in enumerate(places):
+        slots = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
+        for slot, (owner, start) in enumerate(slots):
             rows[(requests[owner], responses[owner].tokens)] = CacheRow(cohort, slot, start)
     return rows
 
@@ -73,7 +79,20 @@ def force(
     sampling: TokenSampling,
     settings: EmbeddedSettings,
 ) -> list[list[ForcedTokens]]:
-    """Return answers as `Engine.force`. A cut that is asked for twice is answered once."""
+    """Return answers as `Engine.force`, with one computation for equal cuts of equal responses to equal requests.
+
+    Responses with a cached row continue from it; the model reads the others again, up to their last cut.
+
+    Args:
+        decoder: The model.
+        cached: The cached rows of the last generation's responses.
+        requests: As in `Engine.force`.
+        responses: As in `Engine.force`.
+        cuts: As in `Engine.force`.
+        forcing: As in `Engine.force`.
+        sampling: As in `Engine.force`.
+        settings: Bounds of rows, cache and tokens.
+    """
     jobs: dict[Key, set[ForcedJob]] = {}
     for index, (request, response, row_cuts) in enumerate(zip(requests, responses, cuts, strict=True)):
         inside = {ForcedJob(index, cut) for cut in row_cuts if cut < len(response.tokens)}
@@ -81,40 +100,46 @@ def force(
             jobs.setdefault((request, response.tokens), set()).update(inside)
     answers: dict[ForcedJob, tuple[int, ...]] = {}
     by_cohort: dict[int, list[tuple[CacheRow, list[ForcedJob]]]] = {}
-    loose: list[list[ForcedJob]] = []
+    uncached: list[list[ForcedJob]] = []
     for key, group in jobs.items():
         ordered = sorted(group, key=lambda job: (job.cut, job.index))
         row = cached.get(key)
         if row is None:
-            loose.append(ordered)
+            uncached.append(ordered)
         else:
             by_cohort.setdefault(id(row.cohort), []).append((row, ordered))
 
-    def run(placed: list[tuple[CacheRow, list[ForcedJob]]]) -> None:
-        placed.sort(key=lambda item: item[0].slot)
-        flat = [job for _, group in placed for job in group]
-        branches = _branches(placed, flat, requests, responses, forcing)
-        cache = placed[0][0].cohort.cache
+    def run(jobs_of_rows: list[tuple[CacheRow, list[ForcedJob]]]) -> None:
+        """Add to `answers` the forced answers of rows that share a cache."""
+        jobs_of_rows.sort(key=lambda item: item[0].slot)
+        flat = [job for _, group in jobs_of_rows for job in group]
+        branches = _make_branches(jobs_of_rows, flat, requests, responses, forcing)
+        cache = jobs_of_rows[0][0].cohort.cache
         answered = answer(decoder, cache, branches, sampling, settings.prefill_tokens)
         answers.update((job, tuple(tokens)) for job, tokens in zip(flat, answered, strict=True))
 
-    for placed in by_cohort.values():
-        run(placed)
-    loose.sort(key=lambda group: -_reach(group, requests))
-    while loose:
-        longest = _reach(loose[0], requests)
+    for jobs_of_rows in by_cohort.values():
+        run(jobs_of_rows)
+    uncached.sort(key=lambda group: -_prefix_length(group, requests))
+    while uncached:
+        longest = _prefix_length(uncached[0], requests)
         row_bytes = longest * decoder.shape.cache_bytes(decoder.like.element_size())
         count = max(1, min(settings.rows, settings.cache_bytes // row_bytes))
-        run(_prefill(decoder, loose[:count], requests, responses, settings))
-        loose = loose[count:]
+        run(_prefill(decoder, uncached[:count], requests, responses, settings))
+        uncached = uncached[count:]
     return [
         [ForcedTokens(cut, answers.get(ForcedJob(index, cut), ())) for cut in row_cuts]
         for index, row_cuts in enumerate(cuts)
     ]
 
 
-def _reach(group: Sequence[ForcedJob], requests: Sequence[Request]) -> int:
-    """Return the tokens of prompt and response before the last cut of a group."""
+def _prefix_length(group: Sequence[ForcedJob], requests: Sequence[Request]) -> int:
+    """Return the number of tokens of a prompt and its response before the last cut of the response.
+
+    Args:
+        group: The forced answers of one response, in rising order of their cuts.
+        requests: All requests.
+    """
     return len(requests[group[0].index].prompt) + group[-1].cut
 
 
@@ -125,7 +150,18 @@ def _prefill(
     responses: Sequence[Generation],
     settings: EmbeddedSettings,
 ) -> list[tuple[CacheRow, list[ForcedJob]]]:
-    """Read each response once, up to its last cut, into a fresh cache."""
+    """Run the model over prompts and responses, up to the last cut of each response, into a new cache.
+
+    Args:
+        decoder: The model.
+        groups: For each response, its forced answers in rising order of cuts; the longest prefix comes first.
+        requests: All requests.
+        responses: All responses.
+        settings: The bound of tokens of a pass.
+
+    Returns:
+        For each group, the cached row of its response and the group.
+    """
     sequences = [
         requests[group[0].index].prompt + responses[group[0].index].tokens[: group[-1].cut]
         for group in groups
@@ -137,17 +173,28 @@ def _prefill(
     return [(CacheRow(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
 
 
-def _branches(
-    placed: Sequence[tuple[CacheRow, list[ForcedJob]]],
+def _make_branches(
+    jobs_of_rows: Sequence[tuple[CacheRow, list[ForcedJob]]],
     flat: Sequence[ForcedJob],
     requests: Sequence[Request],
     responses: Sequence[Generation],
     forcing: Sequence[int],
 ) -> Branches:
-    """Return the branches of a cache; without a forcing text, the prefix's last token is read again."""
-    counts = [len(group) for _, group in placed]
-    slot = np.repeat(np.array([row.slot for row, _ in placed], dtype=np.int64), counts)
-    start = np.repeat(np.array([row.start for row, _ in placed], dtype=np.int64), counts)
+    """Return the forced answers of a cache as branches of its rows.
+
+    A branch has to begin with a token that the model reads. Without a forcing text, this is the last token before the
+    cut, which is left out of the cached columns.
+
+    Args:
+        jobs_of_rows: The forced answers of each cached row, sorted by slot.
+        flat: All these forced answers in the same order.
+        requests: All requests.
+        responses: All responses.
+        forcing: The tokens of the forcing text.
+    """
+    counts = [len(group) for _, group in jobs_of_rows]
+    slot = np.repeat(np.array([row.slot for row, _ in jobs_of_rows], dtype=np.int64), counts)
+    start = np.repeat(np.array([row.start for row, _ in jobs_of_rows], dtype=np.int64), counts)
     cut = np.array([job.cut for job in flat], dtype=np.int64)
     position = np.array([len(requests[job.index].prompt) for job in flat], dtype=np.int64) + cut
     if forcing:
@@ -177,23 +224,38 @@ class EmbeddedEngine:
         version: int = 0,
         settings: EmbeddedSettings | None = None,
     ) -> None:
-        """`config` is a transformers config, `state` as for `load_weights`. Raises E0801, E0803."""
+        """Load a model.
+
+        Args:
+            config: The `transformers` config of the model.
+            state: The weights, by their `transformers` names or as a folder.
+            version: The number of the weights, which responses have in `weight_versions`.
+            settings: The device, precision and bounds; None for the defaults.
+
+        Raises:
+            Problem: E0801 for another architecture, E0803 for weights that do not fit the config, E0937 if memory runs
+                out.
+        """
         self._settings = settings or EmbeddedSettings()
         self._shape = shape_of(config)
         self._limits = Limits(self._shape.context, self._shape.vocab)
-        self._kept: dict[Key, CacheRow] = {}
-        self._held: Decoder | None = None
+        self._cached: dict[Key, CacheRow] = {}
+        self._loaded: Decoder | None = None
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Copy new weights, and drop every cache of the old weights. Raises E0803, E0937."""
+        """Copy new weights, as `Engine.load_weights`, and drop every cache of the old weights.
+
+        Raises:
+            Problem: E0803 for weights that do not fit the config, E0937 if memory runs out.
+        """
         if isinstance(state, SharedWeights):
-            # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
+            # Outside of inference mode, whose tensors a trainer could not use for gradients.
             state = state.assemble(None)
         tensors = read_state(state) if isinstance(state, Path) else state
-        self._kept = {}
-        with torch.inference_mode(), self._explain_oom("taking new weights"):
-            self._held = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
+        self._cached = {}
+        with torch.inference_mode(), self._explain_oom("loading new weights"):
+            self._loaded = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
         self._version = version
 
     @torch.inference_mode()
@@ -204,15 +266,18 @@ class EmbeddedEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`; caches stay for `force`, so a plan is not needed.
+        """Return responses as `Engine.generate`, and keep their caches for `force`.
 
-        Raises E0802 for logits that are not finite, E0807 for an impossible request, E0937 if memory runs out.
+        The plan is not used, since forcing from the caches is cheap, and `on_response` is never called.
+
+        Raises:
+            Problem: E0802 for logits that are not finite, E0807 for an impossible request, E0937 if memory runs out.
         """
         self._limits.check(requests, sampling)
-        self._kept = {}
+        self._cached = {}
         with self._explain_oom(f"generating {len(requests)} responses of up to {sampling.max_tokens} tokens"):
             responses, cohorts = generate(self._decoder, requests, sampling, self._settings, self._version)
-        self._kept = cached_rows(cohorts, requests, responses)
+        self._cached = cached_rows(cohorts, requests, responses)
         return responses
 
     @torch.inference_mode()
@@ -224,17 +289,21 @@ class EmbeddedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`; responses that are not cached are read again, once. Raises as `generate`."""
+        """Return answers as `Engine.force`; the model reads each response without a cache once more.
+
+        Raises:
+            Problem: As `generate`.
+        """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         with self._explain_oom(f"forcing {sum(map(len, cuts))} answers"):
             return force(
-                self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings
+                self._decoder, self._cached, requests, responses, cuts, forcing, sampling, self._settings
             )
 
     def release(self) -> None:
-        """Drop the weights and caches: a trainer of this process takes their memory."""
-        self._kept = {}
-        self._held = None
+        """Drop the weights and caches, so that a trainer of this process can use their memory."""
+        self._cached = {}
+        self._loaded = None
 
     def close(self) -> None:
         """Release the memory, as `release` does."""
@@ -242,10 +311,12 @@ class EmbeddedEngine:
 
     @property
     def _decoder(self) -> Decoder:
-        assert self._held is not None, "weights have to be loaded first"
-        return self._held
+        """Return the model, which `load_weights` sets and `release` drops."""
+        assert self._loaded is not None, "weights have to be loaded first"
+        return self._loaded
 
-    def _explain_oom(self, doing: str) -> AbstractContextManager[None]:
+    def _explain_oom(self, activity: str) -> AbstractContextManager[None]:
+        """Turn an out-of-memory error inside a `with` block into E0937, which says during which `activity` it came."""
         caches = f"caches of keys and values may have {memory(self._settings.cache_bytes)}"
         help = "shorten the longest response, see what else uses the device, or write `engine = sglang`"
-        return explain_oom(torch.device(self._settings.device), lambda: (f"while {doing}", [caches], help))
+        return explain_oom(torch.device(self._settings.device), lambda: (f"while {activity}", [caches], help))

@@ -17,36 +17,46 @@ from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
 from runners.engine.protocol import NO_NUMBERS, Generation, Request, TokenSampling, check_cancelled
 
-# A prompt and the requests that have it.
 Group = tuple[tuple[int, ...], list[int]]
+"""A prompt and the indices of the requests that have this prompt."""
 
 
 def groups_of(requests: Sequence[Request]) -> deque[Group]:
-    """Group requests by equal prompt, in rising order of the prompt's length: neighbours waste little padding."""
+    """Group the indices of requests by equal prompts.
+
+    Groups come in rising order of the prompt's length, so that neighbours need little padding.
+    """
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
         by_prompt.setdefault(request.prompt, []).append(index)
     return deque(sorted(by_prompt.items(), key=lambda item: len(item[0])))
 
 
-def take_groups(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, alone: bool) -> list[Group]:
-    """Take the groups of the next cohort from `waiting`: at most `rows` rows and `tokens` tokens of cache.
+def take_groups(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, is_idle: bool) -> list[Group]:
+    """Take the groups of the next cohort from `waiting`.
 
-    Every row has the columns of the longest prompt and `max_tokens` more. A group stays together, so that its prompt is
-    read once, unless it fits nowhere: `alone`, if nothing runs, splits it, and starts at least one row.
+    Every row of a cohort has the columns of the longest prompt and `max_tokens` more. A group stays together, so that
+    the model reads its prompt once.
+
+    Args:
+        waiting: The groups in rising order of the prompt's length. Those returned are removed.
+        rows: The most rows of the cohort.
+        tokens: The most tokens of the cohort's cache.
+        max_tokens: The most tokens of a response.
+        is_idle: True if no cohort runs. Then the first group is split if it does not fit, and at least one row starts.
     """
     groups: list[Group] = []
     count = 0
     while waiting:
         prompt, members = waiting[0]
         # Prompts come in rising order of length: this one would set the columns of the whole cohort.
-        room = min(rows, tokens // (len(prompt) + max_tokens)) - count
-        if alone and not groups:
-            room = max(room, 1)
-            if room < len(members):
-                waiting[0] = (prompt, members[room:])
-                return [(prompt, members[:room])]
-        if room < len(members):
+        free_rows = min(rows, tokens // (len(prompt) + max_tokens)) - count
+        if is_idle and not groups:
+            free_rows = max(free_rows, 1)
+            if free_rows < len(members):
+                waiting[0] = (prompt, members[free_rows:])
+                return [(prompt, members[:free_rows])]
+        if free_rows < len(members):
             break
         groups.append(waiting.popleft())
         count += len(members)
@@ -56,9 +66,9 @@ def take_groups(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, 
 def draw(
     logits: torch.Tensor, uniforms: torch.Tensor, sampling: TokenSampling
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sample a token for each row.
+    """Sample a token for each row of logits.
 
-    A draw inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their
+    Sampling inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their
     ids, or in falling order of probability if top-k or top-p truncate the distribution. Logits that are not finite give
     a log-probability that is not finite, which the caller reports.
 
@@ -99,7 +109,15 @@ def draw(
 
 
 def _invert(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Return the first index [n, 1] whose cumulative probability passes `uniforms` of the total."""
+    """Return the category that each uniform number selects from a discrete distribution.
+
+    Args:
+        probabilities: Probabilities, not necessarily normalised, [n, categories].
+        uniforms: Numbers between 0 and 1, [n].
+
+    Returns:
+        The first index whose cumulative probability is above `uniforms` times the total, [n, 1].
+    """
     cumulative = torch.cumsum(probabilities, -1, dtype=torch.float64)
     target = uniforms.unsqueeze(1) * cumulative[:, -1:]
     ranks = torch.searchsorted(cumulative, target, right=True)
@@ -131,21 +149,17 @@ class LiveCohort:
     """Everything sampled so far, step by step."""
 
     def uniforms(self) -> NDArray[np.float64]:
-        """Return the uniforms of the next draw.
-
-        Returns:
-            [live slots], in double precision.
-        """
+        """Return the uniform random numbers that sample the next token of each live slot, [live slots]."""
         return uniforms(self.streams[: self.cohort.live], len(self.steps))
 
     def record(
         self, tokens: NDArray[np.int64], logprobs: NDArray[np.float64], sampling_logprobs: NDArray[np.float64]
     ) -> None:
-        """Record a token for each live slot, and retire the slots that it finishes.
+        """Record the next token of each live slot, and retire the slots whose responses end with this token.
 
         Args:
-            tokens: [live slots].
-            logprobs: Log-probabilities, [live slots].
+            tokens: Token ids, [live slots].
+            logprobs: Log-probabilities of the tokens, [live slots].
             sampling_logprobs: Log-probabilities under the sampling distribution, [live slots].
         """
         cohort = self.cohort
@@ -154,15 +168,20 @@ class LiveCohort:
         if len(self.steps) == self.max_tokens:
             cohort.live = 0
             return
-        full = self.limits[: cohort.live] <= len(self.steps)
-        finished = np.flatnonzero(np.isin(tokens, self.stop_ids) | full)
+        at_limit = self.limits[: cohort.live] <= len(self.steps)
+        finished = np.flatnonzero(np.isin(tokens, self.stop_ids) | at_limit)
         if len(finished):
             order = cohort.retire(finished.tolist())
             self.streams, self.limits = self.streams[order], self.limits[order]
             self.last_tokens = tokens[order[: cohort.live]]
 
     def responses(self, version: int, with_logprobs: bool) -> dict[int, Generation]:
-        """Return the finished responses by request; `with_logprobs`, with their log-probabilities."""
+        """Return the responses of a cohort that has finished, by the index of their request.
+
+        Args:
+            version: The number of the weights that sampled the responses.
+            with_logprobs: Whether the responses carry their log-probabilities.
+        """
         owners = np.concatenate([step[0] for step in self.steps])
         # A stable sort by owner leaves each owner's tokens in the order of their steps.
         order = np.argsort(owners, kind="stable")
@@ -194,10 +213,23 @@ def generate(
     settings: EmbeddedSettings,
     version: int,
 ) -> tuple[list[Generation], list[Cohort]]:
-    """Return responses in the order of the requests, and the finished cohorts that fit in the cache's memory.
+    """Sample a response for each request.
 
-    Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own
-    columns. As rows finish, the next cohort is admitted.
+    All running cohorts decode a token per step: matrix products see the live rows of all cohorts, and attention sees
+    the columns of one cohort. The next cohort is admitted when enough rows have finished.
+
+    Args:
+        decoder: The model.
+        requests: The prompts with their seeds.
+        sampling: How tokens are sampled.
+        settings: Bounds of rows, cache and tokens.
+        version: The number of the weights.
+
+    Returns:
+        The responses in the order of the requests, and the finished cohorts whose caches fit into the memory for caches.
+
+    Raises:
+        Problem: E0802 for logits that are not finite.
     """
     waiting = groups_of(requests)
     sampled = wrap_seeds(request.num_sampled for request in requests)
@@ -218,15 +250,15 @@ def generate(
                 cohort, streams[cohort.owner], limits[cohort.owner], stop_ids, sampling.max_tokens
             )
             running.append(new)
-            _draw(logits, [new], sampling)
-        step = [cohort_ for cohort_ in running if cohort_.cohort.live]
-        if step:
-            _draw(_logits(decoder, step), step, sampling)
-        for cohort_ in running:
-            if not cohort_.cohort.live:
-                responses.update(cohort_.responses(version, sampling.logprobs))
-                cached.append(cohort_.cohort)
-        running = [cohort_ for cohort_ in running if cohort_.cohort.live]
+            _sample_step(logits, [new], sampling)
+        unfinished = [member for member in running if member.cohort.live]
+        if unfinished:
+            _sample_step(_logits(decoder, unfinished), unfinished, sampling)
+        for member in running:
+            if not member.cohort.live:
+                responses.update(member.responses(version, sampling.logprobs))
+                cached.append(member.cohort)
+        running = [member for member in running if member.cohort.live]
     return [responses[index] for index in range(len(requests))], list(cached)
 
 
@@ -238,65 +270,90 @@ def _next_groups(
     running: Sequence[LiveCohort],
     cached: deque[Cohort],
 ) -> list[Group]:
-    """Return the groups of the next cohort; none while half the rows, or memory, must first become free.
+    """Take the groups of the next cohort, and drop caches of finished cohorts for them.
 
-    Caches that are kept for forcing give way to responses that wait.
+    Args:
+        waiting: The groups that have not started. Those returned are removed.
+        decoder: The model.
+        sampling: The limit of tokens.
+        settings: The bounds of rows and of the caches' memory.
+        running: The cohorts that decode.
+        cached: The finished cohorts whose caches are kept for forcing, oldest first. The oldest are dropped if the new
+            cohort needs their memory.
+
+    Returns:
+        The groups; empty while too much memory is in use, or while fewer than half of the rows are free.
     """
     free = settings.rows - sum(member.cohort.live for member in running)
     waiting_rows = sum(len(members) for _, members in waiting)
     if running and free < min(settings.rows // 2, waiting_rows):
         return []
     token = decoder.shape.cache_bytes(decoder.like.element_size())
-    room = settings.cache_bytes - sum(member.cohort.cache.bytes for member in running)
-    groups = take_groups(waiting, free, room // token, sampling.max_tokens, alone=not running)
+    free_bytes = settings.cache_bytes - sum(member.cohort.cache.bytes for member in running)
+    groups = take_groups(waiting, free, free_bytes // token, sampling.max_tokens, is_idle=not running)
     if groups:
         columns = len(groups[-1][0]) + sampling.max_tokens
-        room -= token * columns * sum(len(members) for _, members in groups)
-        while cached and sum(cohort.cache.bytes for cohort in cached) > room:
+        free_bytes -= token * columns * sum(len(members) for _, members in groups)
+        while cached and sum(cohort.cache.bytes for cohort in cached) > free_bytes:
             cached.popleft()
     return groups
 
 
-def _logits(decoder: Decoder, step: Sequence[LiveCohort]) -> torch.Tensor:
-    """Feed each live row its last token; return logits [live rows of all cohorts, vocab]."""
+def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
+    """Run the model over the last token of each live row, and return the logits of the next token.
+
+    Returns:
+        [live rows of all cohorts, vocab].
+    """
     shape = decoder.shape
-    for member in step:
+    for member in cohorts:
         member.cohort.filled += 1
-    tokens = torch.from_numpy(np.concatenate([member.last_tokens for member in step])).to(decoder.device)
-    places = np.concatenate([member.cohort.positions() for member in step])
-    decoder.cover(int(places.max()) + 1)
+    tokens = torch.from_numpy(np.concatenate([member.last_tokens for member in cohorts])).to(decoder.device)
+    positions = np.concatenate([member.cohort.positions() for member in cohorts])
+    decoder.cover(int(positions.max()) + 1)
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Attend to the cache of each cohort in turn; see `Attend`."""
         scaled = queries * scale
         out = torch.empty_like(scaled)
         first = 0
-        for member in step:
+        for member in cohorts:
             rows = slice(first, first + member.cohort.live)
             member.cohort.attend(layer, scaled[rows], keys[rows], values[rows], out[rows])
             first = rows.stop
         return out.view(first, -1)
 
-    return decoder.run(tokens, torch.from_numpy(places).to(decoder.device), attend)
+    return decoder.run(tokens, torch.from_numpy(positions).to(decoder.device), attend)
 
 
-def _draw(logits: torch.Tensor, step: Sequence[LiveCohort], sampling: TokenSampling) -> None:
-    """Sample and record the next token of every live row. Raises E0802 for logits that are not finite."""
-    chance = torch.from_numpy(np.concatenate([member.uniforms() for member in step])).to(logits.device)
+def _sample_step(logits: torch.Tensor, cohorts: Sequence[LiveCohort], sampling: TokenSampling) -> None:
+    """Sample the next token of every live row, and record it in the row's cohort.
+
+    Args:
+        logits: [live rows of all cohorts, vocab], cohort after cohort.
+        cohorts: The cohorts of these rows.
+        sampling: How tokens are sampled.
+
+    Raises:
+        Problem: E0802 for logits that are not finite.
+    """
+    chance = torch.from_numpy(np.concatenate([member.uniforms() for member in cohorts])).to(logits.device)
     tokens, logprobs, sampling_logprobs = draw(logits, chance, sampling)
-    table = torch.stack((tokens.double(), logprobs.double(), sampling_logprobs.double())).cpu().numpy()
-    if not np.isfinite(table).all():
-        raise not_finite(len(step[0].steps))
+    # One copy of the three, because each copy from a GPU waits for the GPU.
+    numbers = torch.stack((tokens.double(), logprobs.double(), sampling_logprobs.double())).cpu().numpy()
+    if not np.isfinite(numbers).all():
+        raise not_finite(len(cohorts[0].steps))
     first = 0
-    ids = table[0].astype(np.int64)
-    for member in step:
+    ids = numbers[0].astype(np.int64)
+    for member in cohorts:
         rows = slice(first, first + member.cohort.live)
-        member.record(ids[rows], table[1, rows], table[2, rows])
+        member.record(ids[rows], numbers[1, rows], numbers[2, rows])
         first = rows.stop
 
 
 def not_finite(token: int) -> Exception:
-    """Return the problem of a model whose logits are NaN or infinite."""
+    """Return E0802 for a model whose logits are NaN or infinite at the index `token` of a response."""
     return problem(
         "E0802",
         f"the model's logits are not finite at token {token} of a response",

@@ -42,7 +42,14 @@ class EmbeddedSettings:
 
     @staticmethod
     def on(device: str, precision: str = "auto") -> EmbeddedSettings:
-        """Return settings for a device and a model's precision: on a GPU caches go by the memory that is free now."""
+        """Return settings for a device and a model's precision.
+
+        On a GPU the caches may have a third of the memory that is free now.
+
+        Args:
+            device: As torch names it, such as `cpu` or `cuda:0`.
+            precision: `bfloat16`, or any other word for float32.
+        """
         half = precision == "bfloat16"
         dtype: Literal["float32", "bfloat16"] = "bfloat16" if half else "float32"
         if device == "cpu":
@@ -52,8 +59,8 @@ class EmbeddedSettings:
 
 
 FAMILIES = ("qwen3", "llama")
-# The rotary scalings whose frequencies are the same at every length.
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+"""The rotary scalings whose frequencies do not depend on the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +98,19 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Query heads for each key-value head."""
+        """Return the number of query heads for each key-value head."""
         return self.heads // self.kv_heads
 
     def cache_bytes(self, itemsize: int) -> int:
-        """Return the bytes of key-value cache for a token of a row."""
+        """Return the bytes of a token's keys and values in all layers, with `itemsize` bytes for each number."""
         return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
 
 
 def shape_of(config: Any) -> Shape:
-    """Read a transformers config.
+    """Return the sizes of the decoder that a `transformers` config describes.
 
-    Raises E0801 for another architecture, or for a variant of these two whose arithmetic differs.
+    Raises:
+        Problem: E0801 for an architecture other than Qwen3 and Llama, or a variant of them with other arithmetic.
     """
     family = getattr(config, "model_type", None)
     if family not in FAMILIES:
@@ -137,6 +145,11 @@ def shape_of(config: Any) -> Shape:
 
 
 def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, float]:
+    """Return the inverse frequencies of a model's rotary positions, [head_dim / 2], and the factor of their cosines.
+
+    Raises:
+        Problem: E0801 for a rotary scaling whose frequencies depend on the length.
+    """
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
     if kind not in _STATIC_ROPE:
@@ -149,6 +162,7 @@ def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, floa
 
 
 def _variant(family: str, variant: str, supported: str) -> Problem:
+    """Return E0801 for a Qwen3 or Llama model with an unsupported setting, such as `hidden_act = gelu`."""
     return problem(
         "E0801",
         f"the embedded engine cannot run this {family} model: {variant}",
@@ -160,7 +174,7 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
 def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether repacked weights can be used: in float32, and in bfloat16 if the processor has it."""
+    """Return whether oneDNN can multiply repacked weights: on CPU, in float32, or in bfloat16 if the processor has it."""
     return (
         device.type == "cpu"
         and (dtype == torch.float32 or (dtype == _HALF and computes_bfloat16()))
@@ -173,15 +187,16 @@ def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
 def linear(
     weight: torch.Tensor, bias: torch.Tensor | None, kind: Literal["auto", "onednn", "plain"]
 ) -> Linear:
-    """Return the product `rows [n, in] -> rows [n, out]` of a weight, which is dropped if it is repacked.
+    """Return a function that multiplies rows [n, in] by a weight to rows [n, out].
 
-    On the processors measured, oneDNN with repacked weights is 1.8 to 2.4 times torch's default fp32 product from 64
-    rows up, with differences of rounding alone.
+    If the weight is repacked for oneDNN, the function keeps only the repacked copy. On the processors measured, products
+    with repacked weights are 1.8 to 2.4 times as fast as torch's default fp32 product from 64 rows up, and differ from
+    it only by rounding.
 
     Args:
         weight: [out, in].
         bias: [out], or None.
-        kind: As `EmbeddedSettings.linear`.
+        kind: As `EmbeddedSettings.linear`: `plain` never repacks.
     """
     if kind != "plain" and onednn_available(weight.device, weight.dtype):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
@@ -198,9 +213,9 @@ def linear(
 
 
 def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
-    """Return the product `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16.
+    """Return a function that multiplies rows [n, in] by a weight to float32 rows [n, out], both rounded to bfloat16.
 
-    A GPU rounds the sums as well.
+    A CPU adds the products in float32; a GPU rounds the sums to bfloat16 too.
 
     Args:
         weight: [out, in].
@@ -262,6 +277,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     half = products == _HALF
 
     def take(name: str, *size: int) -> torch.Tensor:
+        """Return a float32 copy of a tensor on the device. Raises E0803 if it is missing or not of this size."""
         tensor = state.get(name)
         if tensor is None:
             raise problem("E0803", f"the weights have no tensor `{name}`", help=MATCH_REMEDY)
@@ -272,14 +288,24 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
             )
         return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 
-    def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:
-        weight = torch.cat([take(f"{prefix}{matrix}.weight", rows, width) for matrix, rows in parts.items()])
+    def fused(
+        prefix: str, matrices: Mapping[str, int], width: int, norm: torch.Tensor | None = None
+    ) -> Linear:
+        """Return the product by several matrices that have the same input, joined along the output.
+
+        Args:
+            prefix: The start of the tensors' names.
+            matrices: The name of each matrix, with its number of outputs.
+            width: The number of inputs.
+            norm: The weight of the norm before the product, which is folded into it in bfloat16.
+        """
+        weight = torch.cat([take(f"{prefix}{name}.weight", rows, width) for name, rows in matrices.items()])
         if half:
             weight = (weight if norm is None else weight * norm).to(_HALF)
-        biased = f"{prefix}{next(iter(parts))}.bias" in state
+        has_bias = f"{prefix}{next(iter(matrices))}.bias" in state
         bias = (
-            torch.cat([take(f"{prefix}{matrix}.bias", rows) for matrix, rows in parts.items()])
-            if biased
+            torch.cat([take(f"{prefix}{name}.bias", rows) for name, rows in matrices.items()])
+            if has_bias
             else None
         )
         return linear(weight, bias if bias is None else bias.to(products), settings.linear)
@@ -287,6 +313,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
     def layer(index: int) -> Layer:
+        """Return the weights of the layer at `index`."""
         prefix = f"model.layers.{index}."
         qk_norm = None
         if shape.qk_norm:
@@ -323,12 +350,12 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
 
 
 class Attend(Protocol):
-    """The attention of a layer: it stores the keys and values of the new tokens, and answers the queries."""
+    """The attention of a layer, which the caller of a decoder implements over its own cache of keys and values."""
 
     def __call__(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        """Return attention.
+        """Store the keys and values of the new tokens, and return the result of attention for the queries.
 
         Args:
             layer: The layer's index.
@@ -342,13 +369,14 @@ class Attend(Protocol):
 
 
 class Decoder:
-    """A model ready to run: its shape, its weights and a table of rotary angles.
+    """A model ready to run: its shape, its weights, and the cosines and sines of rotary positions.
 
-    One pass over flat tokens and positions serves prefill, decoding and forced branches: they differ in the attention
-    alone, which the caller gives. The arithmetic is that of transformers' Qwen3 and Llama models.
+    `run` serves prefill, decoding and forced branches, which differ only in the attention that the caller passes. The
+    arithmetic is that of Qwen3 and Llama models of `transformers`.
     """
 
     def __init__(self, shape: Shape, weights: Weights) -> None:
+        """Prepare a model without rotary positions, which `cover` adds."""
         self.shape = shape
         self.weights = weights
         self.device = weights.embedding.device
@@ -357,7 +385,10 @@ class Decoder:
         self._sin = self._cos
 
     def cover(self, positions: int) -> None:
-        """Make the rotary table reach `positions` rows; growing it changes no row."""
+        """Compute the rotary cosines and sines of at least the positions 0 to `positions - 1`.
+
+        The numbers of a position do not depend on how many positions are computed.
+        """
         if positions <= self._cos.shape[0]:
             return
         rows = max(positions, 2 * self._cos.shape[0], 256)
@@ -374,17 +405,17 @@ class Decoder:
         attend: Attend,
         selected: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return logits of flat tokens.
+        """Run the layers over tokens of any sequences, and return logits of the next tokens.
 
-        Every token's keys and values reach `attend`, selected or not; rows that `pad_rows` adds do not. What is
-        multiplied has the weights' `products` as its type; the residual stream, norms, rotations and logits are
-        float32.
+        `attend` gets the keys and values of all tokens, not only of the selected tokens, and never sees the rows that
+        `pad_rows` adds. Matrix products have inputs of the type `weights.products`; the residual stream, norms,
+        rotations and logits are float32.
 
         Args:
-            tokens: Token ids, [n].
-            positions: Their positions, [n].
+            tokens: Token ids, [n], of several sequences in one row.
+            positions: The position of each token in its sequence, [n], which `cover` has to include.
             attend: The attention of a layer.
-            selected: Indices of the tokens whose logits are returned, None for all.
+            selected: Indices of the tokens whose logits are returned; None for all.
 
         Returns:
             Logits, [selected tokens, vocab].
@@ -421,16 +452,17 @@ _BITS = 4
 
 
 def round_up(rows: int) -> int:
-    """Return the least number that is not below `rows` and has at most five significant bits."""
+    """Return the smallest number of at least `rows` that has at most five significant bits, e.g. 34 for 33."""
     step = 1 << max(rows.bit_length() - 1 - _BITS, 0)
     return -(-rows // step) * step
 
 
 def pad_rows(x: Tensor) -> Tensor:
-    """Pad a tensor on CPU with zeros to `round_up` of its rows; return it as it is on other devices.
+    """Pad a tensor on CPU with rows of zeros, so that the number of rows takes few different values.
 
-    oneDNN prepares a product anew for each new shape, which takes longer than a product of a small model: with a number
-    of rows that changes from step to step, decoding spent half of its products' time on this.
+    oneDNN prepares a product for each new shape, which takes longer than the product of a small model. When the number
+    of rows changed at each step, this preparation took half of the products' time. Tensors on other devices are
+    returned unchanged.
 
     Args:
         x: [rows, ...].

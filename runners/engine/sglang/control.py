@@ -23,7 +23,12 @@ _JSON = {"content-type": "application/json"}
 
 
 def connect(address: Address, at_once: int = 1) -> httpx.AsyncClient:
-    """Return a client that waits for as long as an answer takes: a server that computes sends nothing meanwhile."""
+    """Return an HTTP client for a server, without a timeout, because a server sends nothing until an answer is ready.
+
+    Args:
+        address: The server's URL and key.
+        at_once: The most connections to the server.
+    """
     return httpx.AsyncClient(
         base_url=address.url,
         headers=address.headers,
@@ -41,7 +46,18 @@ _TLS = ssl.create_default_context()
 async def ask(
     client: httpx.AsyncClient, address: Address, message: Mapping[str, Any], path: str = "/generate"
 ) -> Any:
-    """Return a server's answer. Raises ProcessDied if it does not answer, E0824 if it refuses."""
+    """Send a message to a server, and return the JSON value of its answer.
+
+    Args:
+        client: A client of `connect`.
+        address: The server, for messages of errors.
+        message: The JSON object to send.
+        path: The path of the request.
+
+    Raises:
+        ProcessDied: The connection broke, or the status is 500 or above.
+        Problem: E0824 if the server refuses the request.
+    """
     try:
         reply = await client.post(path, content=orjson.dumps(message), headers=_JSON)
     except httpx.TransportError as fault:
@@ -54,18 +70,18 @@ async def ask(
     return answer
 
 
-def explain_loss(address: Address, why: str) -> ProcessDied:
-    """Return the end of a server as a diagnostic, with the end of its log."""
-    return explain_death(f"the SGLang server at {address.url}", why, address.log)
+def explain_loss(address: Address, reason: str) -> ProcessDied:
+    """Return the error of a server that died, with the reason and the last lines of the server's log."""
+    return explain_death(f"the SGLang server at {address.url}", reason, address.log)
 
 
 def explain_refusal(reply: httpx.Response) -> Problem:
-    """Return E0824, with the server's answer to a request that it refuses."""
+    """Return E0824, the error of a request that a server refused, with the status and text of the reply."""
     return problem(
         "E0824",
         f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
         where=str(reply.request.url),
-        help="its log says more; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested one",
+        help="read its log; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested version",
     )
 
 
@@ -96,33 +112,44 @@ class ServerGroupClient:
         messages: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send a message to all servers, or a message to each; call `meanwhile`, and wait until all have answered.
+        """Send messages to all servers at once, and wait until all have answered.
 
-        Raises as `ask`.
+        Args:
+            path: The path of the requests.
+            messages: A message for all servers, or a message for each server in their order.
+            meanwhile: Called while the servers work.
+
+        Raises:
+            Problem: As `ask`, for the first server that fails.
         """
-        replies = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
-        self._loop.run(self._ask_all(path, replies), meanwhile)
+        requests = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
+        self._loop.run(self._ask_all(path, requests), meanwhile)
 
     async def _ask_all(self, path: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Send message i to server i, for all servers at once; the first failure cancels the other requests."""
         async with asyncio.TaskGroup() as group:
             for client, server, message in zip(self._clients, self.servers, messages, strict=True):
                 group.create_task(ask(client, server, message, path))
 
     async def _close(self) -> None:
+        """Cancel all requests, and close the connections."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
-            # A thread may still wait for it, which nobody waits for any more.
+            # An abandoned thread of `call_all` may still wait for the task.
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(client.aclose() for client in self._clients))
 
 
 @contextmanager
-def update_session(lines: ServerGroupClient) -> Iterator[None]:
-    """Open a weight update on all servers, and close it. A failed update stays open: its servers are ended."""
-    lines.ask("/begin_weight_update", {})
+def update_session(servers: ServerGroupClient) -> Iterator[None]:
+    """Begin a weight update on all servers, and end the update after the `with` block.
+
+    After an exception the update is not ended, because the caller then ends the servers.
+    """
+    servers.ask("/begin_weight_update", {})
     yield
-    lines.ask("/end_weight_update", {})
+    servers.ask("/end_weight_update", {})
 
 
 def call_all(
@@ -130,21 +157,22 @@ def call_all(
     meanwhile: Callable[[], None] = lambda: None,
     patience: float | None = None,
 ) -> None:
-    """Run calls that may wait for each other, each in a thread; call `meanwhile`, and wait for all of them.
+    """Run functions in a thread each, because they may wait for each other, and wait until all have returned.
 
-    Of several failures the end of a process is raised, because the others follow from it.
+    Of several exceptions a ProcessDied is raised, because a process that died causes the other exceptions.
 
     Args:
-        calls: The calls.
-        meanwhile: What this thread does meanwhile.
-        patience: Seconds after `meanwhile` until a call that goes on is abandoned; None for no limit.
+        calls: The functions.
+        meanwhile: Called in this thread while the functions run.
+        patience: Seconds after `meanwhile` until a function that still runs is abandoned; None for no limit.
 
     Raises:
-        RuntimeError: A call was abandoned, and none has failed.
+        RuntimeError: A function was abandoned, and no function has failed.
     """
     failures: list[BaseException] = []
 
     def guarded(call: Callable[[], None]) -> None:
+        """Call a function, and add its exception to `failures`."""
         try:
             call()
         except BaseException as fault:
@@ -158,6 +186,6 @@ def call_all(
     for thread in threads:
         thread.join(None if until is None else max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
-        failures.append(RuntimeError(f"there was no end within {patience:g} seconds"))
+        failures.append(RuntimeError(f"no answer came within {patience:g} seconds"))
     if failures:
         raise next((fault for fault in failures if isinstance(fault, ProcessDied)), failures[0])

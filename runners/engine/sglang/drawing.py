@@ -18,63 +18,70 @@ Pick = Callable[[Any, Any], Any]
 def draw_rows(
     probs: Any, top_ks: Any, top_ps: Any, min_ps: Any | None, pick: Pick
 ) -> tuple[Any, Any, Any, Any]:
-    """Sample a token from each row of probabilities.
+    """Sample a token from each row of probabilities: greedily, from the full distribution, or after truncation.
 
-    Random numbers go to tokens by id, so a row's sample does not depend on its batch. `top_ks` of 1 take the most
-    likely token, the first of equals; top-p keeps its share of what top-k left.
+    Random numbers belong to token ids, so a row's sample does not depend on the other rows of its batch.
 
     Args:
-        probs: [rows, vocab].
-        top_ks: [rows].
-        top_ps: [rows].
-        min_ps: [rows], or None if no row has it.
+        probs: Probabilities, [rows, vocab].
+        top_ks: The number of most likely tokens that remain, [rows]; 1 for greedy sampling (the lowest id of equals).
+        top_ps: The share of the remaining probability that top-p keeps, [rows].
+        min_ps: The least probability relative to the most likely token, [rows]; None if no row has a minimum.
         pick: The random choice.
 
     Returns:
-        Tokens [rows, 1]; weights [rows, vocab] after truncation; the token of each weight; and the sampled token's
-            weight,
-        [rows].
+        Tokens [rows, 1], weights after truncation [rows, vocab], the token id of each weight [rows, vocab], and the
+        weight of the sampled token [rows].
     """
-    rows, width = probs.shape
+    rows, vocab = probs.shape
     top_ks, top_ps = top_ks.view(-1), top_ps.view(-1)
-    greedy = top_ks <= 1
-    uncut = ~greedy & (top_ks >= width) & (top_ps >= 1.0)
+    is_greedy = top_ks <= 1
+    is_full = ~is_greedy & (top_ks >= vocab) & (top_ps >= 1.0)
     if min_ps is not None:
-        uncut &= min_ps.view(-1) <= 0.0
+        is_full &= min_ps.view(-1) <= 0.0
     tokens = torch.empty(rows, 1, dtype=torch.long, device=probs.device)
-    weights, ids = probs.clone(), torch.arange(width, device=probs.device).repeat(rows, 1)
-    for kind, draw in ((greedy, _draw_greedy), (uncut, _draw_full), (~(greedy | uncut), _draw_cut)):
-        i = kind.nonzero().view(-1)
+    weights, ids = probs.clone(), torch.arange(vocab, device=probs.device).repeat(rows, 1)
+    samplers = ((is_greedy, _draw_greedy), (is_full, _draw_full), (~(is_greedy | is_full), _draw_truncated))
+    for mask, draw in samplers:
+        i = mask.nonzero().view(-1)
         if len(i):
             limits = (top_ks[i], top_ps[i], None if min_ps is None else min_ps.view(-1)[i])
-            tokens[i], weights[i], ids[i] = draw(probs[i], *limits, lambda kept, i=i: pick(kept, i))
+            tokens[i], weights[i], ids[i] = draw(probs[i], *limits, lambda weights, i=i: pick(weights, i))
     weight = torch.where(ids == tokens, weights, 0.0).sum(dim=-1)
     return tokens, weights, ids, weight
 
 
 def draw_uncut(probs: Any, top_ks: Any, pick: Pick) -> Any:
-    """Return the tokens of `draw_rows` if no row is truncated: each row is greedy or of the full distribution.
+    """Return the tokens of `draw_rows` for a batch without truncated rows: each row is greedy or fully sampled.
 
-    Nothing is sorted or copied, and the device is not waited for: forced answers run beside responses at most times.
+    This is faster, because it neither sorts nor copies probabilities, nor waits for the device.
+
+    Args:
+        probs: Probabilities, [rows, vocab].
+        top_ks: 1 for greedy rows, [rows].
+        pick: The random choice.
+
+    Returns:
+        Tokens [rows, 1].
     """
-    likeliest = probs.argmax(dim=-1, keepdim=True)
-    return torch.where(top_ks.view(-1, 1) <= 1, likeliest, pick(probs, slice(None)))
+    most_likely = probs.argmax(dim=-1, keepdim=True)
+    return torch.where(top_ks.view(-1, 1) <= 1, most_likely, pick(probs, slice(None)))
 
 
 def _draw_greedy(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Return the most likely token of each row."""
+    """Return the most likely token of each row, with the weights and their ids as `draw_rows`."""
     tokens = probs.argmax(dim=-1, keepdim=True)
     masked = torch.zeros_like(probs).scatter_(-1, tokens, probs.gather(-1, tokens))
     return tokens, masked, torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
 
 
 def _draw_full(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Sample each row from its full distribution."""
+    """Sample each row from its full distribution; return tokens, weights and ids as `draw_rows`."""
     return pick(probs), probs, torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
 
 
-def _draw_cut(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Sample each row after top-k, top-p and min-p."""
+def _draw_truncated(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
+    """Sample each row after top-k, then top-p, then min-p; return tokens, weights and ids as `draw_rows`."""
     falling, ids = probs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(probs.shape[-1], device=probs.device)
     falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)

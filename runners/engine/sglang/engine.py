@@ -38,26 +38,37 @@ class SGLangEngine:
         scratch_dir: Path,
         temporary: bool = False,
     ) -> None:
-        """Start every server. Raises as `ServerHandle.start`.
+        """Start every server.
 
-        `scratch_dir` is the folder in which processes meet for weights; with `temporary` it is removed when the engine
-        is closed.
+        Args:
+            hosts: The handles of the servers.
+            settings: The settings that the servers share.
+            limits: The context and vocabulary of the model.
+            scratch_dir: The folder for the files by which processes find each other to exchange weights.
+            temporary: True if the folder is removed when the engine is closed.
+
+        Raises:
+            Problem: As `ServerHandle.start`.
         """
         self.fleet = Fleet(hosts, settings, scratch_dir)
         self.settings, self._limits = settings, limits
-        self._passing = scratch_dir if temporary else None
+        self._temporary_dir = scratch_dir if temporary else None
         self._loop = Loop()
         self._made: dict[Key, PendingRequest] = {}
         self._plan: ForcingPlan | None = None
         self.read = PrefixCacheStats()
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Load weights as `Engine.load_weights`. Raises E0803, E0824, ProcessDied."""
+        """Load weights into all servers, as `Engine.load_weights`.
+
+        Raises:
+            Problem: E0803 for weights of another model, E0824 if a server refuses them, ProcessDied.
+        """
         self._made, self._plan = {}, None
         self.fleet.load(state, version)
 
     def release(self) -> None:
-        """Give memory back as `Engine.release`."""
+        """Let servers that share devices with a trainer free their memory, as `Engine.release`."""
         self._made, self._plan = {}, None
         self.fleet.release()
 
@@ -68,15 +79,20 @@ class SGLangEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`. Raises E0807 for an impossible request, E0824 and ProcessDied."""
+        """Return responses as `Engine.generate`; a plan's answers are forced as soon as a response has ended.
+
+        Raises:
+            Problem: E0807 for an impossible request, E0802 for logits that are not finite, E0824 if a server refuses a
+                request, ProcessDied.
+        """
         self._limits.check(requests, sampling)
         self._made, self._plan = {}, plan
-        places = _places(requests, len(self.fleet.hosts), sampling.max_tokens)
+        assigned = _assign_servers(requests, len(self.fleet.hosts), sampling.max_tokens)
         works = [
             PendingRequest(
                 i, request, server, Draft(request, request.limit_sampling(sampling), probes=i == 0)
             )
-            for i, (request, server) in enumerate(zip(requests, places, strict=True))
+            for i, (request, server) in enumerate(zip(requests, assigned, strict=True))
         ]
         self._finish(works, plan, on_response)
         responses = []
@@ -94,20 +110,26 @@ class SGLangEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`; those that the plan forced are not asked for again. Raises as `generate`."""
+        """Return answers as `Engine.force`, without new requests for the answers that `generate` forced for its plan.
+
+        A response goes to the server that generated it, which may still have its cache.
+
+        Raises:
+            Problem: As `generate`.
+        """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         text = tuple(forcing)
-        reuse = self._plan is not None and (self._plan.forcing, self._plan.sampling) == (text, sampling)
-        places = _places(requests, len(self.fleet.hosts))
+        can_reuse = self._plan is not None and (self._plan.forcing, self._plan.sampling) == (text, sampling)
+        assigned = _assign_servers(requests, len(self.fleet.hosts))
         works: dict[Key, PendingRequest] = {}
         for index, (request, response, row) in enumerate(zip(requests, responses, cuts, strict=True)):
             key = (request, response.tokens)
             if key not in works:
-                before = self._made.get(key)
-                server = before.server if before is not None else places[index]
+                generated = self._made.get(key)
+                server = generated.server if generated is not None else assigned[index]
                 works[key] = PendingRequest(index, request, server, response=response)
-                if before is not None and reuse:
-                    works[key].answers = dict(before.answers)
+                if generated is not None and can_reuse:
+                    works[key].answers = dict(generated.answers)
             works[key].cuts += tuple(row)
         self._finish(list(works.values()), ForcingPlan(lambda _, __: (), text, sampling))
         return [
@@ -116,29 +138,41 @@ class SGLangEngine:
         ]
 
     def close(self) -> None:
-        """End the servers that this engine started, whatever they are doing."""
-        # Each of these, whatever becomes of the others.
-        with ExitStack() as ends:
-            if self._passing is not None:
-                ends.callback(shutil.rmtree, self._passing, ignore_errors=True)
-            ends.callback(self._loop.close)
-            ends.callback(self.fleet.close)
+        """End the servers or give cached servers back, and remove a temporary folder."""
+        # The stack calls each function even if another raises.
+        with ExitStack() as stack:
+            if self._temporary_dir is not None:
+                stack.callback(shutil.rmtree, self._temporary_dir, ignore_errors=True)
+            stack.callback(self._loop.close)
+            stack.callback(self.fleet.close)
 
     def _finish(
         self, works: Sequence[PendingRequest], plan: ForcingPlan | None, on_response: OnResponse | None = None
     ) -> None:
-        """Send requests until every response has its answers."""
+        """Send requests to the servers until every request has its response and answers.
+
+        Args:
+            works: The requests, which are changed in place.
+            plan: The answers to force; None for responses without answers.
+            on_response: As for `generate`.
+        """
         if all(work.is_done for work in works):
             return
-        asking = RequestLoop(works, self.fleet.servers, self.settings.at_once, plan, self.read, on_response)
-        self._loop.run(asking.run(), check=self.fleet.require_alive)
+        loop = RequestLoop(works, self.fleet.servers, self.settings.at_once, plan, self.read, on_response)
+        self._loop.run(loop.run(), check=self.fleet.require_alive)
 
 
-def _places(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:
-    """Return a server for each request: equal prompts go to the same server, and servers get about equal work.
+def _assign_servers(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:
+    """Return the index of a server for each request, so that servers get about equal work.
 
-    A response of `tokens` tokens reads its prompt and half of itself with each token. Lengths differ most among
-    responses that go on from an earlier call, so the most expensive prompts are assigned first.
+    Equal prompts go to the same server. The cost of a response is that of attention: with each token it reads its
+    prompt and, on average, half of the response. The most expensive prompts are assigned first, each to the server with
+    the least work.
+
+    Args:
+        requests: The requests.
+        servers: The number of servers.
+        tokens: The assumed number of tokens of a response.
     """
     sizes: dict[tuple[int, ...], int] = {}
     for request in requests:

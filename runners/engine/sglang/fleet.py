@@ -22,13 +22,22 @@ class Fleet:
     """Servers with the same weights. `servers` are their addresses, in the order of the handles."""
 
     def __init__(self, hosts: Sequence[ServerHandle], settings: Settings, scratch_dir: Path) -> None:
-        """Start every server; processes meet for weights in `scratch_dir`. Raises as `ServerHandle.start`."""
+        """Start every server, all at the same time.
+
+        Args:
+            hosts: The handles of the servers.
+            settings: The settings that the servers share.
+            scratch_dir: The folder for the files by which processes find each other to exchange weights, and for the
+                record of the servers' version.
+
+        Raises:
+            Problem: As `ServerHandle.start`.
+        """
         self.hosts, self._settings, self._scratch_dir = list(hosts), settings, scratch_dir
         self._shapes = tensor_shapes(settings.model)
-        # Whether they have given memory back, and whether they are as whoever gets them next expects.
+        # A server that is not intact is killed at the end, not given back to the next task.
         self._offloaded, self._intact = False, True
         try:
-            # All of them at the same time.
             for host in self.hosts:
                 host.begin()
             self.servers = [host.start() for host in self.hosts]
@@ -36,55 +45,76 @@ class Fleet:
             self.close()
             raise
         for server in self.servers:
-            # Servers are no packages of this process.
+            # The versions of this process's packages do not include those of servers.
             record(scratch_dir, "sglang", server.version)
             record(scratch_dir, DETERMINISM, settings.determinism)
 
     def load(self, state: Weights, version: int) -> None:
-        """Bring new weights to all servers. Raises E0803 for tensors of another model, else as `ask`."""
+        """Load new weights into all servers; servers that have freed their memory allocate it again first.
+
+        Args:
+            state: The new weights.
+            version: The number of the new weights.
+
+        Raises:
+            Problem: E0803 for tensors of another model, else as `ServerGroupClient.ask`.
+        """
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
         self._intact = False
         if self._offloaded:
-            self._tell("/resume_memory_occupation", tags=["weights"])
+            self._ask_all("/resume_memory_occupation", tags=["weights"])
         self._send(state, version)
         if self._offloaded:
-            self._tell("/resume_memory_occupation", tags=["kv_cache"])
-            self._tell("/continue_generation")
+            self._ask_all("/resume_memory_occupation", tags=["kv_cache"])
+            self._ask_all("/continue_generation")
         self._offloaded, self._intact = False, True
 
-    # A server that was started with a memory saver unmaps its keys, values and weights, and maps other memory at the same
-    # addresses later; one without it, as on a CPU, keeps its memory and only forgets what it had cached. What is mapped
-    # again has no content: weights are mapped first, then sent, and caches last, when nothing else needs the room any more.
-
     def release(self) -> None:
-        """Let servers that share devices with the trainer give back weights and caches, as far as they can.
+        """Let servers that share devices with the trainer free the memory of their weights and caches.
 
-        A server that is asked to give memory back while its scheduler still holds an answered request ends. A flush
-        answers when it holds none.
+        A server would crash if it freed memory while its scheduler still has a request, even an answered request. The
+        flush before it answers only when the scheduler has none.
+
+        A server with a memory saver unmaps its keys, values and weights, and maps other memory at the same addresses
+        later. A server without a memory saver, as on a CPU, keeps its memory and only clears its cache. Memory that is
+        mapped again has no content: `load` maps weights first, sends them, and maps caches last, when the sender's memory
+        is free again.
         """
         if self._settings.shares_device:
             self._intact = False
-            self._tell("/pause_generation", mode="abort")
-            self._tell(f"/flush_cache?timeout={_IDLE_SECONDS:g}")
-            self._tell("/release_memory_occupation", tags=["kv_cache", "weights"])
+            self._ask_all("/pause_generation", mode="abort")
+            self._ask_all(f"/flush_cache?timeout={_IDLE_SECONDS:g}")
+            self._ask_all("/release_memory_occupation", tags=["kv_cache", "weights"])
             self._offloaded = True
 
     def require_alive(self) -> None:
-        """Check that every server runs. Raises ProcessDied: a connection to a node that is gone may stay open."""
+        """Check that every server's process runs, because a connection to a lost node may stay open.
+
+        Raises:
+            ProcessDied: A process has ended.
+        """
         for host, server in zip(self.hosts, self.servers, strict=True):
             if not host.alive:
-                raise explain_loss(server, "its process is gone")
+                raise explain_loss(server, "its process has ended")
 
     def close(self) -> None:
-        """End the servers that this engine started, whatever they are doing."""
-        # Each of these, whatever becomes of the others.
-        with ExitStack() as ends:
+        """Stop all servers, or kill them if a weight update or an offload was interrupted."""
+        # The stack calls each function even if another raises.
+        with ExitStack() as stack:
             for host in self.hosts:
-                ends.callback(host.stop if self._intact else host.kill)
+                stack.callback(host.stop if self._intact else host.kill)
 
     def _send(self, state: Weights, version: int) -> None:
-        """Send weights to all servers: from a folder, through shared memory, or by broadcast."""
+        """Send weights to all servers by the fastest of three ways.
+
+        Servers read a folder themselves. They get tensors of a trainer on the same devices through shared memory, and
+        tensors of other processes by broadcast.
+
+        Args:
+            state: The weights.
+            version: The number of the weights.
+        """
         ranks = self._settings.tensor_parallel
         if isinstance(state, Path):
             weights.load_from_disk(state, self.servers, version)
@@ -103,6 +133,7 @@ class Fleet:
         """Return whether each server is on devices of the `world` processes that hold the weights."""
         return self._settings.shares_device and len(self.hosts) * self._settings.tensor_parallel <= world
 
-    def _tell(self, path: str, **message: object) -> None:
-        with ServerGroupClient(self.servers) as lines:
-            lines.ask(path, message)
+    def _ask_all(self, path: str, **message: object) -> None:
+        """Send the same message to all servers, and wait until all have answered."""
+        with ServerGroupClient(self.servers) as client:
+            client.ask(path, message)

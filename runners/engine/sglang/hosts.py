@@ -36,51 +36,61 @@ _KEPT_SHARE = 0.5
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[ServerHandle]:
-    """Return the handles of a run's servers.
+    """Return the handles of an engine's servers, which the caller starts.
 
-    They are Ray actors in a Ray task; else processes of this machine, cached from the task before if this process
-    caches them.
+    In a Ray task the servers are Ray actors. Otherwise they are processes of this machine; a process that caches
+    servers (`keep_servers`) lends those of the task before.
+
+    Args:
+        settings: The settings that the servers share.
+        resources: The number of servers and their devices.
+        logs: The folder of the servers' logs.
     """
     if on_ray():
         return [RayServer(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python = interpreter()
-    seats = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
+    outputs = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
     cache = kept_servers()
-    cached = cache.hosts(settings, python, seats) if cache is not None else None
-    return list(cached or (Server(settings, python, log, devices=devices) for log, devices in seats))
+    cached = cache.hosts(settings, python, outputs) if cache is not None else None
+    return list(cached or (Server(settings, python, log, devices=devices) for log, devices in outputs))
 
 
 def devices_here(resources: Resources) -> list[str | None]:
-    """Return the visible GPUs of each server of this machine; None for all that this process sees."""
+    """Return the GPUs of each server of this machine.
+
+    Returns:
+        For each server, the value of its `CUDA_VISIBLE_DEVICES`, such as "0,1"; None to inherit this process's value.
+    """
     if not resources.device.startswith("cuda"):
         return [None] * resources.engines
     if resources.devices:
         return list(resources.devices)
-    wide, first = resources.tensor_parallel, resources.trainers if resources.disaggregated else 0
+    per_server, first = resources.tensor_parallel, resources.trainers if resources.disaggregated else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    seen = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
-    places = range(first, len(seen) - wide + 1, wide)
-    return [",".join(seen[i : i + wide]) for i in places[: resources.engines]] or [None]
+    gpus = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    starts = range(first, len(gpus) - per_server + 1, per_server)
+    return [",".join(gpus[i : i + per_server]) for i in starts[: resources.engines]] or [None]
 
 
 def colocated_settings(settings: Settings, trainer_bytes: float) -> Settings:
-    """Return the settings of servers on devices that a trainer uses between rollouts.
+    """Return the settings of servers that share their devices with a trainer.
 
-    On a CPU no memory can be given back. On a GPU it can if SGLang's Python has `torch_memory_saver`.
+    On a GPU, servers free their memory while the trainer works if SGLang's Python has `torch_memory_saver`; otherwise
+    they get half of the free memory, with a warning. On a CPU servers cannot free memory.
 
     Args:
         settings: The settings without a trainer.
-        trainer_bytes: Bytes of a device that the trainer does not hold yet and will keep while servers generate.
+        trainer_bytes: Bytes that the trainer will keep on a device while servers generate, and has not allocated yet.
 
     Raises:
-        Problem: E0820, no Python has SGLang.
+        Problem: E0820 if no Python has SGLang.
     """
     if settings.on_cpu:
         return replace(settings, shares_device=True)
     if not saves_memory(interpreter()):
         _LOG.warning(
-            "SGLang's Python has no torch_memory_saver: servers keep half of what is free on a GPU while training runs;"
-            " install it there, or place engines on devices of their own"
+            "SGLang's Python has no torch_memory_saver: servers keep half of a GPU's free memory while training runs;"
+            " install it there, or give engines their own GPUs"
         )
         return replace(settings, shares_device=True, memory_fraction=_KEPT_SHARE)
     cache = kept_servers()
@@ -92,7 +102,7 @@ def colocated_settings(settings: Settings, trainer_bytes: float) -> Settings:
 
 
 def owns_gpus(resources: Resources) -> bool:
-    """Return whether servers have GPUs of their own: those of a task that holds none itself."""
+    """Return whether a Ray task's servers reserve GPUs: engines are disaggregated, or the task itself has no GPU."""
     if not on_ray() or not resources.reserves_gpus:
         return False
     import ray
@@ -101,19 +111,25 @@ def owns_gpus(resources: Resources) -> bool:
 
 
 class ServerActor(Server):
-    """The side of the actor: a server process on the node where Ray placed it."""
+    """A server process inside a Ray actor, on the node where Ray placed the actor."""
 
-    def __init__(self, settings: Settings, log: Path, asker: str) -> None:
-        """Prepare a server for the node `asker`; another node reaches it at this node's address."""
+    def __init__(self, settings: Settings, log: Path, client_node: str) -> None:
+        """Prepare a server that listens on the loopback, or at its node's address if its client is on another node.
+
+        Args:
+            settings: The settings of the server.
+            log: The file for the server's output.
+            client_node: Ray's id of the node of the task that sends requests.
+        """
         import ray
 
         address = str(ray.util.get_node_ip_address())
         several_nodes = sum(node["Alive"] for node in ray.nodes()) > 1
-        host = LOOPBACK if ray.get_runtime_context().get_node_id() == asker else address
+        host = LOOPBACK if ray.get_runtime_context().get_node_id() == client_node else address
         super().__init__(settings, interpreter(), log, host, reach=address if several_nodes else None)
 
     def outlive(self) -> None:
-        """Wait until the process has ended."""
+        """Wait until the server's process has ended, so that the pending call shows that the server runs."""
         assert self.process is not None
         self.process.wait()
 
@@ -122,6 +138,7 @@ class RayServer(ServerHandle):
     """A server in a Ray actor, which ends with the actor or its node."""
 
     def __init__(self, settings: Settings, resources: Resources, number: int, log: Path) -> None:
+        """Prepare server `number` of an engine, whose output goes to `log`."""
         import ray
 
         self.ray: Any = ray
@@ -131,12 +148,16 @@ class RayServer(ServerHandle):
         self.life: Any = None
 
     def begin(self) -> None:
-        """Make the actor, and let it start its server."""
-        self.keeper = self._make()
+        """Create the actor, and let it start its server, without waiting."""
+        self.keeper = self._create_actor()
         self.starting = self.keeper.start.remote()
 
     def start(self) -> Address:
-        """Wait for the server. Raises what `Server.start` does, and ProcessDied."""
+        """Wait until the server is healthy.
+
+        Raises:
+            Problem: As `Server.start`; ProcessDied if the actor or its node died.
+        """
         try:
             address: Address = self.ray.get(self.starting)
         except self.ray.exceptions.RayActorError as fault:
@@ -144,49 +165,55 @@ class RayServer(ServerHandle):
         except self.ray.exceptions.RayTaskError as fault:
             raise fault.cause from None
         self.life = self.keeper.outlive.remote()
-        # All machines of a cluster see the log.
+        # The path is on a disk that all machines of a cluster share.
         return replace(address, log=self.log)
 
     @property
     def alive(self) -> bool:
-        """Return whether the server runs, as far as Ray knows."""
+        """Return whether the actor's call of `outlive` is still pending, so that the server runs as far as Ray knows."""
         return not self.ray.wait([self.life], timeout=0)[0]
 
     def kill(self) -> None:
-        """End the server and the actor."""
+        """End the server and its actor, within about 20 seconds."""
         if self.keeper is None:
             return
-        # Whatever keeps the actor from answering, it is ended next.
+        # `ray.kill` ends an actor that does not answer.
         with contextlib.suppress(Exception):
             self.ray.get(self.keeper.stop.remote(), timeout=20)
         self.ray.kill(self.keeper)
         self.keeper = None
 
-    def _make(self) -> Any:
-        """Create the actor, with GPUs or on this node, as the task's resources say."""
+    def _create_actor(self) -> Any:
+        """Create the Ray actor on the node and with the GPUs that the task's resources say.
+
+        The server has its own GPUs, or the GPUs of trainers in a bundle, or the GPUs of this task on this node.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        asker = self.ray.get_runtime_context().get_node_id()
-        # One call waits for the server's end.
+        client_node = self.ray.get_runtime_context().get_node_id()
+        # The call of `outlive` occupies one of the two.
         options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0, "max_concurrency": 2}
         if owns_gpus(self.resources):
             options["num_gpus"] = self.settings.tensor_parallel
             options["scheduling_strategy"] = bundle_strategy(engine_bundle(self.resources, self.number))
         elif self.resources.trainers > 1 and self.resources.devices:
-            # It uses the GPUs of the trainers in its bundle, which may be on another node.
+            # The server uses the GPUs of the trainers in its bundle, which may be on another node.
             options["scheduling_strategy"] = bundle_strategy(engine_bundle(self.resources, self.number))
             options["runtime_env"] = _actor_environment(self.resources.devices[self.number])
         else:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=asker, soft=False)
-            # It uses the GPUs that this task holds.
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-            if seen:
-                options["runtime_env"] = _actor_environment(seen)
-        return self.ray.remote(ServerActor).options(**options).remote(self.settings, self.log, asker)
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=client_node, soft=False)
+            # The server uses the GPUs of this task.
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if visible:
+                options["runtime_env"] = _actor_environment(visible)
+        return self.ray.remote(ServerActor).options(**options).remote(self.settings, self.log, client_node)
 
 
 def _actor_environment(devices: str) -> dict[str, Any]:
-    """Return the environment of an actor that uses GPUs of other processes: Ray itself would show it none."""
+    """Return the Ray environment of an actor that uses the GPUs `devices` of other processes.
+
+    By default Ray hides all GPUs from an actor that reserves none.
+    """
     return {"env_vars": {"CUDA_VISIBLE_DEVICES": devices, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
 
 
@@ -194,56 +221,63 @@ _CONFIGS = ("config.json", "generation_config.json")
 _ORIGIN_KEYS = frozenset({"_name_or_path", "transformers_version"})
 """Keys of a config that name its origin and say nothing of the model."""
 _IDLE_SECONDS = 10.0
-"""Seconds that a server has to finish what an earlier task left."""
+"""Seconds that a server has to finish requests of an earlier task."""
 
-Seats = Sequence[tuple[Path, str | None]]
+ServerOutputs = Sequence[tuple[Path, str | None]]
+"""For each server, its log and its `CUDA_VISIBLE_DEVICES`."""
 
 
 class ServerCache:
-    """Servers between tasks: those of the last settings, until `end`."""
+    """The servers of the last task, which the next task reuses if their settings allow."""
 
     def __init__(self) -> None:
         self._servers: list[CachedServer] = []
-        self._serves: tuple[Any, ...] = ()
+        self._key: tuple[Any, ...] = ()
         self._context = 0
         self._lent: set[CachedServer] = set()
 
-    def hosts(self, settings: Settings, python: Path, seats: Seats) -> list[CachedServer] | None:
-        """Lend a server for each log and visible GPUs, and end servers of other settings before.
+    def hosts(self, settings: Settings, python: Path, outputs: ServerOutputs) -> list[CachedServer] | None:
+        """Lend servers to a task; end the cached servers first if the task cannot use them.
 
-        Returns None while a task uses the servers.
+        Args:
+            settings: The settings of the task's servers.
+            python: The Python that has SGLang.
+            outputs: For each server, its log and its GPUs.
+
+        Returns:
+            The servers; None while another task uses the cached servers.
         """
         if self._lent:
             return None
-        serves = _server_key(settings, python, [devices for _, devices in seats])
-        if serves != self._serves or settings.context > self._context:
+        key = _server_key(settings, python, [devices for _, devices in outputs])
+        if key != self._key or settings.context > self._context:
             self.end()
-            # Room for what other tasks may need beyond this one, so that they need no others.
-            room = 1 << (settings.context - 1).bit_length()
-            self._serves, self._context = serves, max(settings.context, min(room, _positions(settings)))
-            self._servers = [CachedServer(settings, python, log, devices=devices) for log, devices in seats]
-        for server, (log, _) in zip(self._servers, seats, strict=True):
+            # A context rounded up to a power of two serves most later tasks too.
+            rounded = 1 << (settings.context - 1).bit_length()
+            self._key, self._context = key, max(settings.context, min(rounded, _max_positions(settings)))
+            self._servers = [CachedServer(settings, python, log, devices=devices) for log, devices in outputs]
+        for server, (log, _) in zip(self._servers, outputs, strict=True):
             server.settings = replace(settings, context=self._context)
-            # The log of its next start: what runs goes on with the one that it has, whoever removes that.
+            # The log of the next start; a server that runs keeps its open file.
             server.log = log
             server.give_back = partial(self._lent.discard, server)
         self._lent.update(self._servers)
         return list(self._servers)
 
     def regain(self) -> None:
-        """Take back what a finished task did not give back."""
+        """Take back the servers that a finished task has not given back."""
         self._lent.clear()
 
     def make_room(self) -> None:
-        """End all servers unless a task uses them, because the next settings need their memory."""
+        """End all servers that no task uses, to free their memory for servers of other settings."""
         if not self._lent:
             self.end()
 
     def end(self) -> None:
-        """End all servers."""
+        """End all cached servers."""
         for server in self._servers:
             server.kill()
-        self._servers, self._serves, self._context = [], (), 0
+        self._servers, self._key, self._context = [], (), 0
 
 
 class CachedServer(Server):
@@ -252,24 +286,28 @@ class CachedServer(Server):
     give_back: Callable[[], None]
 
     def begin(self, port: int | None = None) -> None:
-        """Start the process, if it does not run."""
+        """Start the process on `port` or a free port, if it does not run."""
         if not self.alive:
             super().begin(port)
 
     def start(self) -> Address:
-        """Wait for a server with the model, and start another if it fails. Raises as `Server.start`."""
+        """Load the task's model into the running server, or start a new process if that fails.
+
+        Raises:
+            Problem: As `Server.start`.
+        """
         if self.alive and self.address is not None:
-            if self._takes_the_model(self.address):
+            if self._load_model(self.address):
                 return self.address
             self.kill()
         return super().start()
 
     def stop(self) -> None:
-        """Give the server back, which goes on."""
+        """Give the server back to the cache; its process goes on."""
         self.give_back()
 
-    def _takes_the_model(self, address: Address) -> bool:
-        """Return whether the server is idle and has loaded the model."""
+    def _load_model(self, address: Address) -> bool:
+        """Let an idle server load the weights of the task's model; return whether the server could."""
         try:
             answer = httpx.post(
                 f"{address.url}/flush_cache",
@@ -287,22 +325,28 @@ class CachedServer(Server):
 
 
 def _server_key(settings: Settings, python: Path, devices: list[str | None]) -> tuple[Any, ...]:
-    """Return everything that two tasks must have in common to share servers.
+    """Return a key that is equal for two tasks that can use the same servers.
 
-    Weights, timeouts and whether they share devices with a trainer may differ.
+    The tasks may differ in weights, context, timeouts, and whether the servers share devices with a trainer.
+
+    Args:
+        settings: The settings of the task's servers.
+        python: The Python that has SGLang.
+        devices: The GPUs of each server.
     """
-    same = replace(settings, model=Path(), context=0, patience=0.0, shares_device=False)
-    return same, python, devices, *(_config(settings.model / name) for name in _CONFIGS)
+    common = replace(settings, model=Path(), context=0, patience=0.0, shares_device=False)
+    return common, python, devices, *(_config(settings.model / name) for name in _CONFIGS)
 
 
 def _config(file: Path) -> dict[str, Any] | None:
+    """Return the JSON object of a model's config without the keys that name its origin; None if the file is missing."""
     if not file.is_file():
         return None
     return {name: value for name, value in json.loads(file.read_bytes()).items() if name not in _ORIGIN_KEYS}
 
 
-def _positions(settings: Settings) -> int:
-    """Return the most tokens that the model is made for."""
+def _max_positions(settings: Settings) -> int:
+    """Return the model's longest sequence in tokens, by its config."""
     return int((_config(settings.model / _CONFIGS[0]) or {}).get("max_position_embeddings", settings.context))
 
 
@@ -310,19 +354,19 @@ _cache: ServerCache | None = None
 
 
 def keep_servers() -> None:
-    """Cache the servers of this process's tasks, from before a task until `end_servers`."""
+    """Let tasks of this process reuse each other's servers until `end_servers`; called before each task."""
     global _cache
     _cache = _cache or ServerCache()
     _cache.regain()
 
 
 def kept_servers() -> ServerCache | None:
-    """Return the cache of servers of this process, if there is one."""
+    """Return this process's cache of servers; None if `keep_servers` has not been called."""
     return _cache
 
 
 def end_servers() -> None:
-    """End the cached servers; servers that tasks start from now on end with their tasks."""
+    """End the cached servers, and cache no servers of later tasks."""
     global _cache
     if _cache is not None:
         _cache.end()

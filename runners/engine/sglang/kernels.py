@@ -12,11 +12,17 @@ _COMPILE_SECONDS = 300.0
 
 
 def toolkit(python: Path) -> dict[str, str]:
-    """Return the variables that show this Python's servers the CUDA toolkit of its packages; nothing without a toolkit.
+    """Return the environment variables that make servers use the CUDA toolkit among SGLang's Python packages.
 
-    The node's toolkit does not count: compilers, headers and runtime of different versions do not fit together, and
-    servers compile kernels as they start. SGLang links in `lib64`, which the packages lack; `make sglang` makes it if
-    servers may not write. It calls `ninja`, which lies beside its Python.
+    Servers compile kernels when they start. The node's toolkit is not used, because its compiler, headers and runtime
+    may have other versions. SGLang links against a folder `lib64`, which the packages lack: it is created here, or by
+    `make sglang` if servers may not write. `PATH` finds `ninja` in the folder of the Python.
+
+    Args:
+        python: The Python that has SGLang.
+
+    Returns:
+        Values by name; empty if the packages have no toolkit.
     """
     homes = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*"))
     homes = [home for home in homes if (home / "bin" / "nvcc").is_file()]
@@ -33,9 +39,15 @@ def toolkit(python: Path) -> dict[str, str]:
 
 
 def link_kernel(home: Path, source: Path, *options: str) -> str:
-    """Compile a CUDA source with the toolkit at `home` for an H100 and link it as SGLang does, beside the source.
+    """Compile a CUDA source for an H100, and link it as SGLang does, to test a toolkit.
 
-    Return the compiler's reason of a failure; nothing on success.
+    Args:
+        home: The folder of the CUDA toolkit.
+        source: The `.cu` file; the object file and the library are written to its folder.
+        *options: Further options of `nvcc`.
+
+    Returns:
+        The compiler's message of a failure, or "" on success.
     """
     object_file, library = source.with_suffix(".o"), source.with_suffix(".so")
     compile_ = [str(home / "bin" / "nvcc"), "-std=c++20", "-Xcompiler", "-fPIC", "--expt-relaxed-constexpr"]

@@ -26,10 +26,10 @@ _SEEDED = os.environ.get("REODSL_SGLANG_DETERMINISM") == "seeded"
 
 
 def tell_drawn_probability() -> None:
-    """Let answers hold a token's log-probability under the truncated, tempered distribution without listing all of it.
+    """Patch SGLang to return the log-probability of a sampled token under the tempered, truncated distribution cheaply.
 
-    SGLang returns it beside the remaining tokens, which are the full vocabulary without truncation: here the list ends
-    after one token, and a longer list is no error.
+    SGLang returns this number with a list of all tokens that truncation left, which may be the full vocabulary. The
+    patch cuts the list after one token, and removes the error status for a cut list.
     """
     from sglang.srt.layers import sampler
     from sglang.srt.layers.logits_processor import SamplingMaskStatus
@@ -37,23 +37,23 @@ def tell_drawn_probability() -> None:
     original = sampler.Sampler._build_sampling_mask_output
 
     def build(self: Any, *args: Any, **named: Any) -> Any:
+        """Replace `_build_sampling_mask_output`: list one token, and report a cut list as complete."""
         self.sampling_mask_max_tokens = 1
         mask = original(self, *args, **named)
-        short = mask.statuses == int(SamplingMaskStatus.OVERFLOW)
-        mask.statuses = mask.statuses.masked_fill(short, int(SamplingMaskStatus.OK))
+        is_cut = mask.statuses == int(SamplingMaskStatus.OVERFLOW)
+        mask.statuses = mask.statuses.masked_fill(is_cut, int(SamplingMaskStatus.OK))
         return mask
 
     sampler.Sampler._build_sampling_mask_output = build
 
 
 def draw_by_token() -> None:
-    """Let truncated distributions be sampled by token id, and truncated in the order that this project defines.
+    """Patch SGLang's sampling, so that a request's sample does not depend on its batch.
 
-    If no request of a batch is truncated, which is known without asking the device, nothing is sorted.
-
-    SGLang gives its random numbers to tokens by id if nothing in a batch is truncated, and by rank if anything is (a
-    greedy request does): the sample of a seed would depend on the batch. Here they always go by id, and each row is
-    sampled by its own kind.
+    SGLang assigns its random numbers to token ids if no request of a batch truncates the distribution, and to ranks
+    otherwise, also for a greedy request. The patch always assigns them to token ids, samples each row by its own kind
+    (greedy, full or truncated), and truncates by top-k, then top-p, then min-p (`drawing.py`). A batch without
+    truncation, which the CPU knows, is not sorted.
     """
     import torch
     from sglang.srt.layers import sampler
@@ -61,17 +61,21 @@ def draw_by_token() -> None:
 
     drawing = _load_file("drawing")
     original, sample = SamplingBatchInfo.from_schedule_batch.__func__, sampler.Sampler._sample_from_probs
-    cut = True
+    truncates = True
 
-    def noted(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
-        """Let the word for top-p be said of top-k too, whose own is said of greedy requests as well."""
+    def mark_top_k(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
+        """Replace `from_schedule_batch`: set the batch's flag of top-p for requests with top-k too.
+
+        SGLang's own flag of top-k is also set for greedy requests, so it does not tell whether a row is truncated.
+        """
         info = original(cls, batch, *args, **named)
         info.need_top_p_sampling |= any(1 < r.sampling_params.top_k < TOP_K_ALL for r in batch.reqs)
         return info
 
-    def sampled(self: Any, probs: Any, info: Any, *args: Any, **named: Any) -> Any:
-        nonlocal cut
-        cut = info.need_top_p_sampling or info.need_min_p_sampling
+    def note_truncation(self: Any, probs: Any, info: Any, *args: Any, **named: Any) -> Any:
+        """Replace `_sample_from_probs`: note whether any row of the batch is truncated, then sample as before."""
+        nonlocal truncates
+        truncates = info.need_top_p_sampling or info.need_min_p_sampling
         return sample(self, probs, info, *args, **named)
 
     def draw(
@@ -86,12 +90,15 @@ def draw_by_token() -> None:
         return_filtered_probs: bool = False,
         max_top_k: int | None = None,
     ) -> Any:
+        """Replace SGLang's sampling function: the arguments are SGLang's; return tokens [rows], and weights if asked."""
+
         def pick(weights: Any, rows: Any) -> Any:
+            """Sample a token from the weights [n, vocab] of the batch's `rows`, by their seeds if requests have seeds."""
             if sampling_seed is None:
                 return torch.multinomial(weights, num_samples=1)
             return sampler.multinomial_with_seed(weights.double().log(), sampling_seed[rows], positions[rows])
 
-        if not (cut or return_filtered_probs):
+        if not (truncates or return_filtered_probs):
             return drawing.draw_uncut(probs, top_ks, pick).view(-1).to(torch.int32)
         tokens, weights, ids, weight = drawing.draw_rows(
             probs, top_ks, top_ps, min_ps if need_min_p_sampling else None, pick
@@ -100,29 +107,30 @@ def draw_by_token() -> None:
         return (tokens, weights, ids.to(torch.int32), weight) if return_filtered_probs else tokens
 
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
-    sampler.Sampler._sample_from_probs = sampled
-    SamplingBatchInfo.from_schedule_batch = classmethod(noted)
+    sampler.Sampler._sample_from_probs = note_truncation
+    SamplingBatchInfo.from_schedule_batch = classmethod(mark_top_k)
 
 
 def seed_draws() -> None:
-    """Let requests be sampled by their seeds without deterministic kernels too; SGLang then ignores seeds."""
+    """Patch SGLang to sample by the seeds of requests without deterministic kernels, where it ignores seeds."""
     import torch
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
     original = SamplingBatchInfo.from_schedule_batch.__func__
 
-    def seeded(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
+    def add_seeds(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
+        """Replace `from_schedule_batch`: add the seeds of the requests if the batch has none."""
         info = original(cls, batch, *args, **named)
         if info.sampling_seed is None:
             seeds = [request.sampling_params.sampling_seed or 0 for request in batch.reqs]
             info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=info.temperatures.device)
         return info
 
-    SamplingBatchInfo.from_schedule_batch = classmethod(seeded)
+    SamplingBatchInfo.from_schedule_batch = classmethod(add_seeds)
 
 
 def _load_file(name: str) -> Any:
-    """Load a module by its file, relative to this folder: it is not on the path of SGLang's Python."""
+    """Import the module `name`.py, relative to this folder, because this project is not on the path of SGLang's Python."""
     file = Path(__file__).parent / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"reodsl_{file.stem}", file)
     assert spec is not None
@@ -133,16 +141,20 @@ def _load_file(name: str) -> Any:
 
 
 def meet_in_file() -> None:
-    """Let groups for weights meet at a file, if the address is a path; a port would answer everybody."""
+    """Patch SGLang's groups for weight updates to rendezvous by a file, because a port would be open to everybody.
+
+    The patch applies if the address of a group is an absolute path.
+    """
     from sglang.srt.model_executor.model_runner_components import weight_updater
     from torch._C._distributed_c10d import PrefixStore
 
     meeting, patience = _load_file("../../machine/rendezvous"), timedelta(seconds=60)
     original = weight_updater.init_custom_process_group
-    # A group keeps only torch's half of a store, and there is one group at a time.
+    # Holds a reference to the store of the current group, because the group itself keeps only torch's half.
     stores: list[Any] = []
 
     def join(*, init_method: str, world_size: int, group_name: str, **given: Any) -> Any:
+        """Replace `init_custom_process_group`: join a group through a shared file if the address is a path."""
         file = init_method.removeprefix("tcp://").rpartition(":")[0]
         if file.startswith("/"):
             stores[:] = [meeting.SharedFile(Path(file), world_size, patience)]
@@ -155,31 +167,34 @@ def meet_in_file() -> None:
 
 
 def tell_plain_logprobs() -> None:
-    """Let answers list log-probabilities by themselves, without their tokens again and a place for text.
+    """Patch SGLang to return log-probabilities as a list of numbers.
 
-    A list for each token is most of the time that reading an answer takes.
+    Otherwise an answer has a list of number, token and text for each token, and most of the time to read an answer goes
+    into these lists.
     """
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    listed = TokenizerManager.detokenize_logprob_tokens
+    original = TokenizerManager.detokenize_logprob_tokens
 
     def plain(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
-        return listed(self, values, tokens, True) if decode_to_text else list(values)
+        """Replace `detokenize_logprob_tokens`: return the numbers alone unless text is requested."""
+        return original(self, values, tokens, True) if decode_to_text else list(values)
 
     TokenizerManager.detokenize_logprob_tokens = plain
 
 
 def answer_at_cuts() -> None:
-    """Add a route that takes a response once and cuts it in the server, so that prefixes are not sent for each budget."""
+    """Add a route to the server that forces answers at many cuts of a response, which is sent only once."""
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     async def forced(request: Any) -> Any:
+        """Return the answers to a message of `messages.forced_message`, as for a batch of prompts."""
         message = await request.json()
-        tokens, forcing, drawing = message["tokens"], message["forcing"], message["sampling_params"]
+        tokens, forcing, parameters = message["tokens"], message["forcing"], message["sampling_params"]
         generation = GenerateReqInput(
             input_ids=[tokens[:cut] + forcing for cut in message["cuts"]],
-            sampling_params=[{**drawing, "sampling_seed": seed} for seed in message["seeds"]],
+            sampling_params=[{**parameters, "sampling_seed": seed} for seed in message["seeds"]],
             priority=message["priority"],
         )
         return await http_server.serve_generate_request(generation, request)
@@ -188,19 +203,20 @@ def answer_at_cuts() -> None:
 
 
 def end_with_owner() -> None:
-    """End this process, and all others of its server, when the process that started the server ends.
+    """Make this process and its server end when the owner, the process that started the server, ends.
 
-    Standard input is a pipe that the owner holds open; if it is no pipe, the server belongs to nobody and stays. Each
-    process of the server watches the pipe from its start: the kernel's signal alone would miss a process that is only
-    being started when its parent ends.
+    The owner holds the other end of the pipe that is standard input, so the pipe closes when the owner ends. Without a
+    pipe the server has no owner and goes on. Every process of the server watches the pipe, because the kernel's signal
+    of a parent's death would miss a process that is just being started.
     """
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # Its own, since processes that Python starts give up their standard input.
+    # A copy, because processes that Python starts close their standard input.
     pipe = os.dup(0)
 
     def watch() -> None:
+        """Read the pipe until it is closed, then kill the process group."""
         while os.read(pipe, 4096):
             pass
         os.killpg(0, signal.SIGKILL)
@@ -209,7 +225,7 @@ def end_with_owner() -> None:
 
 
 def try_port() -> None:
-    """End this process if something else listens on the server's port: SGLang would notice only after loading."""
+    """Exit if another program listens on the server's port, which SGLang would notice only after loading the model."""
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=30_000)
@@ -217,24 +233,24 @@ def try_port() -> None:
     try:
         socket.create_server((address.host, address.port)).close()
     except OSError as fault:
-        # What else may be wrong with a host is SGLang's to say.
+        # SGLang itself reports other errors of the host.
         if fault.errno == errno.EADDRINUSE:
             raise SystemExit(f"{address.host}:{address.port}: address already in use") from None
 
 
 def require_meeting() -> None:
-    """End this process if SGLang would not meet in the owner's folder but at a port of every address."""
+    """Exit if this version of SGLang cannot rendezvous by a file, and would open a port to every address instead."""
     from sglang.srt.environ import envs
 
     if not hasattr(envs, "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"):
         raise SystemExit(
-            "this SGLang's processes meet at a port that everybody reaches: install the pinned one"
+            "this version of SGLang opens a rendezvous port to the network: install the pinned version (`make sglang`)"
         )
 
 
 # Log-probabilities are those of the model, not of the tempered distribution.
 os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = "1"
-# Before all that takes long.
+# Before the slow imports of SGLang.
 end_with_owner()
 if __name__ == "__main__":
     try_port()
@@ -248,6 +264,6 @@ if __name__ == "__main__":
     require_meeting()
     tell_plain_logprobs()
     answer_at_cuts()
-    # The key comes in the environment, since command lines can be read by everyone on a machine. It may begin with a dash.
+    # The key comes in the environment, because everyone on a machine can read command lines. It may begin with `-`.
     sys.argv = ["sglang.launch_server", *sys.argv[1:], f"--api-key={os.environ.pop('REODSL_SGLANG_KEY')}"]
     runpy.run_module("sglang.launch_server", run_name="__main__")

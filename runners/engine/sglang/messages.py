@@ -20,10 +20,15 @@ _FORCED_PRIORITY = 1
 
 
 def drawing(sampling: TokenSampling, seed: int, num_sampled: int = 0) -> dict[str, Any]:
-    """Return the server's `sampling_params` for the rest of a response that has `num_sampled` tokens.
+    """Return the `sampling_params` of a server's request.
 
-    The sample of a token depends on the seed and its position in the sequence, so a later continuation samples the same
-    tokens.
+    A server samples a token by the seed and the token's position in the sequence, so a response that is requested in
+    two parts has the same tokens.
+
+    Args:
+        sampling: How tokens are sampled, with the limit of the full response.
+        seed: The seed of the response.
+        num_sampled: The number of the response's tokens that the prompt already has.
     """
     return {
         "max_new_tokens": sampling.max_tokens - num_sampled,
@@ -56,14 +61,17 @@ class Draft:
     """The versions of the weights, in the order of tokens."""
 
     def message(self) -> dict[str, Any]:
-        """Return the message that asks for the rest."""
+        """Return the message that requests the tokens that are still missing."""
         return {
             "input_ids": [*self.request.prompt, *self.tokens],
             "sampling_params": drawing(self.sampling, self.request.seed, len(self.tokens)),
         } | self._logprobs()
 
     def _logprobs(self) -> dict[str, Any]:
-        """Return the part that asks for log-probabilities, if anything reads them: they are most of an answer's bytes."""
+        """Return the fields of the message that request log-probabilities; empty if they are not needed.
+
+        Log-probabilities are most of an answer's bytes.
+        """
         if not (self.sampling.logprobs or self.probes):
             return {}
         return {
@@ -73,18 +81,28 @@ class Draft:
         }
 
     def take(self, answer: Mapping[str, Any]) -> Generation | None:
-        """Append an answer; return the response, if that ended it. Raises E0802 for a log-probability that is not finite."""
+        """Append the tokens and log-probabilities of a server's answer.
+
+        Args:
+            answer: The JSON object of the answer.
+
+        Returns:
+            The response if it has ended; None if the rest has to be requested.
+
+        Raises:
+            Problem: E0802 for a log-probability that is not finite, E0824 for an answer that does not fit the request.
+        """
         meta = answer["meta_info"]
         new = answer["output_ids"]
         if not new:
-            raise explain_spoilt("a response was aborted")
+            raise explain_bad_answer("a response was aborted")
         self.tokens += new
         if self.sampling.logprobs or self.probes:
             self._take_logprobs(meta, len(new))
         spans = [int(span["version"]) for span in meta.get("weight_versions") or ()]
         self.versions += spans or [int(meta["weight_version"])]
         finished = bool(self.tokens) and self.tokens[-1] in self.sampling.stop_ids
-        # A server also stops where the model's own config says, or is asked to abort: then the rest is asked for.
+        # A server also stops at the end tokens of the model's config or after an abort: then the rest is requested.
         if not finished and len(self.tokens) < self.sampling.max_tokens:
             return None
         with_logprobs = self.sampling.logprobs
@@ -99,11 +117,15 @@ class Draft:
         )
 
     def _take_logprobs(self, meta: Mapping[str, Any], count: int) -> None:
-        """Append an answer's log-probabilities. Raises E0802, and E0824 if their number is wrong."""
+        """Append the log-probabilities of an answer's `count` tokens, from its `meta_info`.
+
+        Raises:
+            Problem: E0802 for a log-probability that is not finite, E0824 if their number is wrong.
+        """
         values = values_of(meta["output_token_logprobs"])
         if len(values) != count:
-            raise explain_spoilt(f"{count} tokens with {len(values)} log-probabilities")
-        # One that is not finite makes the sum so; JSON has no word for it but null.
+            raise explain_bad_answer(f"{count} tokens with {len(values)} log-probabilities")
+        # A NaN or infinity makes the sum not finite; JSON writes it as null.
         if None in values or not math.isfinite(sum(values)):
             raise not_finite(len(self.tokens))
         self.logprobs.extend(values)
@@ -112,14 +134,16 @@ class Draft:
         elif not self.sampling.plain:
             values_drawn = meta.get("output_token_sampling_logprobs")
             if values_drawn is None or len(values_drawn) != count:
-                raise explain_spoilt(
-                    "no log-probabilities under the distribution that tokens were drawn from"
-                )
+                raise explain_bad_answer("no log-probabilities under the sampling distribution")
             self.sampling_logprobs.extend(map(float, values_drawn))
 
 
 def values_of(logprobs: Sequence[Any]) -> list[Any]:
-    """Return an answer's log-probabilities: plain, as our servers list them, or each with its token and text."""
+    """Return the numbers of an answer's list of log-probabilities.
+
+    Args:
+        logprobs: Numbers, as servers of `launch.py` send them, or lists of number, token and text, as SGLang does.
+    """
     return [item[0] for item in logprobs] if logprobs and isinstance(logprobs[0], list) else list(logprobs)
 
 
@@ -130,9 +154,14 @@ def forced_message(
     seeds: Sequence[int],
     sampling: TokenSampling,
 ) -> dict[str, Any]:
-    """Return the message that asks for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each.
+    """Return the message that requests forced answers at several cuts of a sequence, which the server cuts itself.
 
-    The server cuts the tokens itself (`launch.py`), so they are sent once.
+    Args:
+        tokens: The prompt and the response.
+        cuts: For each answer, the number of `tokens` before the forcing text.
+        forcing: The tokens of the forcing text.
+        seeds: The seed of each answer.
+        sampling: How the answers' tokens are sampled.
     """
     return {
         "tokens": list(tokens),
@@ -145,18 +174,26 @@ def forced_message(
 
 
 def forced_tokens(answer: Mapping[str, Any], sampling: TokenSampling) -> tuple[int, ...]:
-    """Return the tokens of an answer. Raises E0824 if the server gave up on it."""
+    """Return the tokens of a forced answer.
+
+    Args:
+        answer: The JSON object of the server's answer.
+        sampling: The sampling of the request, for the limit of tokens.
+
+    Raises:
+        Problem: E0824 if the server aborted the answer.
+    """
     tokens = tuple(int(token) for token in answer["output_ids"])
     reason = (answer["meta_info"].get("finish_reason") or {}).get("type")
     if reason == "abort" or not tokens:
-        raise explain_spoilt("an answer was aborted")
+        raise explain_bad_answer("an answer was aborted")
     return tokens[: sampling.max_tokens]
 
 
-def explain_spoilt(words: str) -> Exception:
-    """Return the diagnostic of an answer that is not what was asked for."""
+def explain_bad_answer(reason: str) -> Exception:
+    """Return E0824, the error of a server's answer that does not fit its request."""
     return problem(
         "E0824",
-        f"the SGLang server's answer cannot be used: {words}",
-        help="the server was started by something else, or its version differs: reodsl is made for 0.5.23",
+        f"the SGLang server's answer cannot be used: {reason}",
+        help="another program started the server, or its version differs: reodsl is made for 0.5.23",
     )

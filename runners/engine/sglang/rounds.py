@@ -44,14 +44,14 @@ class PendingRequest:
 
     @property
     def open_cuts(self) -> tuple[int, ...]:
-        """Cuts without an answer, each once; cuts past the response's end need none."""
+        """Return the different cuts inside the response that have no forced answer yet."""
         assert self.response is not None
         length = len(self.response.tokens)
         return tuple(cut for cut in dict.fromkeys(self.cuts) if cut < length and cut not in self.answers)
 
     @property
     def is_done(self) -> bool:
-        """Return whether nothing is left to ask."""
+        """Return whether the request has its response and all forced answers."""
         return self.response is not None and not self.open_cuts
 
 
@@ -64,11 +64,13 @@ class PrefixCacheStats:
 
 
 LENGTH_MARGIN = 1.8
-"""Room for a response over its expected length: what still runs is longer than what has ended, and forced answers take
-some. With it simulated engines read nothing again on the lengths of the paper's evaluations; 1.6 was too little.
+"""Cache tokens that are reserved for a response, relative to its expected length.
+
+The factor is above 1, because responses that still run are longer than those that have ended, and forced answers need
+tokens too. On the lengths of the paper's evaluations, simulated engines recomputed no prefix with 1.8, and some with 1.6.
 """
 EXPECTED_SHARE = 1 / 3
-"""The expected length of a response, as a share of the longest, before others have ended."""
+"""The assumed length of a response that has not ended, as a share of the longest possible length."""
 
 
 class RequestLoop:
@@ -85,79 +87,100 @@ class RequestLoop:
     ) -> None:
         """Prepare the loop.
 
-        At most `at_once` responses are asked of a server at a time, and with a `plan` no more than its caches are
-        expected to hold: what waits at a server takes the room of prefixes that answers are about to be forced out of.
-        `on_response` hears of each request that is done, in the loop's thread; what it raises ends the loop.
+        Args:
+            works: The requests, which the loop changes in place.
+            servers: The servers, to which `PendingRequest.server` is an index.
+            at_once: The most requests of a server at a time. With a `plan` there are no more than the server's caches are
+                expected to hold, so that new requests do not evict the prefixes of answers that are forced next.
+            plan: The answers to force; None for responses without answers.
+            stats: Counts of cached tokens, which the loop adds to.
+            on_response: Called in the loop's thread for each request that is done. An exception that it raises ends the
+                loop.
         """
-        self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, plan, stats
-        self._hears = on_response
+        self._servers, self._at_once, self._plan, self._stats = list(servers), at_once, plan, stats
+        self._on_response = on_response
         self._open = sum(not work.is_done for work in works)
         self._waiting = [
             deque(work for work in works if work.server == number and not work.is_done)
             for number in range(len(servers))
         ]
-        self._asked = [0] * len(servers)
-        self._prompts = [0] * len(servers)
+        self._running_at = [0] * len(servers)
+        self._prompt_tokens_at = [0] * len(servers)
         self._running = 0
         self._ended = self._tokens = 0
         self._longest = max((work.draft.sampling.max_tokens for work in works if work.draft), default=0)
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Wait until every request is done. Raises E0802, E0824 or as `ask`, after the other requests were cancelled."""
+        """Send requests to all servers until every request is done.
+
+        The first exception cancels all other requests.
+
+        Raises:
+            Problem: E0802 and E0824, or as `control.ask`.
+        """
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._servers)):
                 group.create_task(self._serve(number))
 
     async def _serve(self, number: int) -> None:
-        """Send requests to a server while it has room, until all are done."""
+        """Send requests to server `number` whenever it can take one, until the requests of all servers are done."""
         async with connect(self._servers[number], self._at_once) as client, asyncio.TaskGroup() as group:
             while self._open:
-                while not self._full(number) and (work := self._next(number)) is not None:
+                while not self._is_full(number) and (work := self._next_request(number)) is not None:
                     work.server = number
-                    self._asked[number] += 1
-                    self._prompts[number] += len(work.request.prompt)
+                    self._running_at[number] += 1
+                    self._prompt_tokens_at[number] += len(work.request.prompt)
                     self._running += 1
                     group.create_task(self._ask(number, work, client))
-                await self._news.wait()
+                await self._changed.wait()
 
     async def _ask(self, number: int, work: PendingRequest, client: httpx.AsyncClient) -> None:
-        """Get a request's response and answers, and report them."""
-        await _answer(work, client, self._servers[number], self._ahead, self._read)
+        """Get the response and answers of a request from server `number`, report them, and update the counts."""
+        await _answer(work, client, self._servers[number], self._plan, self._stats)
         assert work.response is not None
-        if self._hears is not None:
-            self._hears(work.index, work.response, work.answers)
-        self._asked[number] -= 1
-        self._prompts[number] -= len(work.request.prompt)
+        if self._on_response is not None:
+            self._on_response(work.index, work.response, work.answers)
+        self._running_at[number] -= 1
+        self._prompt_tokens_at[number] -= len(work.request.prompt)
         self._running -= 1
         self._ended += 1
         self._tokens += len(work.response.tokens)
         self._open -= 1
-        self._tell()
+        self._wake_servers()
 
-    def _next(self, number: int) -> PendingRequest | None:
-        """Return a server's next request: of its own queue, else of the longest queue at a full server."""
+    def _next_request(self, number: int) -> PendingRequest | None:
+        """Remove and return the next request of server `number`.
+
+        If the server's own queue is empty, the request comes from the longest queue of a full server; None if there is no
+        such queue.
+        """
         if self._waiting[number]:
             return self._waiting[number].popleft()
-        queues = [waiting for other, waiting in enumerate(self._waiting) if waiting and self._full(other)]
+        queues = [waiting for other, waiting in enumerate(self._waiting) if waiting and self._is_full(other)]
         return max(queues, key=len).pop() if queues else None
 
-    def _full(self, number: int) -> bool:
-        """Return whether a server gets nothing more before a running request is done."""
-        running, room = self._asked[number], self._servers[number].room
+    def _is_full(self, number: int) -> bool:
+        """Return whether server `number` has to finish a request before it gets another.
+
+        A server is full at `at_once` requests, or if its running requests and one more are expected to need more tokens
+        than its caches hold. The expected length is an average over the responses that have ended, at their length, and
+        those that run, at an assumed length, because the first responses to end are short.
+        """
+        running, cache_tokens = self._running_at[number], self._servers[number].cache_tokens
         if running >= self._at_once:
             return True
-        if not (running and room and self._ahead is not None and self._longest):
+        if not (running and cache_tokens and self._plan is not None and self._longest):
             return False
-        # The first to end are short: each that runs counts as one of the length that was assumed.
         assumed = self._running * self._longest * EXPECTED_SHARE
         expected = (self._tokens + assumed) / (self._ended + self._running)
-        return (running + 1) * (self._prompts[number] / running + LENGTH_MARGIN * expected) > room
+        mean_prompt = self._prompt_tokens_at[number] / running
+        return (running + 1) * (mean_prompt + LENGTH_MARGIN * expected) > cache_tokens
 
-    def _tell(self) -> None:
-        """Wake every task that waits for a change."""
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_servers(self) -> None:
+        """Wake the tasks of `_serve`, which wait until a request is done."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 async def _answer(
@@ -167,7 +190,15 @@ async def _answer(
     plan: ForcingPlan | None,
     stats: PrefixCacheStats,
 ) -> None:
-    """Get a request's response, and the answers that the plan forces out of it."""
+    """Get a request's response from a server, and the forced answers of the plan, and store them in `work`.
+
+    Args:
+        work: The request.
+        client: The connection to the server.
+        address: The server.
+        plan: The answers to force; None for none.
+        stats: Counts of cached tokens, which are increased.
+    """
     while work.response is None:
         assert work.draft is not None
         work.response = work.draft.take(await ask(client, address, work.draft.message()))
@@ -186,17 +217,25 @@ async def _force(
     sampling: TokenSampling,
     stats: PrefixCacheStats,
 ) -> None:
-    """Get the forced answers of a request's open cuts, in a single message."""
+    """Get the forced answers of a request's open cuts from a server, in a single message.
+
+    Args:
+        work: The request, whose `answers` are filled.
+        client: The connection to the server.
+        address: The server.
+        forcing: The tokens of the forcing text.
+        sampling: How the answers' tokens are sampled.
+        stats: Counts of cached tokens, which are increased.
+    """
     cuts = work.open_cuts
     if not cuts:
         return
     assert work.response is not None
     prompt = work.request.prompt
-    # What comes after the last cut is of no use.
     tokens = (*prompt, *work.response.tokens[: max(cuts)])
-    places = [len(prompt) + cut for cut in cuts]
+    positions = [len(prompt) + cut for cut in cuts]
     seeds = [forced_seed(work.request.seed, work.request.num_sampled + cut) for cut in cuts]
-    message = forced_message(tokens, places, forcing, seeds, sampling)
+    message = forced_message(tokens, positions, forcing, seeds, sampling)
     answers = await ask(client, address, message, FORCED)
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)

@@ -39,9 +39,16 @@ _ARCHITECTURE = re.compile(
 
 
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
-    """Return the problem of a server that ended before it was healthy, from its log after byte `begin` and its exit status.
+    """Return the reason why a server ended before it was healthy, by the words of its log.
 
-    E0801, E0821, E0937.
+    Args:
+        settings: The settings of the server.
+        log: The server's output.
+        begin: The byte of the log at which this start of the server begins.
+        status: The exit status of the process, negative for a signal; None if it is not known.
+
+    Returns:
+        E0937 if memory ran out, E0801 for an architecture that SGLang lacks, else E0821 with the end of the log.
     """
     from runners.machine.memory import OOM_TEXTS
 
@@ -65,19 +72,28 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
         "the SGLang server ended before it was ready",
         where=str(log),
         notes=list(lines),
-        help="its log, above and in that file, ends in the reason",
+        help="read the last lines of its log, above or in that file",
     )
 
 
 def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
-    """Return E0937, with what happened, the sizes that can be changed, and the free memory."""
+    """Return E0937 for a server that ran out of memory, with the sizes of its weights and of a sequence.
+
+    Args:
+        settings: The settings of the server.
+        log: The server's output.
+        lines: The last lines of the log, of which three are shown.
+        words: What happened to the server, such as "ran out of memory".
+    """
     import torch
 
     from runners.machine.memory import describe_memory
 
     sequence = settings.context * settings.token_bytes
     weights = sum(path.stat().st_size for path in settings.model.glob("*.safetensors"))
-    share = f"of what is free as it starts it takes {settings.memory_fraction:.0%} at most"
+    share = (
+        f"the server takes at most {settings.memory_fraction:.0%} of the memory that is free when it starts"
+    )
     if settings.on_cpu:
         helps = (
             f"shorten the longest response, or free memory ({describe_memory(torch.device('cpu'))}; {share})"
@@ -96,9 +112,9 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
 
 
 def port_taken(log: Path, begin: int = 0) -> bool:
-    """Return whether a log says, after its byte `begin`, that something else listens on the server's port.
+    """Return whether a server's log says, after byte `begin`, that another program listens on the server's port.
 
-    SGLang says more after that, and ends only when its own first request to the port has failed.
+    These words need not be at the end of the log, because SGLang goes on until its first request to the port fails.
     """
     return any(mark in read_end(log, begin) for mark in IN_USE)
 
@@ -106,10 +122,10 @@ def port_taken(log: Path, begin: int = 0) -> bool:
 _RDZV = "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
 _NCCL = "NCCL_SOCKET_IFNAME"
 _PORTS = range(20_000, 32_000)
-"""Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
+"""Ports of servers, below the ports that systems use for outgoing connections and could take before the server starts."""
 _MAX_PORTS = 5
 FORCED = "/reodsl/forced"
-"""The path at which a server is asked for forced answers, and cuts a response itself."""
+"""The path of requests for forced answers, for which the server cuts a response itself."""
 _POLL_SECONDS = 0.25
 
 
@@ -117,31 +133,34 @@ _POLL_SECONDS = 0.25
 class Address:
     """A server's address, its key, and its version of SGLang.
 
-    `room` is how many tokens its caches hold, 0 if it does not say. `channels` are those that it holds NCCL to, 0 if
-    NCCL chooses. `log` is its output.
+    `cache_tokens` is how many tokens its caches hold, 0 if that is unknown. `channels` is the number of NCCL channels that
+    it uses, 0 if NCCL chooses. `log` is its output.
     """
 
     url: str
     key: str
     version: str = ""
-    room: int = 0
+    cache_tokens: int = 0
     channels: int = 0
     log: Path | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that a request has to carry."""
+        """Return the HTTP headers that a request to the server needs, for its key."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
 
 class ServerHandle:
-    """A handle of a server: a process of ours, or an actor on another node."""
+    """A handle of a server: a child process, or an actor on another node."""
 
     def begin(self) -> None:
-        """Let the server start, without waiting for it, if that is possible; `start` waits."""
+        """Begin to start the server and return at once; `start` waits. A handle that cannot do this does nothing."""
 
     def start(self) -> Address:
-        """Start the server, again if need be, and wait until it is healthy, with the settings' model as version 0."""
+        """Start the server unless `begin` has, wait until it is healthy, and return its address.
+
+        The server then has the model of its settings, as version 0 of the weights.
+        """
         raise NotImplementedError
 
     @property
@@ -150,15 +169,15 @@ class ServerHandle:
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End the server at once, whatever state it is in."""
+        """End the server at once, in any state."""
 
     def stop(self) -> None:
-        """End the server, or give it back."""
+        """End the server, or give a cached server back to its cache."""
         self.kill()
 
 
 class Server(ServerHandle):
-    """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
+    """A server process on this machine. `start` may be called again after the process died; `stop` at any time."""
 
     def __init__(
         self,
@@ -169,38 +188,48 @@ class Server(ServerHandle):
         devices: str | None = None,
         reach: str | None = None,
     ) -> None:
-        """Prepare a server whose output goes to `log`; `devices` are its GPUs, of those that this process sees.
+        """Prepare a server without starting it.
 
-        `reach` is the address of this machine at which other machines join groups with the server's processes.
+        Args:
+            settings: The settings of the server.
+            python: The Python that has SGLang.
+            log: The file for the server's output.
+            host: The address at which the server listens.
+            devices: The server's `CUDA_VISIBLE_DEVICES`; None to inherit this process's value.
+            reach: The address of this machine at which processes on other machines join groups with the server's
+                processes; None if there are no other machines.
         """
         self.settings, self.python, self.log, self.host, self.devices = settings, python, log, host, devices
         self.reach = reach
         self.process: Child | None = None
         self.address: Address | None = None
-        self._begun: Address | None = None
+        self._launched: Address | None = None
         self._scratch: Scratch | None = None
         self._output: BinaryIO | None = None
         self._begin = 0
 
     def begin(self, port: int | None = None) -> None:
-        """Start the process on a port, by default a free port, without waiting for it: `start` waits."""
+        """Start the process on `port`, or on a free port, without waiting until it is healthy."""
         chosen = port or free_port(self.host)
         address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
         self._launch(address, chosen)
-        self._begun = address
+        self._launched = address
 
     def start(self) -> Address:
-        """Start the server, if that has not begun, and wait until it is healthy.
+        """Start the server unless `begin` has, and wait until it is healthy.
 
-        If its port turns out to be taken, it gets another. Raises E0801, E0821 to E0937.
+        If another program has taken its port, the server starts again on another port, up to `_MAX_PORTS` times.
+
+        Raises:
+            Problem: E0801, E0821 or E0937, as `diagnose`.
         """
         for _ in range(_MAX_PORTS):
-            if self._begun is None:
+            if self._launched is None:
                 self.begin()
-            address, self._begun = self._begun, None
+            address, self._launched = self._launched, None
             assert address is not None
-            if self._healthy(address):
-                self.address = replace(read_settings(address), log=self._own_output())
+            if self._wait_until_healthy(address):
+                self.address = replace(read_settings(address), log=self._open_log())
                 return self.address
             status = self.process.poll() if self.process else None
             self.kill()
@@ -210,7 +239,7 @@ class Server(ServerHandle):
             "E0821",
             f"no port is free for an SGLang server: {_MAX_PORTS} were taken",
             where=self.host,
-            help="end what listens on so many ports between 20000 and 32000",
+            help="end the programs that listen on ports between 20000 and 32000",
         )
 
     @property
@@ -218,17 +247,17 @@ class Server(ServerHandle):
         """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
-    def _own_output(self) -> Path:
-        """Return the server's log by its open file, because the path may have been removed."""
+    def _open_log(self) -> Path:
+        """Return a path of the server's log through this process's open file, which works after the file is removed."""
         output = self._output
         return self.log if output is None else Path(f"/proc/{os.getpid()}/fd/{output.fileno()}")
 
     def kill(self) -> None:
-        """End the server and every process that it started, at once."""
+        """End the server and every process that the server started, and remove its temporary folder."""
         if self.process is not None:
             self.process.end()
             self.process = None
-        self.address = self._begun = None
+        self.address = self._launched = None
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -237,14 +266,14 @@ class Server(ServerHandle):
             self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
-        """Start the process with its environment, log and scratch folder."""
+        """Start the process with a new environment, log and temporary folder, after ending an earlier process."""
         self.kill()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        # SGLang writes its settings there, its key among them.
+        # Private, because SGLang writes its settings to the log, with the key.
         self.log.touch(mode=0o600)
         self._output = self.log.open("rb")
         self._begin = self.log.stat().st_size
-        # Its sockets are files: short names, gone with it.
+        # The folder of SGLang's sockets, whose paths have to be short.
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key)
         environment["TMPDIR"] = str(self._scratch.folder)
@@ -257,8 +286,12 @@ class Server(ServerHandle):
         with self.log.open("ab") as log:
             self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
 
-    def _healthy(self, address: Address) -> bool:
-        """Wait until the server answers to its key; false if its process ended. Raises E0821 if it takes too long."""
+    def _wait_until_healthy(self, address: Address) -> bool:
+        """Wait until the server answers a request with its key; return False if its process ends before.
+
+        Raises:
+            Problem: E0821 if the server is not healthy after `settings.patience` seconds.
+        """
         began = time.monotonic()
         with httpx.Client(
             base_url=address.url, headers=address.headers, trust_env=False, timeout=5.0
@@ -266,7 +299,7 @@ class Server(ServerHandle):
             while self.alive:
                 try:
                     if client.get("/health").status_code == 200:
-                        # Whoever had the port before us would not know the key.
+                        # Another program on the port would refuse the key.
                         return self.alive and client.get("/model_info").status_code == 200
                 except httpx.TransportError:
                     pass
@@ -278,17 +311,22 @@ class Server(ServerHandle):
                         f"the SGLang server was not healthy after {self.settings.patience:g} seconds",
                         where=str(self.log),
                         notes=lines,
-                        help="give it longer with REODSL_SGLANG_PATIENCE=SECONDS, or see what its log ends in",
+                        help="allow more time with REODSL_SGLANG_PATIENCE=SECONDS, or read the end of its log",
                     )
                 time.sleep(_POLL_SECONDS)
         return False
 
 
 def choose_rendezvous(folder: Path, port: int, reach: str | None) -> dict[str, str]:
-    """Return the variables by which a server's processes meet in a private folder; SGLang would listen everywhere.
+    """Return the environment variables that make a server's processes rendezvous privately.
 
-    Their groups listen on the loopback, or at the address `reach`, at which processes on other machines join them. The
-    server's port, which no other server has, names what they share in memory.
+    SGLang by itself would open a port on every network interface.
+
+    Args:
+        folder: A private folder, for the file by which the processes find each other.
+        port: The server's port, which is unique on this machine and names the server's shared memory.
+        reach: The address at which processes on other machines join groups of the server's processes; None to listen
+            on the loopback interface only.
     """
     name = interface(reach)
     chosen = {GLOO: name} if name and GLOO not in os.environ else {}
@@ -298,7 +336,7 @@ def choose_rendezvous(folder: Path, port: int, reach: str | None) -> dict[str, s
 
 
 def read_settings(address: Address) -> Address:
-    """Return the address with what the server reports of itself; as it is if the server reports nothing."""
+    """Return the address completed with the settings that the running server reports; unchanged if it reports none."""
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
@@ -309,23 +347,32 @@ def read_settings(address: Address) -> Address:
 
 
 def add_settings(address: Address, settings: Mapping[str, Any]) -> Address:
-    """Return the address with the version, caches and channels of a server's own settings."""
-    room, wide = settings.get("max_total_num_tokens"), settings.get("tp_size", 1)
-    # A group whose processes take unlike numbers of channels never ends its first broadcast.
-    fixes_channels = settings.get("enable_deterministic_inference") and isinstance(wide, int) and wide > 1
+    """Return the address completed with the version, cache size and NCCL channels of a server.
+
+    Args:
+        address: The server's address.
+        settings: The JSON object of the server's `/server_info`.
+    """
+    tokens, gpus = settings.get("max_total_num_tokens"), settings.get("tp_size", 1)
+    # A broadcast group hangs if its processes use different numbers of channels.
+    fixes_channels = settings.get("enable_deterministic_inference") and isinstance(gpus, int) and gpus > 1
     return replace(
         address,
         version=str(settings.get("version", "")),
-        room=room if isinstance(room, int) else 0,
+        cache_tokens=tokens if isinstance(tokens, int) else 0,
         channels=CHANNELS if fixes_channels else 0,
     )
 
 
 def free_port(host: str) -> int:
-    """Return a port that nothing listens on now. Raises E0821 if a hundred random ports are taken."""
-    choose = random.SystemRandom()
+    """Return a random port of `_PORTS` on which no program listens now.
+
+    Raises:
+        Problem: E0821 if a hundred random ports are taken.
+    """
+    generator = random.SystemRandom()
     for _ in range(100):
-        port = choose.choice(_PORTS)
+        port = generator.choice(_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
@@ -336,5 +383,5 @@ def free_port(host: str) -> int:
         "E0821",
         "no port is free for an SGLang server",
         where=host,
-        help="end what listens on ports between 20000 and 32000",
+        help="end the programs that listen on ports between 20000 and 32000",
     )

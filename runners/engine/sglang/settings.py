@@ -22,37 +22,46 @@ REMEDY = f"run `make sglang` in a checkout, or name a Python that has it in {VAR
 
 
 def candidates() -> Iterator[Path]:
-    """Yield Pythons that may have SGLang, in order: the environment's, this Python, and that of `make sglang`."""
+    """Yield the paths of Pythons that may have SGLang, best first.
+
+    If `REODSL_SGLANG_PYTHON` is set, it is the only candidate. Otherwise they are this Python, if it has SGLang, and the
+    Python that `make sglang` installs.
+    """
     named = os.environ.get(VARIABLE)
     if named:
-        # Compilers that a server calls have working folders of their own.
+        # Absolute, because compilers that a server calls have other working folders.
         yield Path(named).absolute()
         return
     if importlib.util.find_spec("sglang") is not None:
         yield Path(sys.executable)
-    # Not the working folder's: what lies there is data, and whoever made it does not choose what runs.
+    # Never a Python in the working folder, which may contain data from strangers.
     yield Path(__file__).resolve().parents[3] / ".venv-sglang" / "bin" / "python"
 
 
 def find_interpreter() -> Path | None:
-    """Return the first candidate that is a Python with SGLang."""
-    return next((path for path in candidates() if _has(path, "sglang")), None)
+    """Return the first candidate that is a Python with SGLang, or None."""
+    return next((path for path in candidates() if _has_package(path, "sglang")), None)
 
 
 def interpreter() -> Path:
-    """Return the result of `find_interpreter`. Raises E0820 if no Python has SGLang."""
+    """Return the Python that starts servers.
+
+    Raises:
+        Problem: E0820 if no Python has SGLang.
+    """
     python = find_interpreter()
     if python is None:
-        raise Problem(_absent())
+        raise Problem(_not_installed())
     return python
 
 
 def missing() -> Diagnostic | None:
-    """Return E0820 if no Python can start servers."""
-    return None if find_interpreter() is not None else _absent()
+    """Return E0820 if no Python has SGLang, else None."""
+    return None if find_interpreter() is not None else _not_installed()
 
 
-def _absent() -> Diagnostic:
+def _not_installed() -> Diagnostic:
+    """Return E0820, with the paths that were searched."""
     return error(
         "E0820",
         "SGLang is not installed here",
@@ -62,11 +71,12 @@ def _absent() -> Diagnostic:
 
 
 def saves_memory(python: Path) -> bool:
-    """Return whether servers of this Python can give back memory of GPUs while they run."""
-    return _has(python, "torch_memory_saver")
+    """Return whether servers of this Python can free GPU memory while they run, by the package `torch_memory_saver`."""
+    return _has_package(python, "torch_memory_saver")
 
 
-def _has(python: Path, package: str) -> bool:
+def _has_package(python: Path, package: str) -> bool:
+    """Return whether a Python is a file and has an installed package, without running the Python."""
     if not python.is_file():
         return False
     if python == Path(sys.executable):
@@ -76,16 +86,16 @@ def _has(python: Path, package: str) -> bool:
 
 LAUNCHER = Path(__file__).with_name("launch.py").resolve()
 KEY = "REODSL_SGLANG_KEY"
-"""The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
+"""The environment variable that passes a server its key, because everyone on a machine can read command lines."""
 
 EXPANDABLE = re.compile(r"(expandable_segments\s*:\s*)True")
-"""A setting of torch's allocator that users know from its messages of memory that ran out."""
+"""The setting of torch's allocator for expandable segments, which torch recommends when memory runs out."""
 CHANNELS = 8
-"""NCCL's channels in exact servers of several GPUs, of which SGLang holds the number: it decides the order of sums."""
+"""The number of NCCL channels in exact servers of several GPUs, which fixes the order of their sums."""
 MARGIN_TOKENS = 8
-"""Tokens of context that SGLang keeps for itself."""
+"""Tokens of context that SGLang reserves."""
 _MIN_FRACTION = 0.01
-"""A share that is certainly too small, so that the server refuses it."""
+"""A share of memory that is certainly too small, so that the server refuses it."""
 _CPU_REQUESTS = 64
 _CPU_CACHE_BYTES = 1 << 30
 
@@ -113,24 +123,27 @@ class Settings:
     shares_device: bool = False
     """True if a trainer uses the same devices between rollouts."""
     memory_saver: bool = False
-    """True if the server can give back the devices' memory for that time."""
+    """True if the server can free its GPU memory while the trainer works."""
     determinism: Determinism = "exact"
-    """The cluster's."""
+    """`exact` for kernels whose results do not depend on the batch, `seeded` for seeds with faster kernels."""
     caches: str = "auto"
-    """`fp8` for keys and values of one byte a number, which a server on a CPU lacks."""
+    """`fp8` for keys and values of one byte per number, which a server on a CPU lacks."""
 
     @property
     def on_cpu(self) -> bool:
-        """Return whether the server runs without a GPU."""
+        """Return whether the server runs on a CPU."""
         return not self.device.startswith("cuda")
 
     @property
     def at_once(self) -> int:
-        """Requests that are sent to a server before the first of them has ended."""
+        """Return the most requests that a server has at a time."""
         return 2 * _CPU_REQUESTS if self.on_cpu else 512
 
     def arguments(self, host: str, port: int) -> list[str]:
-        """Return the server's command line after the launcher's name. The prefix cache is on by default."""
+        """Return the options of SGLang's command line for a server that listens at `host` and `port`.
+
+        SGLang's prefix cache is on by default.
+        """
         options = {
             "model-path": str(self.model),
             "host": host,
@@ -140,10 +153,9 @@ class Settings:
             "random-seed": str(self.seed),
             "log-level-http": "warning",
             "weight-version": "0",
-            # Of what is free as it starts. On a CPU the caches' tokens bound them; this has to leave room for whatever else
-            # takes memory while the server loads.
+            # A share of the free memory at the start. On a CPU `max-total-tokens` bounds the caches instead.
             "mem-fraction-static": f"{self.memory_fraction:g}",
-            # The list that goes with a token's probability is cut to one by the launcher; this only lets requests pass.
+            # The launcher cuts the list of a token's mask to one; a smaller bound would only refuse requests.
             "sampling-mask-max-tokens": str(1 << 30),
         }
         if self.on_cpu:
@@ -162,14 +174,14 @@ class Settings:
         if self.determinism == "exact":
             flags.append("enable-deterministic-inference")
         else:
-            # The one that draws by seed; kernels are those that SGLang takes for itself.
+            # The only backend that samples by seeds.
             options["sampling-backend"] = "pytorch"
-        # Answers that are forced out of a response go before prompts that have not begun; nothing that runs is stopped.
+        # Forced answers start before prompts that wait, and interrupt no request that runs.
         flags += ["enable-priority-scheduling", "disable-priority-preemption"]
         if self.memory_saver:
             flags.append("enable-memory-saver")
         if self.on_cpu:
-            # Else it takes a whole core for as long as nothing is asked of it, which trainer and verifiers need.
+            # Otherwise an idle server occupies a core, which trainer and verifiers need.
             flags.append("sleep-on-idle")
         return [word for name, value in options.items() for word in (f"--{name}", value)] + [
             f"--{flag}" for flag in flags
@@ -177,16 +189,23 @@ class Settings:
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens whose keys and values a server on a CPU holds: at least two sequences."""
+        """Return how many tokens of keys and values a server on a CPU caches: those of at least two sequences."""
         return max(2 * (self.context + MARGIN_TOKENS), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
-        """Return the server's environment: `base` without this project's modules, quiet, offline, one thread on a CPU."""
+        """Return the environment variables of the server's process.
+
+        The server is offline, does not import this process's modules, and uses one thread per process on a CPU.
+
+        Args:
+            base: This process's environment variables.
+            key: The key that requests to the server need.
+        """
         environment = {
             name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")
         }
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-            # A memory saver ends where such segments are: it could not give them back.
+            # A memory saver cannot free expandable segments, and ends the server.
             if self.memory_saver and name in environment:
                 environment[name] = EXPANDABLE.sub(r"\1False", environment[name])
         environment |= {
@@ -206,22 +225,22 @@ class Settings:
                 "CUDA_VISIBLE_DEVICES": "",
             }
             if self.tensor_parallel > 1:
-                # SGLang wants a NUMA node for each part, or cores; where its kernels are missing it binds nothing to them.
+                # By default SGLang needs a NUMA node for each process.
                 cores = sorted(os.sched_getaffinity(0))
-                parts = (str(cores[rank % len(cores)]) for rank in range(self.tensor_parallel))
-                environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(parts)
+                bound = (str(cores[rank % len(cores)]) for rank in range(self.tensor_parallel))
+                environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(bound)
         return environment
 
 
 def colocated_fraction(free: float, total: float, trainer_bytes: float) -> float:
     """Return the share of a GPU's free memory for a server that shares the GPU with a trainer.
 
-    Server and trainer together then hold `USABLE` of the GPU; the rest is for the engine's computations.
+    Server and trainer together then use the share `USABLE` of the GPU's memory, which leaves memory for computations.
 
     Args:
-        free: Free bytes of the device now.
-        total: Bytes of the device.
-        trainer_bytes: Bytes that the trainer will hold on it later, while the server generates.
+        free: The bytes that are free on the device now.
+        total: All bytes of the device.
+        trainer_bytes: Bytes that the trainer will keep while the server generates, and has not allocated yet.
 
     Returns:
         A share of `free`.
@@ -230,10 +249,10 @@ def colocated_fraction(free: float, total: float, trainer_bytes: float) -> float
 
 
 def patience() -> float:
-    """Return the seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900. Raises E0821.
+    """Return the seconds after which a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or 900.
 
-    Returns:
-        Seconds.
+    Raises:
+        Problem: E0821 if the variable is not a positive number.
     """
     text = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
     try:
@@ -243,8 +262,8 @@ def patience() -> float:
     if not 0 < seconds < math.inf:
         raise problem(
             "E0821",
-            f"`{text}` is not how long a server may take to get healthy",
+            f"`{text}` is not a number of seconds until a server must be healthy",
             where="REODSL_SGLANG_PATIENCE",
-            help="give a number of seconds above 0, as in REODSL_SGLANG_PATIENCE=1800, or unset it",
+            help="write a number above 0, as in REODSL_SGLANG_PATIENCE=1800, or unset it",
         )
     return seconds

@@ -33,12 +33,20 @@ from runners.engine.sglang.settings import EXPANDABLE
 from runners.machine.placement import set_nccl
 from runners.machine.rendezvous import SharedFile, gloo_at
 
-_REMEDY = "load the weights of the same model, whole"
+_REMEDY = "load all weights of the servers' model"
 State = Mapping[str, torch.Tensor]
 
 
 def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse tensors of other sizes than the servers' model, because a server would end. Raises E0803."""
+    """Check that new weights have every tensor of the servers' model in its shape, since a server would crash otherwise.
+
+    Args:
+        state: The new weights.
+        shapes: The shapes of the servers' model by tensor name.
+
+    Raises:
+        Problem: E0803 for the first tensor that is missing or has another shape.
+    """
     sizes = (
         state.shapes
         if isinstance(state, SharedWeights)
@@ -48,39 +56,48 @@ def require_shapes(state: State | SharedWeights, shapes: Mapping[str, tuple[int,
         if name not in sizes:
             raise problem("E0803", f"the weights have no tensor `{name}`", help=_REMEDY)
         if tuple(sizes[name]) != size:
-            given_size, size_there = "×".join(map(str, sizes[name])), "×".join(map(str, size))
-            message = f"the tensor `{name}` is {given_size}, and the servers' model has {size_there}"
+            given_size, expected_size = "×".join(map(str, sizes[name])), "×".join(map(str, size))
+            message = f"the tensor `{name}` is {given_size}, and the servers' model has {expected_size}"
             raise problem("E0803", message, help=_REMEDY)
 
 
 def load_from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
-    """Let every server read the weights of a model folder. Raises as `ServerGroupClient.ask`."""
+    """Let every server load the weights of a model folder, and wait until all have.
+
+    Args:
+        folder: A folder that `transformers` wrote, which the servers can read.
+        servers: The servers.
+        version: The number of the weights.
+
+    Raises:
+        Problem: As `ServerGroupClient.ask`.
+    """
     with ServerGroupClient(servers) as lines:
         message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
         lines.ask("/update_weights_from_disk", message)
 
 
 SEND_BYTES = BUCKET_BYTES // 2
-"""Bytes of weights that travel at once. A larger tensor is a bucket of its own."""
+"""The most bytes of a bucket of weights. A larger tensor is a bucket by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Tensors of a model, as views of `flat`, a tensor of bytes in which they follow each other."""
+    """Tensors of a model that are sent together: named views of `flat`, a contiguous tensor of bytes."""
 
     flat: torch.Tensor
     tensors: tuple[tuple[str, torch.Tensor], ...]
 
 
 def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SEND_BYTES) -> Iterator[Bucket]:
-    """Yield named tensors in their order, copied into buckets.
+    """Yield copies of named tensors in buckets, in their order.
 
-    The copy is made on the tensors' own device, bucket by bucket, so that no reader of a bucket sees the trainer's own
-    memory. Tensors of one width follow each other; a bucket never mixes widths, so each view is aligned.
+    Each copy is on its tensor's device, so that the reader of a bucket never reads the trainer's memory. The numbers of a
+    bucket all have the same width in bytes, so every view is aligned.
 
     Args:
         tensors: Full tensors by name.
-        size: The most bytes of a bucket.
+        size: The most bytes of a bucket, except for a single larger tensor.
     """
     for group in group_tensors(tensors, size):
         length = sum(tensor.numel() * tensor.element_size() for _, tensor in group)
@@ -100,10 +117,10 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SEND_BYTES)
 
 @contextmanager
 def _shareable_memory(device: torch.device) -> Iterator[None]:
-    """Allocate memory in this block so that another process may open it, whatever the user has set.
+    """Turn expandable segments of torch's allocator off inside a `with` block, if the user has turned them on.
 
-    Another process opens an expandable segment through a file that it asks the system for, which containers do not
-    allow.
+    Another process can open the memory that is allocated in the block. It could open an expandable segment only by a
+    system call that containers forbid.
     """
     settings = torch._C._accelerator_getAllocatorSettings() if device.type == "cuda" else ""
     if not EXPANDABLE.search(settings):
@@ -117,25 +134,26 @@ def _shareable_memory(device: torch.device) -> Iterator[None]:
 
 
 class BucketPrefetcher:
-    """Buckets, the next of which is copied while `bucket` is read; None after the last."""
+    """A reader of buckets that copies the next bucket while servers read the last; `bucket` is the newest copy."""
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], size: int | None = None) -> None:
+        """Copy the first bucket of full tensors by name, of at most `size` bytes (None for `SEND_BYTES`)."""
         self._upcoming = buckets(tensors, size or SEND_BYTES)
         self.put_together()
 
     def put_together(self) -> None:
-        """Copy the next bucket."""
+        """Copy the next tensors into a new `bucket`, or set it to None after the last."""
         self.bucket = next(self._upcoming, None)
 
 
 def group_tensors(
     tensors: Iterable[tuple[str, torch.Tensor]], size: int = SEND_BYTES
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Yield named tensors in their order, in groups of equal width.
+    """Yield groups of consecutive named tensors whose numbers have the same width in bytes.
 
     Args:
         tensors: Full tensors by name.
-        size: The most bytes of a group.
+        size: The most bytes of a group, except for a single larger tensor.
     """
     group: list[tuple[str, torch.Tensor]] = []
     filled = 0
@@ -151,17 +169,13 @@ def group_tensors(
 
 
 def iter_untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a state dict without a head that is tied to the embeddings before it.
-
-    Returns:
-        Pairs of a name and a tensor, as files of weights have them.
-    """
+    """Yield the names and tensors of a state dict, except an output head that shares the memory of the embeddings."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     for name, tensor in state.items():
-        mark = (tensor.data_ptr(), tuple(tensor.shape))
-        if not (mark in seen and name.startswith("lm_head")):
+        memory = (tensor.data_ptr(), tuple(tensor.shape))
+        if not (memory in seen and name.startswith("lm_head")):
             yield name, tensor
-        seen.add(mark)
+        seen.add(memory)
 
 
 _TIMEOUT_SECONDS = 60.0
@@ -175,16 +189,16 @@ def broadcast(
     version: int,
     scratch_dir: Path,
 ) -> None:
-    """Broadcast weights to all servers: over NCCL from a GPU, over gloo from a CPU.
+    """Broadcast weights from this process to all servers: by NCCL from a GPU, by gloo from a CPU.
 
-    Each bucket is sent once. While it travels and is read, the next is copied.
+    The next bucket is copied while servers receive a bucket.
 
     Args:
         pieces: Full tensors by name.
         servers: The servers.
-        ranks: Processes of each server.
-        version: The version of the weights.
-        scratch_dir: The folder in which all meet, which the servers see.
+        ranks: The number of processes of each server.
+        version: The number of the weights.
+        scratch_dir: The folder for the rendezvous file, which the servers can read and write.
 
     Raises:
         Problem: As `ServerGroupClient.ask`; ProcessDied if a bucket does not arrive.
@@ -194,9 +208,9 @@ def broadcast(
     backend = "nccl" if fetcher.bucket.flat.is_cuda else "gloo"
     try:
         with (
-            ServerGroupClient(servers) as lines,
-            _group(lines, ranks, backend, name, scratch_dir) as group,
-            update_session(lines),
+            ServerGroupClient(servers) as client,
+            _group(client, ranks, backend, name, scratch_dir) as group,
+            update_session(client),
         ):
             while (bucket := fetcher.bucket) is not None:
                 message = {
@@ -207,47 +221,55 @@ def broadcast(
                     "group_name": name,
                     "weight_version": str(version),
                 }
-                taking = partial(lines.ask, "/update_weights_from_distributed", message)
-                call_all([taking, partial(group.send, bucket.flat)], fetcher.put_together, _TIMEOUT_SECONDS)
+                receive = partial(client.ask, "/update_weights_from_distributed", message)
+                call_all([receive, partial(group.send, bucket.flat)], fetcher.put_together, _TIMEOUT_SECONDS)
     except RuntimeError as fault:
         raise explain_loss(servers[0], first_line(fault)) from fault
 
 
 class BroadcastGroup:
-    """Rank 0 of a group besides the trainer's own; torch has no public call for a second group."""
+    """Rank 0 of a process group with servers, besides the trainer's group: torch has no public call for a second group."""
 
     def __init__(self, backend: str, store: Any, world: int, name: str, channels: int = 0) -> None:
-        """Join the group; `channels` are NCCL's in the servers' processes, 0 if NCCL chooses everywhere."""
+        """Join the group as rank 0.
+
+        Args:
+            backend: `nccl` or `gloo`.
+            store: The store of the rendezvous.
+            world: The number of processes of the group.
+            name: The name of the group.
+            channels: The number of NCCL channels in the servers' processes; 0 if NCCL chooses the number.
+        """
         from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
 
         make: Any = _new_process_group_helper
         self._store, self._nccl = store, backend == "nccl"
-        # NCCL's own watch ends the whole process, so it has to be the later to notice.
-        late, options = timedelta(seconds=_TIMEOUT_SECONDS * (4 if self._nccl else 1)), None
+        # NCCL's watchdog kills the process at its timeout, which has to come after the timeout of `call_all`.
+        timeout, options = timedelta(seconds=_TIMEOUT_SECONDS * (4 if self._nccl else 1)), None
         if self._nccl and channels:
             options = dist.ProcessGroupNCCL.Options()
             options.config.min_ctas = options.config.max_ctas = channels
-            options._timeout = late
+            options._timeout = timeout
         prefixed = PrefixStore(name, store)
-        self._group, _ = make(world, 0, [], Backend(backend), prefixed, name, options, late)
+        self._group, _ = make(world, 0, [], Backend(backend), prefixed, name, options, timeout)
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Broadcast a tensor, and return when all ranks have it. The call may wait for ever for a rank that died.
+        """Broadcast a tensor, and return when all ranks have it. The call may wait forever for a rank that died.
 
         Args:
-            tensor: A bucket's bytes, [bytes].
+            tensor: The bytes of a bucket, [bytes].
         """
         options = dist.BroadcastOptions()
         options.rootRank = 0
         self._group.broadcast([tensor], options).wait()
         if tensor.is_cuda:
-            # NCCL's `wait` returns at once.
+            # NCCL's `wait` does not wait for the GPU.
             torch.cuda.current_stream(tensor.device).synchronize()
 
-    def leave(self, broken: bool) -> None:
-        """Leave the group; if it is `broken`, without waiting for NCCL's pending work."""
-        if broken and self._nccl:
+    def leave(self, is_broken: bool) -> None:
+        """Leave the group; if `is_broken`, abort NCCL's pending work instead of waiting for it."""
+        if is_broken and self._nccl:
             dist.distributed_c10d._abort_process_group(self._group)
         else:
             dist.destroy_process_group(self._group)
@@ -255,47 +277,56 @@ class BroadcastGroup:
 
 @contextmanager
 def _group(
-    lines: ServerGroupClient, ranks: int, backend: str, name: str, scratch_dir: Path
+    client: ServerGroupClient, ranks: int, backend: str, name: str, scratch_dir: Path
 ) -> Iterator[BroadcastGroup]:
-    """Join this process and all servers in a group until the block ends."""
-    world, joined = 1 + ranks * len(lines.servers), list[BroadcastGroup]()
+    """Form a process group of this process, as rank 0, and all processes of servers, for a `with` block.
+
+    Args:
+        client: The connections to the servers.
+        ranks: The number of processes of each server.
+        backend: `nccl` or `gloo`.
+        name: The name of the group.
+        scratch_dir: The folder for the rendezvous file, which the servers can read and write.
+    """
+    world, joined = 1 + ranks * len(client.servers), list[BroadcastGroup]()
     scratch_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="meeting-", dir=scratch_dir, ignore_cleanup_errors=True) as path:
         file = Path(path).resolve() / "file"
-        # The launcher knows a file by its first letter. A port would answer everybody.
-        meeting = {
+        # `launch.meet_in_file` recognises a path by its first letter. A port would be open to everybody.
+        rendezvous = {
             "master_address": str(file),
             "master_port": 0,
             "world_size": world,
             "group_name": name,
             "backend": backend,
         }
-        messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
+        messages = [rendezvous | {"rank_offset": 1 + ranks * number} for number in range(len(client.servers))]
 
         def join() -> None:
+            """Join the group in this process, which waits until all servers have joined."""
             set_nccl()
-            with gloo_at(_seen_at(lines.servers[0])):
+            with gloo_at(_local_address(client.servers[0])):
                 store, channels = (
                     SharedFile(file, world, timedelta(seconds=_TIMEOUT_SECONDS)),
-                    lines.servers[0].channels,
+                    client.servers[0].channels,
                 )
                 joined.append(BroadcastGroup(backend, store, world, name, channels))
 
-        broken = True
+        is_broken = True
         try:
             call_all(
-                [partial(lines.ask, "/init_weights_update_group", messages), join], patience=_TIMEOUT_SECONDS
+                [partial(client.ask, "/init_weights_update_group", messages), join], patience=_TIMEOUT_SECONDS
             )
             yield joined[0]
-            lines.ask("/destroy_weights_update_group", {"group_name": name})
-            broken = False
+            client.ask("/destroy_weights_update_group", {"group_name": name})
+            is_broken = False
         finally:
             for membership in joined:
-                membership.leave(broken)
+                membership.leave(is_broken)
 
 
-def _seen_at(server: Address) -> str:
-    """Return the address at which a server sees this machine."""
+def _local_address(server: Address) -> str:
+    """Return the IP address of this machine from which packets to a server are sent."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(port)))
@@ -311,53 +342,54 @@ def hand_over(
     rank: int,
     gather: Callable[[Any], list[Any]],
     servers: Mapping[int, Address],
-    wide: int,
+    per_server: int,
     version: int,
     size: int = SEND_BYTES,
 ) -> None:
-    """Hand all weights to the server on this process's device, bucket by bucket; see `SharedWeights.run_on_all`.
+    """Hand all weights to the server on this process's device through shared memory, bucket by bucket.
 
-    While a server reads a bucket, the next is copied. Server number i has `wide` processes, on the devices of ranks i ×
-    wide and on. The first of these ranks sends the messages for all of them.
+    Every rank of a trainer calls this (see `SharedWeights.run_on_all`). Server i has `per_server` processes, on the
+    devices of the ranks i × per_server and following, of which the first sends the server the handles of all. The next
+    bucket is copied while a server reads a bucket.
 
     Args:
         pieces: Full tensors by name.
-        rank: This process's rank.
-        gather: Gives every process the values of all, by rank.
-        servers: Servers by number.
-        wide: Processes of each server.
-        version: The version of the weights.
+        rank: The rank of this process.
+        gather: Returns the values that all processes pass to it, by rank.
+        servers: The servers by number.
+        per_server: The number of processes of each server.
+        version: The number of the weights.
         size: The most bytes of a bucket.
 
     Raises:
         Problem: As `ServerGroupClient.ask`.
     """
-    number, rank_in_server = divmod(rank, wide)
+    number, rank_in_server = divmod(rank, per_server)
     address = servers.get(number)
     with ExitStack() as session:
-        lines: ServerGroupClient | None = None
+        client: ServerGroupClient | None = None
         if address is not None and rank_in_server == 0:
-            lines = session.enter_context(ServerGroupClient([address]))
-            session.enter_context(update_session(lines))
-        fetcher, read = BucketPrefetcher(pieces, size), None
+            client = session.enter_context(ServerGroupClient([address]))
+            session.enter_context(update_session(client))
+        fetcher, in_use = BucketPrefetcher(pieces, size), None
         while (bucket := fetcher.bucket) is not None:
-            # Until all have come here, servers may still read what this process handed out before.
+            # A server may read the bucket before, `in_use`, until all ranks have reached this call.
             payloads = gather(packed_tensors(bucket) if address is not None else "")
-            read = bucket
-            if lines is None:
+            in_use = bucket
+            if client is None:
                 fetcher.put_together()
                 continue
             message = {
-                "serialized_named_tensors": payloads[number * wide : (number + 1) * wide],
+                "serialized_named_tensors": payloads[number * per_server : (number + 1) * per_server],
                 "weight_version": str(version),
             }
-            lines.ask("/update_weights_from_tensor", message, fetcher.put_together)
+            client.ask("/update_weights_from_tensor", message, fetcher.put_together)
         gather(None)
-        del read
+        del in_use
 
 
 def packed_tensors(bucket: Bucket) -> str:
-    """Return a bucket's tensors as a server reads them: names of shared memory, or handles of a GPU's memory."""
+    """Return a bucket's tensors in SGLang's format: base64 of pickled handles of shared memory or GPU memory."""
     with _shared_by_name():
         buffer = io.BytesIO()
         _Pickler(buffer).dump(list(bucket.tensors))
@@ -365,16 +397,24 @@ def packed_tensors(bucket: Bucket) -> str:
 
 
 class _Pickler(ForkingPickler):
-    """A pickler that names a GPU by its identity and not by its number: each process counts the GPUs that it sees."""
+    """A pickler that writes a GPU's UUID instead of its index, which differs between processes."""
 
     def reducer_override(self, value: Any) -> Any:
+        """Return how to pickle a CUDA tensor; `NotImplemented`, the default of pickle, for any other value."""
         if not (isinstance(value, torch.Tensor) and value.is_cuda):
             return NotImplemented
         return by_identity(reductions.reduce_tensor(value))
 
 
 def by_identity(reduced: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
-    """Return a reduced CUDA tensor with its device's identity in place of its number, which SGLang reads as well."""
+    """Replace the index of the device by its UUID, which SGLang also reads, in the pickled form of a CUDA tensor.
+
+    Args:
+        reduced: The function that rebuilds the tensor and its arguments, from `reduce_tensor`.
+
+    Returns:
+        The function and the changed arguments; `reduced` itself if it is no CUDA tensor with an index.
+    """
     function, arguments = reduced
     if function is not reductions.rebuild_cuda_tensor or not isinstance(arguments[_DEVICE_INDEX], int):
         return reduced
@@ -384,10 +424,13 @@ def by_identity(reduced: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, .
 
 @contextmanager
 def _shared_by_name() -> Iterator[None]:
-    """Let tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
-    before = sharing.get_sharing_strategy()
+    """Pickle CPU tensors as names of shared memory inside a `with` block, instead of file descriptors.
+
+    A server is not a child of this process, and cannot receive its file descriptors.
+    """
+    former = sharing.get_sharing_strategy()
     sharing.set_sharing_strategy("file_system")
     try:
         yield
     finally:
-        sharing.set_sharing_strategy(before)
+        sharing.set_sharing_strategy(former)

@@ -22,7 +22,7 @@ def test_cohorts_keep_to_their_bounds_and_lose_nothing(
     waiting = groups_of(asked)
     seen: list[int] = []
     while waiting:
-        taken = take_groups(waiting, rows, tokens, max_tokens, alone=True)
+        taken = take_groups(waiting, rows, tokens, max_tokens, is_idle=True)
         members = [index for _, group in taken for index in group]
         columns = max(len(prompt) for prompt, _ in taken) + max_tokens
         assert len(members) == 1 or (len(members) <= rows and len(members) * columns <= tokens)
@@ -35,7 +35,7 @@ def test_cohorts_keep_to_their_bounds_and_lose_nothing(
 def test_beside_others_only_whole_groups_start(asked: list[Request], rows: int, tokens: int) -> None:
     waiting = groups_of(asked)
     before = list(waiting)
-    taken = take_groups(waiting, rows, tokens, 5, alone=False)
+    taken = take_groups(waiting, rows, tokens, 5, is_idle=False)
     assert taken + list(waiting) == before
     count = sum(len(group) for _, group in taken)
     assert count <= rows
@@ -46,6 +46,6 @@ def test_beside_others_only_whole_groups_start(asked: list[Request], rows: int, 
 
 def test_a_group_larger_than_the_rows_is_split() -> None:
     waiting = deque([((7,), [0, 1, 2, 3, 4])])
-    assert take_groups(waiting, 3, 1000, 5, alone=True) == [((7,), [0, 1, 2])]
-    assert take_groups(waiting, 3, 1000, 5, alone=True) == [((7,), [3, 4])]
+    assert take_groups(waiting, 3, 1000, 5, is_idle=True) == [((7,), [0, 1, 2])]
+    assert take_groups(waiting, 3, 1000, 5, is_idle=True) == [((7,), [3, 4])]
     assert not waiting

@@ -44,7 +44,7 @@ def test_memory_is_given_back_until_the_next_weights(one_model: Any) -> None:
     engine = engine_of(one_model)
     requests = make_requests(4, 2)
     before = engine.generate(requests, SAMPLED)
-    held = [weakref.ref(row.cohort.cache.keys) for row in engine._kept.values()]
+    held = [weakref.ref(row.cohort.cache.keys) for row in engine._cached.values()]
     held.append(weakref.ref(engine._decoder.weights.embedding))
     assert len(held) > 1
     assert all(each() is not None for each in held)

@@ -68,7 +68,7 @@ def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
     ahead = ForcingPlan(lambda _, response: range(0, len(response.tokens), 4), FORCING, ANSWER)
     found = []
     for room in (1 << 20, 1):
-        servers = [replace(server, room=room) for server in engine.fleet.servers]
+        servers = [replace(server, cache_tokens=room) for server in engine.fleet.servers]
         monkeypatch.setattr(engine.fleet, "servers", servers)
         responses = engine.generate(requests, WHOLE, ahead)
         cuts = [range(0, len(response.tokens), 4) for response in responses]

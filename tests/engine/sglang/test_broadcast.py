@@ -91,7 +91,7 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_in_time(
         if how == "taken":
             broadcast([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
         else:
-            words = "Timed out" if how == "failed" else "there was no end within 0.5 seconds"
+            words = "Timed out" if how == "failed" else "no answer came within 0.5 seconds"
             with pytest.raises(ProcessDied, match=words):
                 broadcast([("one", torch.ones(2))], servers.addresses, 1, 7, tmp_path)
     over.set()
@@ -108,11 +108,11 @@ def test_an_orderly_end_is_not_waited_for_where_nccl_is_broken(
         patched.setattr(dist.distributed_c10d, "_abort_process_group", lambda _: ends.append("aborted"))
         for nccl in (False, True):
             patched.setattr(own, "_nccl", nccl)
-            own.leave(broken=True)
-            own.leave(broken=False)
+            own.leave(is_broken=True)
+            own.leave(is_broken=False)
     assert ends == ["destroyed", "destroyed", "aborted", "destroyed"]
     own.send(torch.ones(2))
-    own.leave(broken=False)
+    own.leave(is_broken=False)
 
 
 def test_nccl_takes_as_many_channels_as_exact_servers_of_several_gpus(

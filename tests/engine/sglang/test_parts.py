@@ -26,7 +26,7 @@ from reodsl.price.machine import USABLE
 from runners.engine.open import open_engine
 from runners.engine.protocol import Generation, Request, TokenSampling
 from runners.engine.sglang import kernels, server, settings
-from runners.engine.sglang.engine import _places
+from runners.engine.sglang.engine import _assign_servers
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message
 from runners.engine.sglang.rounds import PendingRequest
@@ -421,7 +421,7 @@ def test_seeds_are_such_as_a_server_takes() -> None:
 
 def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
     requests = [Request((prompt,), n) for n, prompt in enumerate([1, 1, 1, 2, 3, 4, 5])]
-    places = _places(requests, 2)
+    places = _assign_servers(requests, 2)
     assert len({places[i] for i in range(3)}) == 1
     assert sorted(places.count(p) for p in (0, 1)) == [3, 4]
 

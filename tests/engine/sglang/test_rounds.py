@@ -190,7 +190,7 @@ def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
         most.clear()
         sampling = TokenSampling(30, logprobs=False)
         asked = [PendingRequest(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
-        address = Address("http://127.0.0.1:1", "", room=room)
+        address = Address("http://127.0.0.1:1", "", cache_tokens=room)
         loop.run(RequestLoop(asked, [address], 100, then, PrefixCacheStats()).run())
         assert all(work.is_done for work in asked)
         assert max(most) == expected

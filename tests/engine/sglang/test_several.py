@@ -34,7 +34,7 @@ def test_two_servers_answer_as_one(
         assert isinstance(first, Server)
         assert isinstance(second, Server)
         with monkeypatch.context() as alone:
-            alone.setattr("runners.engine.sglang.engine._places", lambda asked, *_: [0] * len(asked))
+            alone.setattr("runners.engine.sglang.engine._assign_servers", lambda asked, *_: [0] * len(asked))
             wanted = two.generate(requests, WHOLE, ahead)
             answers = two.force(requests, wanted, cuts, FORCING, GREEDY)
         other = make_model("qwen3-gqa-tied", seed=7)
