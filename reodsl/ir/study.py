@@ -222,9 +222,7 @@ class Score(IR):
         default=False,
     )
     relative_to: str | None = setting(
-        OfKind(("arm", *CHECKPOINT.kinds), "an arm"),
-        "the arm that differences are relative to",
-        default=None,
+        OfKind(("arm", *CHECKPOINT.kinds), "an arm"), "the arm that differences are relative to", default=None
     )
     confidence: float = setting(
         Num(low=0, high=1, above=True, below=True), "of the intervals", default=CONFIDENCE

@@ -221,9 +221,7 @@ class Lora(IR):
         POSITIVE, "the adapters' output is multiplied by alpha / rank", "alpha = 64", default=32.0
     )
     layers: Literal["all", "attention", "mlp"] = setting(
-        WORDS,
-        "which matrices of each layer have adapters: attention, MLP, or all",
-        default="all",
+        WORDS, "which matrices of each layer have adapters: attention, MLP, or all", default="all"
     )
 
 

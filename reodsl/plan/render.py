@@ -165,11 +165,7 @@ def to_text(
 
 
 def to_markdown(
-    plan: Plan,
-    path: str,
-    everything: bool = False,
-    now: datetime | None = None,
-    prices: Prices | None = None,
+    plan: Plan, path: str, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
 ) -> str:
     """Return the plan of the spec at `path` as Markdown in which no name of the spec is markup."""
     rows, unseen = _rows(plan, everything, now, prices)
@@ -190,11 +186,7 @@ def to_markdown(
 
 
 def _beneath(
-    plan: Plan,
-    everything: bool,
-    prices: Prices | None,
-    unseen: int,
-    columns: int | None = None,
+    plan: Plan, everything: bool, prices: Prices | None, unseen: int, columns: int | None = None
 ) -> list[str]:
     """Return the lines after the tasks: how many are not shown, changes, budgets, prices, and the total as the last."""
     lines = [f"    {unseen} more tasks to do (--all shows them)"] if unseen else []

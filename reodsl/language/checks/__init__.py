@@ -33,26 +33,31 @@ from reodsl.syntax import tree
 
 
 def check_program(program: Program) -> None:
-    """Run every check; findings go into the program's context.
+    """Run every check of a spec and report the findings in the program's context.
 
-    A spec that passed a bound is not checked further.
+    Checking ends early if it takes more work than `language/bounds.py` allows, which is itself a finding.
     """
     if program.main is not None and not program.context.is_stopped:
         with suppress(LimitReached):
-            _type_all(program.context, type_reward, program.list_type(Definition, "reward"))
-            _type_all(program.context, type_measure, program.list_type(Definition, "measure"))
-            _type_all(program.context, type_selection, program.list_type(Definition, "selection"))
-            for finding in _check(program):
+            _type_bodies(program.context, type_reward, program.list_type(Definition, "reward"))
+            _type_bodies(program.context, type_measure, program.list_type(Definition, "measure"))
+            _type_bodies(program.context, type_selection, program.list_type(Definition, "selection"))
+            for finding in _run_all_checks(program):
                 program.context.report(finding)
 
 
-def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[str, Definition]) -> None:
-    """Type bodies for any arguments.
+def _type_bodies(ctx: Context, type_: Callable[..., object], items: Mapping[str, Definition]) -> None:
+    """Check the types in the bodies of definitions, whatever the arguments of a call will be.
 
-    A body is not reported if it is sound for the types of a refused call, whose arguments are then the only
-    mistake.
+    If a call was refused for the type of an argument, and the body is sound with that type, then the call is
+    the only mistake: the body is not reported too.
+
+    Args:
+        ctx: The context to which mistakes are reported.
+        type_: The function that types the body of a definition, such as `type_reward`.
+        items: The definitions of a kind by their names.
     """
-    for definition in definitions.values():
+    for definition in items.values():
         params = [
             replace(param, type=tree.TypeName(ctx.refused_types[param.span], param.type.span))
             if param.span in ctx.refused_types
@@ -64,8 +69,8 @@ def _type_all(ctx: Context, type_: Callable[..., object], definitions: Mapping[s
             type_(ctx, definition, symbolic=True)
 
 
-def _check(program: Program) -> Iterator[Diagnostic]:
-    """Yield the findings of all checks: of declarations, of experiments and arms, of data, and of studies."""
+def _run_all_checks(program: Program) -> Iterator[Diagnostic]:
+    """Yield the findings about declarations, then experiments and arms, data, studies, and unused names."""
     ctx, listed = program.context, list_cases(program)
     for wording in program.list_kind("wording").values():
         yield from check_wording(wording)
@@ -91,12 +96,16 @@ def _check(program: Program) -> Iterator[Diagnostic]:
 
 
 def _check_case(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Yield the findings of an experiment or an arm, its stages first."""
+    """Yield the findings about the stages of an experiment or an arm, then about the whole experiment.
+
+    The work of each stage, which grows with the budgets of its reward and its suite, is counted against the
+    limit of the spec.
+    """
     for stage in case.stages:
         split = stage.reward.split if stage.reward is not None else None
-        points = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
+        num_budgets = len(split.schedule.budgets) if isinstance(split, WrittenBudgets) else 0
         case.ctx.charge(stage.record.span, STAGE_STEPS)
-        case.ctx.charge(stage.record.span, len(sort_grid(case.suite)) + points)
+        case.ctx.charge(stage.record.span, len(sort_grid(case.suite)) + num_budgets)
         yield from run_checks(STAGE_CHECKS, case, stage)
     yield from run_checks(CASE_CHECKS, case)
     if case.study is None and case.suite is not None:
@@ -104,7 +113,11 @@ def _check_case(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def check_unused(program: Program) -> Iterator[Diagnostic]:
-    """Report W0201 for imports, declarations and params that nothing uses."""
+    """Report W0201 for each import, declaration and param of the main file that nothing uses.
+
+    Studies are what a file runs, or experiments if it has no study, so that they always count as used. A file
+    with neither is a library: only its imports are checked.
+    """
     main, ctx = program.main, program.context
     if main is None or not program.is_sound:
         return
@@ -113,7 +126,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     for name, imported in main.imports.items():
         source = ctx.modules.loaded.get(imported.module or "")
         item = source.items.get(imported.name) if source is not None else None
-        # The command line can set a param that is imported, whoever reads it, and a param of the file to what is imported.
+        # The command line can set an imported param, and can set a param of this file to an imported declaration.
         settable = isinstance(item, tree.Param) or (isinstance(item, tree.Decl) and item.kind.name in types)
         if (main.key, name) not in ctx.used_imports and not settable:
             yield warning(
@@ -123,13 +136,13 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
                 "unused",
                 help="take it out of the import",
             )
-    running = [name for name, kind in kinds.items() if kind == "study"] or [
+    runnable = [name for name, kind in kinds.items() if kind == "study"] or [
         name for name, kind in kinds.items() if kind == "experiment"
     ]
-    if not running or main.std:
+    if not runnable or main.std:
         return
     for name, item in main.items.items():
-        if name not in running and (main.key, name) not in ctx.used_items:
+        if name not in runnable and (main.key, name) not in ctx.used_items:
             yield warning(
                 "W0201",
                 f"the {kinds.get(name, 'param')} `{name}` is never used",

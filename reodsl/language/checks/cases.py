@@ -66,10 +66,10 @@ class SettingView(NamedTuple):
 
     @property
     def number(self) -> Any:
-        """The setting's number, in base units.
+        """The setting's number, in the base unit of its kind, such as tokens, seconds or bytes.
 
         Raises:
-            UnknownSetting: The setting is missing or no number.
+            UnknownSetting: The setting is missing or is not a number.
         """
         if not isinstance(self.value.data, Quantity):
             raise UnknownSetting
@@ -103,32 +103,35 @@ class SettingView(NamedTuple):
 
     @property
     def labels(self) -> list[Label]:
-        """The labels that show the setting's number: `32768 tokens, set here`."""
+        """The labels of a finding that show a numeric setting where it is set, as `32768 tokens, set here`.
+
+        The list is empty if the setting is missing or is not a number.
+        """
         slot = self.slot
         if slot is None or not isinstance(slot.value.data, Quantity):
             return []
         text = format_quantity(slot.value.data)
         if slot.span is None:
             return [Label(self.declaration, f"{text}, by default")]
-        via = (Label(span, words) for span, words in slot.value.defined_at)
-        return [Label(slot.value.span, f"{text}, set here"), *via]
+        origins = (Label(span, words) for span, words in slot.value.defined_at)
+        return [Label(slot.value.span, f"{text}, set here"), *origins]
 
     def label(self, text: str) -> Label:
-        """Return a label at the setting's value."""
+        """Return a label with a text at the setting's value, for a finding."""
         return Label(self.span, text)
 
     def setting_labels(self, text: str) -> list[Label]:
-        """Return a label at the setting with its name, or an empty list for a default of the language."""
+        """Return a label over the setting's name and value, or an empty list for a default of the language."""
         return [Label(self.slot.span, text)] if self.slot is not None and self.slot.span is not None else []
 
     def error(self, code: str, message: str, text: str = "", *labels: Label, help: str) -> Diagnostic:
-        """Return an error about the setting."""
+        """Return an error about the setting, shown at its value with `text` beneath, and at further `labels`."""
         return error(code, message, self.span, text, labels=labels, help=help)
 
     def warning(
         self, code: str, message: str, text: str = "", *labels: Label, help: str, notes: Sequence[str] = ()
     ) -> Diagnostic:
-        """Return a warning about the setting."""
+        """Return a warning about the setting, shown at its value with `text` beneath, and at further `labels`."""
         return warning(code, message, self.span, text, labels=labels, help=help, notes=notes)
 
 
@@ -204,15 +207,18 @@ class CheckedExperiment:
 
     @property
     def owners(self) -> tuple[Record, ...]:
-        """Return the records whose cluster may run it: its study, or itself and each study of the file."""
+        """Return the records whose `cluster` may run this experiment.
+
+        For an arm it is the study; for an experiment, the experiment and all studies of the file.
+        """
         return (self.study,) if self.study is not None else (self.record, *self.file_studies)
 
     @property
     def context(self) -> SettingView:
-        """The longest sequence of its model, in tokens.
+        """The setting `context` of the experiment's model: the longest sequence, in tokens.
 
         Raises:
-            UnknownSetting: The model is not known.
+            UnknownSetting: The spec does not say which model the experiment starts from.
         """
         if self.model is None:
             raise UnknownSetting
@@ -220,42 +226,45 @@ class CheckedExperiment:
 
     @property
     def evaluation(self) -> Settings:
-        """The settings of its suite.
+        """The settings of the suite that evaluates the experiment.
 
         Raises:
-            UnknownSetting: It has no suite.
+            UnknownSetting: The experiment has no suite.
         """
         if self.suite is None:
             raise UnknownSetting
         return Settings(self.suite)
 
     def cluster(self, record: Record) -> Record | None:
-        """Return the cluster that a record of the experiment names, else that of the study."""
+        """Return the cluster that a record, such as a stage or suite, names, or else the cluster of the study."""
         return record.sub("cluster") or (self.study.sub("cluster") if self.study is not None else None)
 
 
 def find_model(record: Record | None) -> Record | None:
-    """Return the model that an experiment or a checkpoint goes back to."""
+    """Return the model whose weights an experiment or a checkpoint descends from, or None if there is no model.
+
+    The search follows at most `LONGEST_CHAIN` experiments, since a wrong spec may have a very long chain.
+    """
     sources = (source for source, _ in islice(walk_ancestry(record), LONGEST_CHAIN))
     return next((source for source in sources if source.kind == "model"), None)
 
 
 def list_cases(program: Program) -> list[CheckedExperiment]:
-    """Return the experiments of the main file, then the arms of its studies."""
-    alone = {
+    """Return the experiments of the main file, then the arms of its studies, prepared for checks."""
+    experiments = {
         id(record): _make_case(program, name, record, find_suite(record), None)
         for name, record in program.list_type(DeclaredExperiment, "experiment").items()
     }
-    listed = list(alone.values())
+    listed = list(experiments.values())
     for study in program.list_type(DeclaredStudy, "study").values():
         for arm in study.arms:
-            suite, same = find_arm_suite(study, arm), alone.get(id(arm.experiment))
-            if same is None or same.suite is not suite:
+            suite, unchanged = find_arm_suite(study, arm), experiments.get(id(arm.experiment))
+            if unchanged is None or unchanged.suite is not suite:
                 listed.append(_make_case(program, arm.name, arm.experiment, suite, study))
                 continue
-            # The study's cluster is known here only.
+            # With a cluster of the study, checks may find more than they find in the experiment alone.
             is_repeated = study.sub("cluster") is None
-            listed.append(replace(same, name=arm.name, study=study, is_repeated=is_repeated))
+            listed.append(replace(unchanged, name=arm.name, study=study, is_repeated=is_repeated))
     methods = frozenset[str]().union(*(case.methods or () for case in listed))
     studies = tuple(program.list_type(DeclaredStudy, "study").values())
     return [replace(case, file_methods=methods, file_studies=studies) for case in listed]
@@ -264,7 +273,15 @@ def list_cases(program: Program) -> list[CheckedExperiment]:
 def _make_case(
     program: Program, name: str, record: DeclaredExperiment, suite: Record | None, study: DeclaredStudy | None
 ) -> CheckedExperiment:
-    """Return an experiment or arm with its stages complete and its rewards and selections typed."""
+    """Return an experiment or arm with complete stages and typed rewards and selections.
+
+    Args:
+        program: The evaluated spec.
+        name: The name of the experiment or arm.
+        record: The settings of the experiment.
+        suite: The suite that evaluates the experiment, if it has any.
+        study: The study of the arm; None for an experiment.
+    """
     stages: list[CheckedStage] = []
     if record.is_trained:
         for decl, stage in complete_stages(program.context, record):
@@ -273,37 +290,48 @@ def _make_case(
             span = value.span if value is not None else None
             typed = type_reward(program.context, reward, span=span) if reward is not None else None
             if value is None and "reward" not in stage.invalid and stage.data("method") == "ppo":
-                typed = TypedReward(None, set(), [])  # beside a teacher responses may earn nothing
+                typed = TypedReward(None, set(), [])  # A stage with a teacher needs no reward.
             sound = stage.only_valid()
             stages.append(
                 CheckedStage(sound, decl, str(sound.data("method")), typed, _type_selection(program, stage))
             )
-    is_unclear = any("method" in s.record.invalid for s in stages)
-    methods = None if is_unclear else frozenset(s.method for s in stages)
+    has_wrong_method = any("method" in stage.record.invalid for stage in stages)
+    methods = None if has_wrong_method else frozenset(stage.method for stage in stages)
     return CheckedExperiment(
         program.context, name, record, suite, tuple(stages), study, methods=methods, model=find_model(record)
     )
 
 
 def _type_selection(program: Program, stage: Record) -> Selection | None:
+    """Return the typed rule by which a stage's data selects from a pool; None if it is wrong or missing."""
     rule = stage.sub("data.selection")
     return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 
 def list_wordings(record: Record | None) -> list[Record]:
-    """Return the wordings that a block of sampling settings or a pool names."""
+    """Return the wordings (variants of the prompt) that a record's setting `wordings` lists."""
     return list_records(record, "wordings")
 
 
 def is_selective(wording: Record) -> bool:
-    """Return whether a wording is for some questions alone, by its `when` or its `share`."""
+    """Return whether a wording is used for some questions only, as its `when` or `share` says."""
     return wording.get("when") is not None or wording.data("share") not in (None, 1)
 
 
 def finding_at(
     make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
 ) -> Diagnostic:
-    """Return a finding at several spans; the first in the user's own files leads, since the user can change it."""
+    """Return a finding with labels at several spans.
+
+    The main span is the first in a file of the user, who can change it, or else the first label's.
+
+    Args:
+        make: `error` or `warning`.
+        code: The code of the diagnostic.
+        message: What is wrong.
+        labels: The spans to show, each with a text.
+        help: What to write instead.
+    """
     in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
     lead = in_user_files[0] if in_user_files else labels[0]
     rest = [label for label in labels if label is not lead]
@@ -311,23 +339,27 @@ def finding_at(
 
 
 def strip_names(record: Record | None) -> object:
-    """Return a record's settings without names and spans, which are equal for records that mean the same."""
+    """Return a record's settings without names and spans, to compare records by their meaning.
+
+    Returns:
+        (kind, sorted (path, value) pairs, stripped child records or None), or None for no record.
+    """
     if record is None:
         return None
 
-    def of(value: object) -> object:
-        # Most values hold no other, and each question counts where hundreds of arms are compared.
+    def strip_value(value: object) -> object:
+        # Studies compare hundreds of arms, and most values are numbers or words: test for these first.
         if not isinstance(value, (Record, tuple)):
             return value
-        return strip_names(value) if isinstance(value, Record) else tuple(of(item) for item in value)
+        return strip_names(value) if isinstance(value, Record) else tuple(strip_value(item) for item in value)
 
-    settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
+    settings = tuple(sorted((path, strip_value(plain(slot.value))) for path, slot in walk(record)))
     parts = tuple(strip_names(child) for child in record.parts) if isinstance(record, Composite) else None
     return (record.kind, settings, parts)
 
 
 def means_same(a: object, b: object) -> bool:
-    """Return whether two records mean the same, or two values are equal."""
+    """Return whether two records have equal settings whatever their names, or two other values are equal."""
     if a is b:
         return True
     first, second = (strip_names(item) if isinstance(item, Record) else item for item in (a, b))
@@ -368,25 +400,25 @@ STUDY_CHECKS: list[StudyCheck] = []
 
 
 def stage_check(check: StageCheck) -> StageCheck:
-    """Register a check of every stage."""
+    """Register a function as a check of every stage (a decorator)."""
     STAGE_CHECKS.append(check)
     return check
 
 
 def ppo_check(check: StageCheck) -> StageCheck:
-    """Register a check of every stage that trains by PPO."""
+    """Register a function as a check of every stage that trains by PPO (a decorator)."""
     STAGE_CHECKS.append(lambda case, stage: check(case, stage) if stage.method == "ppo" else ())
     return check
 
 
 def case_check(check: ExperimentCheck) -> ExperimentCheck:
-    """Register a check of every experiment and arm."""
+    """Register a function as a check of every experiment and arm (a decorator)."""
     CASE_CHECKS.append(check)
     return check
 
 
 def study_check(check: StudyCheck) -> StudyCheck:
-    """Register a check of every study."""
+    """Register a function as a check of every study (a decorator)."""
     STUDY_CHECKS.append(check)
     return check
 
@@ -394,7 +426,10 @@ def study_check(check: StudyCheck) -> StudyCheck:
 def run_checks(
     checks: Sequence[Callable[..., Iterable[Diagnostic]]], *subject: object
 ) -> Iterator[Diagnostic]:
-    """Yield the findings of checks; a check ends where it reads a setting that is missing or wrong."""
+    """Run checks on their arguments and yield the findings.
+
+    A check that reads a missing or wrong setting ends silently, since this setting has its own finding.
+    """
     for check in checks:
         try:
             yield from check(*subject)

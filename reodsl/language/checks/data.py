@@ -23,6 +23,7 @@ from reodsl.language.reward.selection import find_questions
 from reodsl.language.values import Record, Value, list_records
 
 SIGNED = re.compile(r"[+-][0-9]+$")
+"""The end of an operation's word, such as the `+7` of `add+7`."""
 _HUB_DATA = ("name", "split", "columns")
 """Settings of `hub(…)` that are of data, and not of models."""
 _OTHER_SOURCES = {
@@ -31,11 +32,11 @@ _OTHER_SOURCES = {
         'let the function give each question its solution: `Question("…", "…", trace="…")`',
     )
 }
-"""Questions whose solutions `traces` does not write: whose they are, and what to do instead."""
+"""Kinds of questions whose solutions `traces` cannot write: (the author's name for messages, what to do instead)."""
 
 
 def check_data(program: Program) -> Iterator[Diagnostic]:
-    """Check every declaration of a task, a tokenizer, a model or data in the main file."""
+    """Yield the findings about the tasks, tokenizers, models and data sets that the main file declares."""
     for word_task in program.list_kind("task").values():
         yield from _check_task(word_task)
     for tokenizer in program.list_kind("tokenizer").values():
@@ -58,25 +59,25 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
                     "`marks` needs `before` or `after`",
                     marks.span,
                     "neither",
-                    help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
+                    help='write the text around the questions: `marks(before: "Q:", after: "A:")`',
                 )
         yield from _check_patterns(data)
 
 
 def _check_hub(source: Record) -> Iterator[Diagnostic]:
-    """Report E0521: a model's source has settings of data."""
+    """Report E0521 for each setting of `hub(…)` that only data sets have, if it is the source of a model."""
     for setting in (Settings(source)[name] for name in _HUB_DATA):
         if setting.is_given:
             yield setting.error(
                 "E0521",
-                f"`{setting.path}` of `hub(…)` is of data, and this is the source of a model",
+                f"`{setting.path}` of `hub(…)` is for data sets, and this is the source of a model",
                 "has no effect",
                 help=f"take `{setting.path}` out",
             )
 
 
 def _check_patterns(data: Record) -> Iterator[Diagnostic]:
-    """Report E0722: a regular expression that reads answers cannot be used."""
+    """Report E0722 for each invalid regular expression with which a data set finds answers in responses."""
     for reader in list_records(data, "answer"):
         if reader.kind == "regex":
             fault = pattern_fault(reader.data("pattern"))
@@ -90,7 +91,11 @@ def _check_patterns(data: Record) -> Iterator[Diagnostic]:
 
 
 def _check_task(task: Record) -> Iterator[Diagnostic]:
-    """Report E0720: the words, labels and texts of a task do not fit together."""
+    """Report E0720 for each setting of a generated task that contradicts another setting of the task.
+
+    The task counts modulo `modulus`, with a word for each value in `values`, and labels the steps of a
+    question with `labels`.
+    """
     values, modulus = task.data("values"), task.data("modulus")
     if len(values) != modulus:
         yield _report_misfit(
@@ -98,64 +103,70 @@ def _check_task(task: Record) -> Iterator[Diagnostic]:
         )
     if len(set(values)) != len(values):
         yield _report_misfit(
-            task, "values", "a word stands for two values", "give each value a word of its own"
+            task, "values", "a word is listed for two values", "give each value a different word"
         )
     wrong = [word for word in task.data("operations") if not SIGNED.search(word)]
     if wrong:
         yield _report_misfit(
             task, "operations", f"`{wrong[0]}` does not end in a sign and digits", "write it as `+7` or `-3`"
         )
-    labels, (_, most) = task.data("labels"), task.data("length")
-    if len(labels) < most:
+    labels, (_, most_steps) = task.data("labels"), task.data("length")
+    if len(labels) < most_steps:
         yield _report_misfit(
             task,
             "length",
-            f"there are {len(labels)} labels for up to {most} steps",
+            f"there are {len(labels)} labels for up to {most_steps} steps",
             "add labels, or lower `length`",
         )
     for name, holes in (("question", ("{start}", "{steps}")), ("step", ("{label}", "{op}"))):
         missing = [hole for hole in holes if hole not in task.data(name) and hole != "{label}"]
         if missing:
             yield _report_misfit(
-                task, name, f"`{missing[0]}` is not in it", f"put `{missing[0]}` where it belongs"
+                task, name, f"its text has no `{missing[0]}`", f"write `{missing[0]}` where its value belongs"
             )
 
 
 def _check_tokenizer(tokenizer: Record) -> Iterator[Diagnostic]:
+    """Report E0720 if a tokenizer lists a word twice, or a word that is empty or has white space."""
     words = tokenizer.data("words")
-    twice = next((word for i, word in enumerate(words) if word in words[:i]), None)
-    if twice is not None:
-        yield _report_misfit(tokenizer, "words", f"`{twice}` is there twice", "list each word once")
-    split = next((word for word in words if len(word.split()) != 1), None)
-    if split is not None:
-        yield _report_misfit(tokenizer, "words", f"`{split}` is not one word", "words hold no white space")
+    repeated = next((word for i, word in enumerate(words) if word in words[:i]), None)
+    if repeated is not None:
+        yield _report_misfit(tokenizer, "words", f"`{repeated}` is listed twice", "list each word once")
+    spaced = next((word for word in words if len(word.split()) != 1), None)
+    if spaced is not None:
+        yield _report_misfit(tokenizer, "words", f"`{spaced}` is not one word", "words have no white space")
 
 
-def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
+def _report_misfit(record: Record, name: str, message: str, hint: str) -> Diagnostic:
+    """Return the E0720 at the setting `name` of a task or tokenizer, with what is wrong and what to write."""
     message = f"the {record.kind} `{record.name}` does not fit together: {message}"
-    return Settings(record)[name].error("E0720", message, help=helps)
+    return Settings(record)[name].error("E0720", message, help=hint)
 
 
 @case_check
 def check_overlap(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0603: an experiment evaluated on what it was trained on."""
+    """Report E0603 if an experiment is evaluated on questions that it is trained on."""
     ctx, suite = case.ctx, case.suite
-    judged = ctx.memoize("judged", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
-    for stage in case.stages if judged else ():
+    benchmarks = ctx.memoize("benchmarks", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
+    for stage in case.stages if benchmarks else ():
         for source in list_records(find_questions(stage.record.sub("data")), "source"):
-            benchmark = judged.get(_find_origin(ctx, source))
+            benchmark = benchmarks.get(_find_origin(ctx, source))
             if benchmark is not None:
                 yield stage["data"].error(
                     "E0603",
                     f"`{case.name}` is evaluated on questions that it is trained on",
                     "trained on",
                     Label(benchmark.span, f"`{benchmark.name}` has the same source"),
-                    help="train on other questions, or take the benchmark out; `split: held_out` keeps generated ones apart",
+                    help="train on other questions, or take the benchmark out; generated questions have `split: held_out`",
                 )
 
 
 def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
-    """Return the benchmarks of a suite by the origins of their questions, the first of each."""
+    """Return, for each source of questions in a suite, the first benchmark that uses the source.
+
+    Returns:
+        Benchmarks by the key that `_find_origin` gives their source.
+    """
     benchmarks: dict[str, Record] = {}
     for benchmark in list_records(suite, "benchmarks"):
         for source in list_records(benchmark.sub("data"), "source"):
@@ -164,18 +175,22 @@ def _index_benchmarks(ctx: Context, suite: Record) -> dict[str, Record]:
 
 
 def _find_origin(ctx: Context, source: Record) -> str:
-    """Return a key of where questions come from; a generated task has the same key whatever its count and seed."""
+    """Return a key that two sources share if they may have questions in common.
+
+    A generated task has the same key for every count and seed of its questions. Keys are memoized.
+    """
     return ctx.memoize("origin", source, lambda: _write_origin(source))
 
 
 def _write_origin(source: Record) -> str:
+    """Return a source's kind and settings as a text, without settings that leave the set of questions alike."""
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
     fields = {name: slot for name, slot in source.fields.items() if name not in ignored}
     return repr((source.kind, strip_names(Record(source.kind, fields, source.span))))
 
 
 def _find_tokenizer(model: Record | None) -> Record | None:
-    """Return the word-level tokenizer of a model, or None if it has another."""
+    """Return the word-level tokenizer that a spec declares for a model; None for any other tokenizer."""
     tokenizer = model.sub("source.tokenizer") if model is not None else None
     return tokenizer if tokenizer is not None and tokenizer.kind == "tokenizer" else None
 
@@ -190,7 +205,11 @@ class Vocabulary:
 
 
 def find_vocabulary(record: Record | None) -> Vocabulary | None:
-    """Return the vocabulary behind an arm or a checkpoint; None if the spec does not have it."""
+    """Return the vocabulary of the model that an arm or a checkpoint descends from.
+
+    Returns:
+        The words of a word-level tokenizer, or else the model's vocabulary size; None if the spec has neither.
+    """
     model = find_model(record)
     if model is None:
         return None
@@ -204,49 +223,51 @@ def find_vocabulary(record: Record | None) -> Vocabulary | None:
 
 @stage_check
 def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0606: a pool's responses may have words that the trained model does not know."""
+    """Report W0606 if the model that wrote a pool of responses has words that the trained model does not know."""
     if stage.pool is None:
         return
-    theirs, ours = find_vocabulary(stage.pool.sub("of")), find_vocabulary(case.record)
-    if theirs is None or ours is None or not isinstance(theirs.words, tuple):
+    pool_words, own_words = find_vocabulary(stage.pool.sub("of")), find_vocabulary(case.record)
+    if pool_words is None or own_words is None or not isinstance(pool_words.words, tuple):
         return
-    lacking = sorted({*theirs.words} - {*ours.words}) if isinstance(ours.words, tuple) else []
+    lacking = sorted({*pool_words.words} - {*own_words.words}) if isinstance(own_words.words, tuple) else []
     if lacking:
         yield Settings(stage.pool)["of"].warning(
             "W0606",
             "the pool has responses of a model with another vocabulary",
-            f"`{theirs.model.name}` knows `{lacking[0]}`{f' and {len(lacking) - 1} more' if lacking[1:] else ''}",
-            Label(ours.model.span, f"`{ours.model.name}` does not"),
-            help="take the pool from a checkpoint of the model that is trained, or train one with these words",
-            notes=["a response with such a word stops the training"],
+            f"`{pool_words.model.name}` knows `{lacking[0]}`{f' and {len(lacking) - 1} more' if lacking[1:] else ''}",
+            Label(own_words.model.span, f"`{own_words.model.name}` does not"),
+            help="take the pool from a checkpoint of the model that is trained, or train a model with these words",
+            notes=["the training stops at a response with an unknown word"],
         )
 
 
 def check_vocabularies(
     subject: str, arms: Sequence[Value], model: Record | None, model_span: Span
 ) -> Iterator[Diagnostic]:
-    """Report W0606: arms with different vocabularies share budgets.
+    """Report W0606 for the first arm whose vocabulary differs from that of the model that uses its budgets.
 
-    `model` is the arm that the budgets are for, at `model_span`; without it, arms are compared with the first
-    arm.
+    Args:
+        subject: What has the arms, for the message, such as "the frontier `best`".
+        arms: The arms from which budgets or a frontier are made.
+        model: The experiment that uses the budgets; None compares the arms with the first arm.
+        model_span: The span of `model` in the finding.
     """
     vocabularies = [(arm.span, find_vocabulary(arm.data)) for arm in arms if isinstance(arm.data, Record)]
-    first = (
+    expected_span, expected = (
         (model_span, find_vocabulary(model))
         if model is not None
         else (vocabularies[0] if vocabularies else (model_span, None))
     )
-    for span, other in vocabularies:
-        vocabulary = first[1]
-        if other is None or vocabulary is None or other.words == vocabulary.words:
+    for span, vocabulary in vocabularies:
+        if vocabulary is None or expected is None or vocabulary.words == expected.words:
             continue
         yield warning(
             "W0606",
             f"{subject} has arms with different tokenizers",
             span,
-            f"tokens of `{other.model.name}`",
-            labels=[Label(first[0], f"tokens of `{vocabulary.model.name}`")],
+            f"tokens of `{vocabulary.model.name}`",
+            labels=[Label(expected_span, f"tokens of `{expected.model.name}`")],
             notes=["a budget in tokens may mean another amount of text in another vocabulary"],
-            help="keep to models with one tokenizer",
+            help="use models with the same tokenizer",
         )
         return

@@ -1,4 +1,4 @@
-"""Check that every setting is read: one that nothing reads beside the others has no effect."""
+"""Check that every setting is read: a setting may have no effect if another setting has a certain value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reodsl.syntax import tree
 
 @stage_check
 def check_idle(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: settings of a stage that nothing reads."""
+    """Report E0521 or W0520 for each setting of a stage, its pool, forcing, cluster and data that nothing reads."""
     on_gpus = any(map(samples_on_gpus, case.owners))
     settings = Surroundings(stage.record, stage.reward, on_gpus)
     yield from _find_idle(case.ctx, case.record, settings, "stage")
@@ -41,7 +41,7 @@ def check_idle(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
 
 @case_check
 def check_idle_suite(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: settings of a suite that nothing reads."""
+    """Report E0521 or W0520 for each setting of a suite and its forcing that nothing reads."""
     if case.suite is not None:
         yield from _find_idle(case.ctx, case.suite, Surroundings(case.suite), "suite")
         yield from _find_idle_value(case.ctx, case.suite.sub("forcing"))
@@ -49,12 +49,12 @@ def check_idle_suite(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @study_check
 def check_idle_cluster(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: settings of a study's cluster that nothing reads."""
+    """Report E0521 or W0520 for each setting of a study's cluster that nothing reads."""
     yield from _find_idle_value(case.ctx, case.study.sub("cluster"))
 
 
 def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: settings that nothing reads, of declarations that stages and suites only name."""
+    """Report E0521 or W0520 for settings that nothing reads in declared forcings, traces, clusters and data."""
     for kind in ("forcing", "traces", "cluster"):
         for record in program.list_kind(kind).values():
             yield from _find_idle(program.context, record, Surroundings(record), kind)
@@ -63,62 +63,85 @@ def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
 
 
 def _find_idle_traces(ctx: Context, data: Record | None) -> Iterator[Diagnostic]:
-    """Yield findings of the traces that sources of data name."""
+    """Yield findings about idle settings of the `traces` (worked solutions) of a data set's sources."""
     for source in list_records(data, "source"):
         yield from _find_idle_value(ctx, source.sub("traces"))
 
 
 def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic]:
-    """Yield findings of a record that is changed where it is used, as in `forcing = dynasor { … }`."""
+    """Yield findings about idle settings of a record that is changed where it is used.
+
+    An example is `forcing = dynasor { … }`. An unchanged declaration is checked by `check_idle_declarations`.
+    """
     if record is not None and record.owner is None:
         yield from _find_idle(ctx, record, Surroundings(record), record.kind)
 
 
 def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -> Iterator[Diagnostic]:
-    """Yield findings of a record's settings that nothing reads."""
+    """Yield findings about the settings that nothing reads.
+
+    Args:
+        ctx: The evaluation, which has the declarations of all files.
+        owner: The experiment or declaration that the settings belong to.
+        settings: The settings to look at, with what decides whether they are read.
+        kind: The kind of these settings' record, such as `stage` or `forcing`.
+    """
     for path, slot, need in list_idle(settings, kind):
-        own = is_own(ctx, owner, slot)
-        # A required setting has to be somewhere.
-        if not find_setting(path, kind).required or (own and slot.parent is not None):
-            yield from _report_idle(ctx, owner, Settings(settings.record), path, slot, need, own)
+        is_own_setting = is_own(ctx, owner, slot)
+        # A required setting must be given even if nothing reads it.
+        if not find_setting(path, kind).required or (is_own_setting and slot.parent is not None):
+            yield from _report_idle(ctx, owner, Settings(settings.record), path, slot, need, is_own_setting)
 
 
 def _report_idle(
     ctx: Context, owner: Record, view: Settings, path: str, slot: Slot, need: Need, is_own_setting: bool
 ) -> Iterator[Diagnostic]:
-    """Yield an error at an idle setting of the declaration itself, or a warning at the setting that makes it idle.
+    """Yield the finding about an idle setting, which nothing reads.
 
-    A spare setting of the declaration is a warning too, since another declaration may inherit and read it.
+    If the declaration sets it, this is an error at the setting, or a warning if a declaration that inherits the
+    setting may read it (`need.is_spare`). If the declaration inherits it, this is a warning at the setting of
+    the declaration that makes it idle.
+
+    Args:
+        ctx: The evaluation, which has the declarations of all files.
+        owner: The experiment or declaration that the setting belongs to.
+        view: The settings of the record, by their paths.
+        path: The path of the idle setting.
+        slot: The value of the idle setting, and its span.
+        need: The unmet condition under which the setting is read.
+        is_own_setting: Whether `owner` itself sets it.
     """
     name, deciders = path.rpartition(".")[2], [view[decider] for decider in need.deciders.split()]
     message, idle = f"`{name}` {need.reason}", Label(slot.value.span, "has no effect")
     if is_own_setting:
-        rest = [label for decider in deciders for label in decider.setting_labels("decides that")]
-        helps = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
-        tell = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
-        yield tell(message, idle.span, idle.text, labels=rest, help=helps)
+        labels = [label for decider in deciders for label in decider.setting_labels("decides that")]
+        hint = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
+        report = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
+        yield report(message, idle.span, idle.text, labels=labels, help=hint)
         return
-    chosen = [item for item in deciders if item.slot is not None and is_own(ctx, owner, item.slot)]
+    own_deciders = [item for item in deciders if item.slot is not None and is_own(ctx, owner, item.slot)]
     if need.is_spare and any(_list_holders(ctx, item.slot) != _list_holders(ctx, slot) for item in deciders):
         return
-    labels = [label for item in chosen for label in item.setting_labels(f"`{name}` has no effect beside it")]
+    text = f"with this, `{name}` has no effect"
+    labels = [label for item in own_deciders for label in item.setting_labels(text)]
     if labels or not idle.span.path.startswith(LIBRARY_PATH):
-        helps = f"begin with a recipe that has no `{name}`"
-        helps = f"write `{need.remedy}`, or {helps}" if need.remedy else helps
-        lead, *rest = [*labels, idle]
-        yield warning("W0520", message, lead.span, lead.text, labels=rest, help=helps)
+        hint = f"begin with a recipe that has no `{name}`"
+        hint = f"write `{need.remedy}`, or {hint}" if need.remedy else hint
+        lead, *others = [*labels, idle]
+        yield warning("W0520", message, lead.span, lead.text, labels=others, help=hint)
 
 
 def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:
-    """Return the declarations around a setting, none for a default."""
+    """Return the declarations that contain the text of a setting; empty for a default."""
     return [] if slot is None or slot.span is None else list_declarations(ctx, slot.span)
 
 
 def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
-    """Return whether the declaration of a record, or the command line, sets a setting, rather than a parent.
+    """Return whether a record itself sets a setting, in its declaration or on the command line.
 
-    A record that is changed at its use, as in `forcing = dynasor { … }`, has its settings in another
-    declaration.
+    A setting that the record inherits from a parent, and a default, are not its own. A record that is changed
+    where it is used, as in `forcing = dynasor { … }`, sets what these braces contain: they are in a declaration
+    of another kind.
     """
     if slot is None or slot.span is None:
         return False
@@ -131,29 +154,34 @@ def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
 
 
 def list_declarations(ctx: Context, span: Span) -> list[tree.Decl]:
-    """Return the declarations around a span, outermost first."""
+    """Return the declarations that contain the start of a span, outermost first."""
     start, holders = (span.line, span.column), []
     for module in ctx.modules.loaded.values():
         if module is not None and module.path == span.path:
-            begins, chains = ctx.memoize("declarations", module, partial(_index, module))
-            chain = chains[bisect_right(begins, start) - 1] if begins and begins[0] <= start else ()
-            holders += [decl for decl in chain if _holds(decl.span, start)]
+            starts, chains = ctx.memoize("declarations", module, partial(_index_declarations, module))
+            chain = chains[bisect_right(starts, start) - 1] if starts and starts[0] <= start else ()
+            holders += [decl for decl in chain if _contains(decl.span, start)]
     return holders
 
 
-def _index(module: ParsedFile) -> tuple[list[tuple[int, int]], list[tuple[tree.Decl, ...]]]:
-    """Return the positions at which declarations begin, in order, and the chain of declarations that contains each."""
-    begins: list[tuple[int, int]] = []
+def _index_declarations(module: ParsedFile) -> tuple[list[tuple[int, int]], list[tuple[tree.Decl, ...]]]:
+    """Index the declarations of a file by position, for a binary search.
+
+    Returns:
+        The (line, column) at which each declaration starts, in increasing order; and for each declaration, the
+        declarations that contain it and itself, outermost first.
+    """
+    starts: list[tuple[int, int]] = []
     chains: list[tuple[tree.Decl, ...]] = []
     for item in module.items.values():
         for node in tree.walk(item):
             if isinstance(node, tree.Decl):
-                begin = node.span.line, node.span.column
+                start = node.span.line, node.span.column
                 outer = chains[-1] if chains else ()
-                chains.append((*(holder for holder in outer if _holds(holder.span, begin)), node))
-                begins.append(begin)
-    return begins, chains
+                chains.append((*(holder for holder in outer if _contains(holder.span, start)), node))
+                starts.append(start)
+    return starts, chains
 
 
-def _holds(span: Span, start: tuple[int, int]) -> bool:
+def _contains(span: Span, start: tuple[int, int]) -> bool:
     return (span.line, span.column) <= start < (span.end_line, span.end_column)

@@ -1,4 +1,4 @@
-"""Check published numbers: tables that fit their benchmarks, arms to compare, settings that papers print."""
+"""Check published numbers: tables against their benchmarks, and frontiers against the arms that they score."""
 
 from __future__ import annotations
 
@@ -28,80 +28,96 @@ from reodsl.numbers.curves import (
 )
 
 MEASURES = ("accuracy", "length", "reg", "reg_change")
+"""The settings of a published row that have a number for each benchmark."""
 
 
 def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
-    """Report numbers of a published frontier that are no curves, at the setting."""
+    """Report the first wrong curve of a published frontier: bad budgets, accuracies, or names of benchmarks.
+
+    The finding is at the setting `budgets` or `accuracy` that is wrong.
+    """
     for item in frontier.parts:
         try:
             check_benchmarks([curve.name for curve in frontier.parts])
             check_curve(frontier.data("budgets"), item.data("accuracy"))
-        except Problem as refused:
-            fault = refused.diagnostics[0]
-            wrong = (
+        except Problem as problem:
+            fault = problem.diagnostics[0]
+            slot = (
                 frontier.fields["budgets"] if fault.message.startswith("budgets") else item.fields["accuracy"]
             )
-            yield SettingView("", wrong, item.span).error(fault.code, fault.message, help=fault.help or "")
+            yield SettingView("", slot, item.span).error(fault.code, fault.message, help=fault.help or "")
             return
 
 
 def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
-    """Report E0616: a published frontier of another model, of other benchmarks than the arms, or with too few budgets.
+    """Report E0616 if a published frontier is of another model or other benchmarks than the arms, or too coarse.
 
-    It is W0616 if `approximate` allows it.
+    With `approximate: true` in the score, the finding is the warning W0616. Wrong curves are reported too.
+
+    Args:
+        owner: The study, or the experiment, whose REG is computed.
+        against: The frontier that its `score` names.
     """
     score = owner.part("score")
     if isinstance(against, DeclaredFrontier):
         yield from check_curves(against)
-    allowed = score.data("approximate")
+    is_allowed = score.data("approximate")
     for fault, label in find_mismatches(owner, against):
-        message = f"REG is approximate: {fault.message}" if allowed else fault.message
-        otherwise = "" if allowed else "; or write `approximate: true` in `reg(…)`, and the report says so"
-        make = warning if allowed else error
+        message = f"REG is approximate: {fault.message}" if is_allowed else fault.message
+        option = "" if is_allowed else "; or write `approximate: true` in `reg(…)`, and the report says so"
+        make = warning if is_allowed else error
         yield make(
-            "W0616" if allowed else "E0616",
+            "W0616" if is_allowed else "E0616",
             message,
             score.fields["against"].span,
             f"`{against.name}`",
             labels=[label],
             notes=list(fault.notes),
-            help=f"{fault.help}{otherwise}",
+            help=f"{fault.help}{option}",
         )
 
 
 def find_mismatches(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
-    """Yield why a frontier does not fit the arms of a study or an experiment, each code once, with a label.
+    """Yield the reasons why a frontier cannot score the arms of a study, or an experiment.
 
-    A frontier over arms has the arms' models; other checks compare its benchmarks and budgets.
+    A published frontier is compared with the arms' models, benchmarks and budgets. Of a frontier over arms,
+    only the models are compared, since other checks compare benchmarks and budgets.
+
+    Args:
+        owner: The study, or the experiment, whose REG is computed.
+        against: The frontier that its `score` names.
+
+    Yields:
+        The first finding of each code, and the label of the setting that contradicts the frontier.
     """
     if not isinstance(against, DeclaredFrontier) or any(check_curves(against)):
         return
     reasons: dict[str, tuple[Diagnostic, Label]] = {}
-    over = list_records(against.envelope, "of")
-    base = [_find_model(arm) for arm in over] if over else list_records(against, "base")
-    names = tuple(dict.fromkeys(name_model(m) for m in base if m is not None))
+    frontier_arms = list_records(against.envelope, "of")
+    base = [_find_model(arm) for arm in frontier_arms] if frontier_arms else list_records(against, "base")
+    names = tuple(dict.fromkeys(name_model(model) for model in base if model is not None))
     for arm in owner.arms if isinstance(owner, DeclaredStudy) else (owner,):
         *_, (model, _) = walk_ancestry(arm)
         if not names or (model.kind != "model" and (model.kind != "results" or against.envelope is not None)):
             continue
-        other = (
+        model_fault = (
             check_base(ReferenceFrontier({}, names), [name_model(model)], f"`{arm.name}` goes back")
             if model.kind == "model"
             else error(
                 "E0433",
-                f"nothing says of which model the responses of `{arm.name}` are, and the frontier is of"
+                f"the spec does not say which model wrote the responses of `{arm.name}`, and the frontier is of"
                 f" {listed(names, MOST_SHOWN)}",
-                help=f"if they are of that model, add `base: {next((m.name for m in base if m), '…')}`",
+                help=f"if that model wrote the responses, add `base: {next((m.name for m in base if m), '…')}`",
             )
         )
-        faults = [(other, model.span, "its model")]
+        faults = [(model_fault, model.span, "its model")]
         suite = (
             find_arm_suite(owner, arm)
             if isinstance(owner, DeclaredStudy) and isinstance(arm, DeclaredArm)
             else find_suite(arm)
         )
         if suite is not None and against.envelope is None:
-            faults += _compare_measures(against, suite, arm.name, owner.part("score").data("to"))
+            faults += _compare_evaluation(against, suite, arm.name, owner.part("score").data("to"))
         for fault, span, text in faults:
             if fault is not None:
                 reasons.setdefault(fault.code, (fault, Label(span, text)))
@@ -109,15 +125,26 @@ def find_mismatches(owner: Record, against: Record) -> Iterator[tuple[Diagnostic
 
 
 def _find_model(arm: Record) -> Record | None:
-    """Return the model that an arm goes back to."""
+    """Return the model from which an arm's training begins, or None if the arm is a file of results."""
     *_, (model, _) = walk_ancestry(arm)
     return model if model.kind == "model" else None
 
 
-def _compare_measures(
+def _compare_evaluation(
     against: DeclaredFrontier, suite: Record, name: str, to: int
 ) -> Iterator[tuple[Diagnostic | None, Span, str]]:
-    """Yield how an arm's benchmarks and budgets differ from a published frontier's, each with its span and a text."""
+    """Compare the benchmarks and budgets of an arm's evaluation with those of a published frontier.
+
+    Args:
+        against: The published frontier.
+        suite: The suite that evaluates the arm.
+        name: The name of the arm.
+        to: The budget up to which REG is computed, in tokens.
+
+    Yields:
+        For benchmarks, the suite's grid and the frontier's budgets: (finding, or None if they fit; the span to
+        show; the text of the span).
+    """
     budgets = [budget for budget in against.data("budgets") if budget <= to]
     grid = [budget for budget in sort_grid(suite) if budget <= to] or budgets
     points = sorted({*grid, *budgets})
@@ -130,33 +157,38 @@ def _compare_measures(
 
 
 def check_published(table: Composite) -> Iterator[Diagnostic]:
-    """Report E0612: a row with another count of numbers than benchmarks, or changes relative to a missing row."""
+    """Check the rows of a published table.
+
+    Report E0612 for a measure that has more or fewer numbers than the table has benchmarks, and for changes of
+    REG if the table names no row, or a missing row, that they are relative to.
+    """
     benchmarks, base = table.data("benchmarks"), table.data("relative_to")
     names = [row.name for row in table.parts]
     if base is not None and base not in names:
-        helps = list_names(names, "its rows are")
-        yield _report_misfit(table, "relative_to", f"it has no row `{base}`", helps)
+        hint = list_names(names, "its rows are")
+        yield _report_misfit(table, "relative_to", f"it has no row `{base}`", hint)
     for row in table.parts:
         measures = {name: row.data(name) for name in MEASURES if row.get(name) is not None}
         for name, numbers in measures.items():
             if len(numbers) != len(benchmarks):
-                words = f"{len(numbers)} numbers for {len(benchmarks)} benchmarks"
-                helps = f"give one for each of {listed(benchmarks, MOST_SHOWN)}"
-                yield _report_misfit(row, name, words, helps)
+                reason = f"{len(numbers)} numbers for {len(benchmarks)} benchmarks"
+                hint = f"give one number for each of {listed(benchmarks, MOST_SHOWN)}"
+                yield _report_misfit(row, name, reason, hint)
         if "reg_change" in measures and base is None:
-            helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
-            yield _report_misfit(row, "reg_change", "nothing says what the change is relative to", helps)
+            hint = f'add `relative_to = "{names[0]}"` to `{table.name}`'
+            yield _report_misfit(row, "reg_change", "the table has no `relative_to` for its changes", hint)
 
 
-def _report_misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
+def _report_misfit(record: Record, name: str, message: str, hint: str) -> Diagnostic:
+    """Return the E0612 at the setting `name` of a published table or its row, with what is wrong and what to write."""
     noun = "row" if record.kind == "row" else "published table"
     return Settings(record)[name].error(
-        "E0612", f"the {noun} `{record.name}` does not fit: {message}", help=helps
+        "E0612", f"the {noun} `{record.name}` does not fit: {message}", help=hint
     )
 
 
 def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
-    """Return the arms that a table shows."""
+    """Return the arms that a table of a report shows as rows: all arms of the study if `rows` is left out."""
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
         return list(study.arms)
@@ -164,7 +196,7 @@ def list_rows(study: DeclaredStudy, table: Record) -> list[DeclaredArm]:
 
 
 def check_table_of(table: Record) -> Iterator[Diagnostic]:
-    """Report E0609: a table shows REG on a subset of the questions."""
+    """Report E0609 for a table on the balanced subset of the questions with REG, which needs all questions."""
     view = Settings(table)
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield view["columns"].error(

@@ -31,22 +31,23 @@ from reodsl.language.suggest import nearest
 from reodsl.language.values import Definition, Record, TypedCondition, list_records
 
 SPLIT_WORDING = (
-    "declare its words alone, name these here, and `words { when = … }` or `words { share = … }` for training"
+    "name a wording without it here, and write `NAME { when = … }` or `NAME { share = … }` for training"
 )
+"""The help for a wording with a condition or a share where the same text must serve all questions."""
 HOLE = re.compile("(?<![A-Za-z}]){([a-z_]+)}")
-"""A word that looks as if something took its place in a text; behind a letter or a bracket it is LaTeX."""
+"""A placeholder in the text of a wording, such as `{question}`; after a letter or a brace, braces are LaTeX."""
 TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{QUESTIONS_EXAMPLE}`"),
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
     **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
 }
-"""Data that each method learns from, and the selection that gives it."""
+"""For each training method, the data that it needs, and the help for another kind of data."""
 
 
 @ppo_check
 def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0309: statistics over a question's responses, though each question has a single response."""
+    """Report E0309 if a reward or the advantages compare a question's responses, and `rollouts` is 1."""
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.formula.uses
     normalises = (
         "reward" in stage
@@ -55,10 +56,10 @@ def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagno
     )
     if rollouts.number != 1 or not (grouped or normalises):
         return
-    why = "its reward compares" if grouped else "rewards are normalised over"
+    reason = "its reward compares" if grouped else "rewards are normalised over"
     yield rollouts.error(
         "E0309",
-        f"{why} a question's responses, and there is one response a question",
+        f"{reason} a question's responses, and there is one response a question",
         "1 rollout",
         *([stage["reward"].label("this reward")] if grouped else []),
         help="write `rollouts = 8`" + ("" if grouped else ", or `advantage { normalise = none }`"),
@@ -67,31 +68,31 @@ def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagno
 
 @ppo_check
 def check_forced(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0504: a reward that forces answers needs a forcing."""
+    """Report E0504 if a reward forces answers at cuts and the stage has no `forcing`, the text that does so."""
     forces = stage.formula.uses & {"forced", "truth"}
     if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0504",
-            f"the reward forces {'answers' if 'forced' in forces else 'reference answers'}, and nothing says how",
+            f"the reward forces {'answers' if 'forced' in forces else 'reference answers'}, and the stage has no `forcing`",
             "forces answers",
-            help="add `forcing = reo_forcing`, from `std.forcing`, or one of your own",
+            help="add `forcing = reo_forcing`, from `std.forcing`, or declare a `forcing`",
         )
 
 
 @ppo_check
 def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0505: a reward or a wording reads samples of the reference model, and none are sampled."""
-    samples, read = stage["reference_samples"], "ref" in stage.formula.uses
+    """Report E0505 if a reward or a wording's `when` reads responses of the reference model, and none are sampled."""
+    samples, reward_reads = stage["reference_samples"], "ref" in stage.formula.uses
     conditions = list_conditions(list_wordings(stage.record.sub("rollout")))
-    chooses = any("ref" in condition.reads for condition in conditions)
-    if chooses and samples.number == 0:
+    wordings_read = any("ref" in condition.reads for condition in conditions)
+    if wordings_read and samples.number == 0:
         yield stage["rollout.wordings"].error(
             "E0505",
             "wordings are chosen by the reference model's responses, and none are sampled",
             "uses `ref`",
             help="add `reference_samples = 16`",
         )
-    if read and samples.number == 0:
+    if reward_reads and samples.number == 0:
         yield stage["reward"].error(
             "E0505",
             "the reward compares with the reference model's responses, and none are sampled",
@@ -102,12 +103,15 @@ def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @ppo_check
 def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0530: a track of the monitor set, and the stage has no monitor set."""
-    read, monitor = "monitor" in stage.formula.uses, stage.record.sub("monitor")
-    if read and monitor is None and "monitor" not in stage.record.invalid:
+    """Report E0530 if a track of the reward reads the monitor set, and the stage has no `monitor`.
+
+    A monitor set is a set of questions that is measured every few steps of a training.
+    """
+    is_read, monitor = "monitor" in stage.formula.uses, stage.record.sub("monitor")
+    if is_read and monitor is None and "monitor" not in stage.record.invalid:
         yield stage["reward"].error(
             "E0530",
-            "the reward has a track of the monitor set, and there is none",
+            "the reward has a track of the monitor set, and the stage has no `monitor`",
             "runs over `monitor`",
             help="add `monitor { questions = 64, samples = 8, every = 20 steps }`",
         )
@@ -115,52 +119,56 @@ def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @ppo_check
 def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0519: the rollouts of a question are all equal, so that all advantages are 0.
+    """Report E0519 if greedy sampling makes all rollouts of a question equal, so that all advantages are 0.
 
-    Wordings taken in turn make different prompts, cuts make different responses, and a teacher needs no
-    advantages.
+    A stage is not reported if wordings or cuts make rollouts differ, or if it learns from a teacher, which
+    needs no advantages.
     """
-    rule = stage["advantage.normalise"]
-    varies = _take_turns(stage) or "rollout.cut_at" in stage
+    normalise = stage["advantage.normalise"]
+    rollouts_differ = _alternates_wordings(stage) or "rollout.cut_at" in stage
     has_teacher = stage.record.data("kl") and ("teacher" in stage or "teacher_wording" in stage)
-    if rule.text in ("", "none") or "advantage.own" in stage or varies or has_teacher:
+    if normalise.text in ("", "none") or "advantage.own" in stage or rollouts_differ or has_teacher:
         return
-    for name, same, text, helps in (
+    for name, greedy_value, text, hint in (
         ("temperature", 0, "greedy", "write `rollout { temperature = 1 }`"),
-        ("top_k", 1, "one token is left to draw", "take `top_k` out: -1 keeps all tokens"),
+        ("top_k", 1, "draws the most likely token", "take `top_k` out: -1 keeps all tokens"),
     ):
         setting = stage[f"rollout.{name}"]
-        if setting.is_given and setting.number == same:
+        if setting.is_given and setting.number == greedy_value:
             labels = [setting.label(text), *stage["batch.rollouts"].labels]
-            labels += [rule.label("compares the rollouts of a question")] if rule.is_given else []
-            message = "nothing would be learnt: the rollouts of a question are all equal, and so are all advantages 0"
-            yield finding_at(error, "E0519", message, labels, helps)
+            labels += [normalise.label("compares the rollouts of a question")] if normalise.is_given else []
+            message = "nothing would be learnt: all rollouts of a question are equal, so all advantages are 0"
+            yield finding_at(error, "E0519", message, labels, hint)
             return
 
 
 @stage_check
 def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0510 for data that the method does not train on, and E0512 for wordings that a pool cannot have."""
+    """Check the selection of responses or questions that a stage trains on.
+
+    Report E0510 for data that the method does not train on, such as questions for SimPO. Report E0512 for
+    wordings that the pool of responses cannot have, and E0513 for a pool that is too small.
+    """
     data, selection = stage.record.sub("data"), stage.selection
     if data is None or data.kind != "selected":
         if stage.method in PAIRS:
             yield stage["data"].error(
                 "E0510",
                 f"{TITLES[stage.method]} trains on pairs of responses",
-                "questions alone",
-                help="select them: `data = NAME(pool(…))`, with `preferred` and `rejected`",
+                "has only questions",
+                help="select pairs: `data = NAME(pool(…))`, with `preferred` and `rejected`",
             )
         return
     if selection is None:
-        return  # what is wrong with it has been reported
-    needed, helps = TRAINS_ON[stage.method]
+        return  # A wrong selection has its own finding.
+    needed, hint = TRAINS_ON[stage.method]
     if selection.gives != needed:
         message = f"{TITLES[stage.method]} trains on {needed}"
-        yield stage["data"].error("E0510", message, f"gives {selection.gives}", help=helps)
+        yield stage["data"].error("E0510", message, f"gives {selection.gives}", help=hint)
     if stage.pool is None:
         return
     for wording in list_wordings(stage.pool):
-        yield from _check_alike(wording, "a pool asks every question alike", SPLIT_WORDING)
+        yield from _check_alike(wording, "a pool asks all questions with the same wording", SPLIT_WORDING)
         yield from _check_hidden_answer(wording)
     yield from _check_pool_size(stage, data, stage.pool, selection)
 
@@ -168,34 +176,41 @@ def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Dia
 def _check_pool_size(
     stage: CheckedStage, data: Record, record: Record, selection: Selection
 ) -> Iterator[Diagnostic]:
-    """Report E0513: pairs from a pool with a single response a question, or fewer questions than fill a batch."""
-    pool, ways = Settings(record), max(1, len(list_wordings(record)))
-    samples = pool["samples"].number * ways
+    """Report E0513 if a pool has too few different responses for pairs, or too few examples for a batch.
+
+    Args:
+        stage: The stage that trains on the selection.
+        data: The record of the selection.
+        record: The record of the pool.
+        selection: The typed selection, which bounds how many traces or pairs a question gives.
+    """
+    pool, num_wordings = Settings(record), max(1, len(list_wordings(record)))
+    samples = pool["samples"].number * num_wordings
     if selection.gives == "pairs" and samples < 2:
         message = "a pair takes two responses, and the pool has one for each question"
         yield pool["samples"].error("E0513", message, help="write `samples: 16`")
-    elif selection.gives == "pairs" and record.data("temperature") == 0 and ways < 2:
-        message = "a pair takes two responses, and those of the pool are all equal"
+    elif selection.gives == "pairs" and record.data("temperature") == 0 and num_wordings < 2:
+        message = "a pair takes two different responses, and the pool's responses to a question are equal"
         yield pool["temperature"].error("E0513", message, "greedy", help="write `temperature: 1`")
     questions, batch = record.sub("data"), stage["batch.prompts"]
     question_count = _count_questions(questions) if questions is not None else None
     if question_count is None or selection.gives == "questions":
-        return  # questions fill a batch again and again, as those of any data do
+        return  # A step may use a question again, so that any number of questions fills a batch.
     picks = question_count * selection.most(samples)
-    most = picks - math.floor(selection.drop * picks + 1e-9)
-    if most < batch.number:
-        few = "" if most == question_count else f", at most {most} {selection.gives}"
+    examples = picks - math.floor(selection.drop * picks + 1e-9)
+    if examples < batch.number:
+        count = "" if examples == question_count else f", at most {examples} {selection.gives}"
         yield Settings(data)["pool"].error(
             "E0513",
-            f"the pool has {question_count} questions{few}, which fill no batch of {batch.number:g}",
+            f"the pool has {question_count} questions{count}, too few for a batch of {batch.number:g}",
             "",
             *batch.labels,
-            help=f"write `batch {{ prompts = {most} }}`, or ask more questions",
+            help=f"write `batch {{ prompts = {examples} }}`, or ask more questions",
         )
 
 
 def _count_questions(data: Record) -> int | None:
-    """Return how many questions data has, counting duplicates; None if the spec does not say."""
+    """Return the number of questions of a data set, with duplicates; None if the spec does not say it."""
     if data.data("questions") is not None:
         return int(data.data("questions"))
     counts = [source.data("count") for source in list_records(data, "source")]
@@ -204,19 +219,19 @@ def _count_questions(data: Record) -> int | None:
 
 @ppo_check
 def check_even_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511: wordings that rollouts do not share evenly."""
+    """Report E0511 if wordings alternate between a question's rollouts and do not divide their number."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
-    if _take_turns(stage) and rollouts.number % len(wordings):
+    if _alternates_wordings(stage) and rollouts.number % len(wordings):
         yield rollouts.error(
             "E0511",
-            f"{rollouts.number:g} rollouts do not fall evenly on {len(wordings)} wordings",
+            f"{rollouts.number:g} rollouts do not divide evenly among {len(wordings)} wordings",
             f"{rollouts.number:g} rollouts",
             help=f"write `rollouts = {max(1, int(rollouts.number) // len(wordings)) * len(wordings)}`",
         )
 
 
-def _take_turns(stage: CheckedStage) -> bool:
-    """Return whether a question's rollouts take wordings in turn."""
+def _alternates_wordings(stage: CheckedStage) -> bool:
+    """Return whether the rollouts of a question use the wordings in turn, with no condition or share."""
     wordings = list_wordings(stage.record.sub("rollout"))
     return (
         bool(wordings)
@@ -233,97 +248,108 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 
 @ppo_check
 def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511: wordings for some questions, of which the last is not for all other questions.
+    """Check wordings that are chosen by the question: the first is used whose `when` and `share` fit.
 
-    E0521 if the only share is 100%.
+    Report E0511 for wordings or questions that are never chosen, and for `wordings_per`, which has no effect.
+    Report E0521 for a share of 100%, which chooses nothing.
     """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):
         for item in wordings:
             if (share := Settings(item)["share"]).is_given:
-                message = f"a share of 100% is all questions, and says nothing of when `{item.name}` is asked"
-                helps = "write a share below 100%, which leaves the rest to the next wording, or take it out"
-                yield share.error("E0521", message, "has no effect", help=helps)
+                message = f"a share of 100% is all questions, so `{item.name}` is not for some questions only"
+                hint = "write a share below 100%, which leaves questions to the next wording, or take it out"
+                yield share.error("E0521", message, "has no effect", help=hint)
         return
     yield from _check_reachable(wordings, stage["rollout.wordings"])
     per = stage["rollout.wordings_per"]
     if per.is_given:
-        helps = "take it out: a question is asked in the first wording that is for it"
+        hint = "take `wordings_per` out: a question uses the first wording whose `when` and `share` fit"
         yield per.error(
-            "E0511", "wordings are chosen by the question, and not in turn", "has no effect", help=helps
+            "E0511", "these wordings depend on the question, and do not alternate", "has no effect", help=hint
         )
 
 
-def _check_reachable(wordings: list[Record], named: SettingView) -> Iterator[Diagnostic]:
-    """Report E0511: questions that no wording is for, or a wording that is for no question."""
-    conditions = set()
+def _check_reachable(wordings: list[Record], setting: SettingView) -> Iterator[Diagnostic]:
+    """Report E0511 for a wording that no question uses, or if some questions may have no wording.
+
+    A question uses the first wording whose `when` and `share` fit.
+
+    Args:
+        wordings: The wordings in their order.
+        setting: The setting that lists them.
+    """
+    earlier_conditions = set()
     for wording in wordings[:-1]:
         condition = wording.sub("when")
         text = None if condition is None else condition.name
-        if not is_selective(wording) or text in conditions:
-            why = (
-                "has the `when` of one before it, and"
-                if text in conditions
-                else "is for all questions, and those behind it"
+        if not is_selective(wording) or text in earlier_conditions:
+            message = (
+                f"`{wording.name}` is never used, because an earlier wording has the same `when`"
+                if text in earlier_conditions
+                else f"`{wording.name}` is for all questions, so the wordings after it are never used"
             )
-            yield named.error(
+            yield setting.error(
                 "E0511",
-                f"`{wording.name}` {why} would never be asked",
-                "the first that is for a question is asked",
+                message,
+                "a question uses the first wording that fits",
                 Label(wording.span, "declared here"),
-                help=f"give `{wording.name}` a `when` of its own, or put it last",
+                help=f"give `{wording.name}` another `when`, or put it last",
             )
             return
         if wording.data("share") in (None, 1):
-            conditions.add(text)
+            earlier_conditions.add(text)
     last = wordings[-1]
     if is_selective(last):
-        setting = "when" if last.get("when") is not None else "share"
-        yield named.error(
+        name = "when" if last.get("when") is not None else "share"
+        yield setting.error(
             "E0511",
-            "a question that none of the wordings is for would not be asked",
-            "all are for some",
-            Settings(last)[setting].label(f"has a `{setting}`"),
-            help="end the list in a wording without `when` and `share`, which is for all others",
+            "a question may fit none of these wordings",
+            "all have a `when` or a `share`",
+            Settings(last)[name].label(f"has a `{name}`"),
+            help="end the list with a wording without `when` and `share`, for all other questions",
         )
 
 
 @ppo_check
 def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511: the reward reads what questions or wordings do not have."""
+    """Report E0511 if the reward, a `when` or a teacher reads what the questions or the wordings do not have.
+
+    These are reference answers, modes, prefixes, budgets and the columns of questions (`x.NAME`).
+    """
     wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.formula.uses
     data = find_questions(stage.record.sub("data"))
-    bare = _is_generated(data)
+    is_generated = _is_generated(data)
     verifier = data.sub("verifier") if data is not None else None
-    teacher, judged = stage["teacher_wording"], verifier is not None and verifier.kind == "tests"
-    for applies, who_reads, does, label, instead in (
+    teacher, has_programs = stage["teacher_wording"], verifier is not None and verifier.kind == "tests"
+    for reads_answers, setting, subject, label, alternative in (
         (
             "truth" in uses,
             reward,
             "the reward reads",
             "reads `truth(…)`",
-            "ask about tokens of the response, `mean(prob(t) for t in y)`",
+            "read the probabilities of the response's tokens, `mean(prob(t) for t in y)`",
         ),
         (
             _shows_answer(stage.record.sub("teacher_wording")),
             teacher,
-            "the teacher is told",
-            "holds `{answer}`",
+            "the teacher's wording shows",
+            "has `{answer}`",
             "take `{answer}` out",
         ),
     ):
-        if applies and judged and data is not None:
-            yield who_reads.error(
+        if reads_answers and has_programs and data is not None:
+            yield setting.error(
                 "E0511",
-                f"{does} reference answers, and the questions have programs that judge in their place",
+                f"{subject} reference answers, and the questions have test programs instead",
                 label,
-                Settings(data)["verifier"].label("judged by programs"),
-                help=f"{instead}, or train on questions that have answers",
+                Settings(data)["verifier"].label("graded by programs"),
+                help=f"{alternative}, or train on questions that have answers",
             )
     if "mode" in uses and not wordings:
         yield reward.error(
             "E0511",
-            "the reward reads the mode of a response, and all are asked alike",
+            "the reward reads the mode of a response, and the stage has no wordings, which are the modes",
             "uses `mode`",
             help="add `rollout { wordings = [think, no_think] }`, after `from std.wordings import think, no_think`",
         )
@@ -335,22 +361,22 @@ def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
             help='declare `wording no_think { prefix = "</think>" }`, and add `wordings = [no_think]` to `rollout`',
         )
     reads = {use for condition in list_conditions(wordings) for use in condition.reads}
-    if "given" in {*uses, *reads} and bare:
-        by, who, other = (
+    if "given" in {*uses, *reads} and is_generated:
+        setting, subject, measure = (
             (reward, "the reward", "the response: `len(y)`")
             if "given" in uses
-            else (stage["rollout.wordings"], "a `when`", "the reference model's: `mean(len(z) for z in ref)`")
+            else (stage["rollout.wordings"], "a `when`", "responses of `ref`: `mean(len(z) for z in ref)`")
         )
-        yield by.error(
+        yield setting.error(
             "E0511",
-            f"{who} reads numbers of its questions, and those that a task draws have none",
+            f"{subject} reads numbers of the questions, and generated questions have none",
             "uses `x.…`",
-            help=f"read questions from a file that has such a column, or measure {other}",
+            help=f"read questions from a file that has such a column, or measure {measure}",
         )
-    if "budget" in uses and not wordings and bare:
+    if "budget" in uses and not wordings and is_generated:
         yield reward.error(
             "E0511",
-            "the reward reads a question's budget, and none is drawn",
+            "the reward reads a question's budget, and no wording draws budgets",
             "uses `x.budget`",
             help='declare `wording within { question = "{question} Think for {budget} tokens.",'
             " budget = 100 tokens..4000 tokens }`, and add `wordings = [within]` to `rollout`",
@@ -363,7 +389,7 @@ def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
     if "budget" in uses and lacking:
         yield reward.error(
             "E0511",
-            f"the reward reads a question's budget, and `{lacking[0].name}` draws none",
+            f"the reward reads a question's budget, and the wording `{lacking[0].name}` has no `budget`",
             "uses `x.budget`",
             Label(lacking[0].span, "no `budget`"),
             help="add `budget = 100 tokens..4000 tokens` to the wording",
@@ -371,12 +397,17 @@ def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
 
 
 def _list_numbers(wordings: list[Record]) -> dict[str, Span]:
-    """Return the numbers of a question by which wordings are chosen, each with its first span."""
+    """Return the columns of questions that conditions of wordings read as `x.NAME`, with a span for each column."""
     return {name: span for condition in list_conditions(wordings) for name, span in condition.numbers.items()}
 
 
 def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
-    """Report E0511: numbers of questions from a file or a hub, whose columns are not kept."""
+    """Report E0511 for each column that is read as `x.NAME` and that `columns(meta: …)` of the data does not keep.
+
+    Args:
+        data: The data set, of whose sources files and hubs have columns.
+        numbers: The names of the columns that are read, each with the span of its use.
+    """
     for source in list_records(data, "source"):
         if source.kind not in ("file", "hub") or data is None:
             continue
@@ -393,7 +424,7 @@ def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator
                 f"`x.{name}` is read, and the questions of `{data.name}` keep no column `{name}`",
                 span,
                 "not kept",
-                labels=[Label(columns.span if columns is not None else source.span, "what is kept")],
+                labels=[Label(columns.span if columns is not None else source.span, "the columns to keep")],
                 help=f"did you mean `x.{fields[nearest_name]}`?"
                 if nearest_name
                 else f"keep the column that has it: `columns: columns(meta: [{listed}])`",
@@ -402,53 +433,55 @@ def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator
 
 
 def _is_generated(data: Record | None) -> bool:
-    """Return whether a task generates all questions, which are then a text and an answer."""
+    """Return whether a `task` generates all questions of a data set, which then have no columns."""
     tasks = [source.sub("task") for source in list_records(data, "source")]
     return bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
 
 
 @case_check
 def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0511, E0512: wordings of a suite that draw budgets, or that read what an evaluation does not know.
+    """Check the wording or wordings with which a suite asks its questions.
 
-    E0505 if a `when` reads a reference that is not sampled.
+    Report E0512 for wordings that an evaluation cannot use: with random budgets or the reference answer. Report
+    E0511 if it is unclear which wording a question uses, or if a `when` reads a column that the benchmarks
+    lack. Report E0505 if a `when` reads responses of a reference model that are not sampled.
     """
     if case.suite is None:
         return
     wording, wordings = case.suite.sub("wording"), list_wordings(case.suite)
     if wording is not None:
-        helps = f"name it in a list that ends in a wording for all others: `wordings = [{wording.name}, …]`"
-        yield from _check_alike(wording, "`wording` asks every question", helps)
+        hint = f"write a list that ends with a wording for other questions: `wordings = [{wording.name}, …]`"
+        yield from _check_alike(wording, "`wording` is for every question", hint)
         yield from _check_hidden_answer(wording)
-    named, conditions = case.evaluation["wordings"], list_conditions(wordings)
+    setting, conditions = case.evaluation["wordings"], list_conditions(wordings)
     yield from _check_suite_reference(case.evaluation, conditions)
     if not wordings:
         return
     if wording is not None:
-        helps = "take one of them out"
-        yield named.error("E0512", "a suite has `wording` and `wordings`", "is a list", help=helps)
+        hint = "take `wording` or `wordings` out"
+        yield setting.error("E0512", "the suite has both `wording` and `wordings`", "is a list", help=hint)
         return
     for suite_wording in wordings:
-        yield from _check_unbudgeted(suite_wording, "a suite draws none")
+        yield from _check_unbudgeted(suite_wording, "a suite draws no budgets")
         yield from _check_hidden_answer(suite_wording)
     if not any(map(is_selective, wordings)):
-        helps = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
-        yield named.error(
+        hint = f"write `wording = {wordings[-1].name}`, or give all but the last a `when`"
+        yield setting.error(
             "E0511",
             "a suite asks a question in one wording, and no `when` or `share` says in which",
             "",
-            help=helps,
+            help=hint,
         )
         return
-    yield from _check_reachable(wordings, named)
+    yield from _check_reachable(wordings, setting)
     for benchmark in list_records(case.suite, "benchmarks"):
-        if unkept := [*_check_columns(benchmark.sub("data"), _list_numbers(wordings))]:
-            yield from unkept
+        if findings := [*_check_columns(benchmark.sub("data"), _list_numbers(wordings))]:
+            yield from findings
             return
         if _is_generated(benchmark.sub("data")) and any("given" in item.reads for item in conditions):
-            yield named.error(
+            yield setting.error(
                 "E0511",
-                f"a `when` reads numbers of the questions, and those of `{benchmark.name}`, which a task draws, have none",
+                f"a `when` reads numbers of the questions, and the generated questions of `{benchmark.name}` have none",
                 "uses `x.…`",
                 help="evaluate on questions from a file that has such a column",
             )
@@ -456,149 +489,185 @@ def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
-    """Report E0505: a `when` reads a reference, and the suite samples none."""
-    reads = next((remedy for remedy in conditions if "ref" in remedy.reads), None)
+    """Report E0505 if a `when` reads the reference model's responses, and the suite does not sample them.
+
+    Args:
+        suite: The settings of the suite, which needs `reference` and `reference_samples`.
+        conditions: The conditions (`when`) of the suite's wordings.
+    """
+    reader = next((condition for condition in conditions if "ref" in condition.reads), None)
     reference, samples = suite["reference"], suite["reference_samples"]
-    if reads is None:
+    if reader is None:
         return
-    lacking = [
-        remedy
-        for remedy, is_given in (
+    additions = [
+        addition
+        for addition, is_given in (
             ("reference = checkpoint(start)`, the model that training began with", reference.is_given),
             ("reference_samples = 16`, as many as training", samples.is_given and samples.number),
         )
         if not is_given
     ]
-    if lacking:
+    if additions:
         yield suite["wordings"].error(
             "E0505",
             "wordings are chosen by the reference model's responses, and an evaluation samples none",
             "",
-            Label(reads.span, "uses `ref`"),
-            help=f"add `{', and `'.join(lacking)}",
+            Label(reader.span, "uses `ref`"),
+            help=f"add `{', and `'.join(additions)}",
         )
 
 
 @ppo_check
 def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0512: a teacher's wording that samples a budget for each question, or a policy's wording with the answer."""
+    """Report E0512 if a rollout's wording shows the reference answer, or the teacher's depends on the question.
+
+    A teacher reads every question with the same wording: without random budgets, `when` and `share`.
+    """
     for rollout_wording in list_wordings(stage.record.sub("rollout")):
         yield from _check_hidden_answer(rollout_wording)
     wording = stage.record.sub("teacher_wording")
     if wording is not None:
-        yield from _check_alike(wording, "a teacher is asked every question alike", SPLIT_WORDING)
+        yield from _check_alike(wording, "a teacher reads all questions with the same wording", SPLIT_WORDING)
 
 
 def check_wording(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512, W0520: a text without `{question}`, or with words in braces that nothing fills."""
+    """Check the placeholders in the texts of a declared wording, such as `{question}`.
+
+    Report E0512 if the text has no `{question}`, has `{answer}` outside `question`, or has `{budget}` without a
+    range to draw from. Report W0520 for unknown placeholders.
+    """
     texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
     if "{question}" not in texts[0]:
-        helps = "put `{question}` where it belongs"
+        hint = "write `{question}` where the question belongs"
         yield Settings(wording)["question"].error(
-            "E0512", "the question is not in its own wording", help=helps
+            "E0512", "the text of `question` has no `{question}`", help=hint
         )
     for name, text in zip(("system", "prefix"), texts[1:], strict=True):
         if ANSWER.search(text):
-            helps = "tell a teacher the answer in its `question`, and write other words here"
+            hint = "show a teacher the answer in its `question`, and write another text here"
             yield Settings(wording)[name].error(
-                "E0512", "the answer is told in `question` alone", "holds `{answer}`", help=helps
+                "E0512", "only `question` may show the answer", "has `{answer}`", help=hint
             )
     if any("{budget}" in text for text in texts) and wording.get("budget") is None:
         yield error(
             "E0512",
-            "the wording writes a budget, and none is drawn",
+            "the text of the wording has a budget, and no `budget` is set to draw it from",
             wording.span,
-            "holds `{budget}`",
-            help="write the number out, as suites and pools want it; for training, add `budget = 100 tokens..4000 tokens`",
+            "has `{budget}`",
+            help="write the number, as suites and pools need it; for training, add `budget = 100 tokens..4000 tokens`",
         )
     for name, text in zip(("question", "system", "prefix"), texts, strict=True):
-        filled = ("question", "budget", "answer") if name == "question" else ("budget", "answer")
-        unknown = next((word for word in HOLE.findall(text) if word not in filled), None)
+        placeholders = ("question", "budget", "answer") if name == "question" else ("budget", "answer")
+        unknown = next((word for word in HOLE.findall(text) if word not in placeholders), None)
         if unknown is not None and Settings(wording)[name].is_given:
             yield Settings(wording)[name].warning(
                 "W0520",
-                f"nothing takes the place of `{{{unknown}}}`: models read it as it stands",
-                "has no effect",
-                help=f"take `{{{unknown}}}` out; what is filled in here is `{{{filled[0]}}}`",
+                f"`{{{unknown}}}` is not a placeholder, so models read it unchanged",
+                "not replaced",
+                help=f"take `{{{unknown}}}` out; `{name}` has the placeholder `{{{placeholders[0]}}}`",
             )
 
 
 def _shows_answer(wording: Record | None) -> bool:
-    """Return whether a wording holds the question's reference answer."""
+    """Return whether the text of a wording shows the question's reference answer (`{answer}`)."""
     return wording is not None and ANSWER.search(str(wording.data("question") or "")) is not None
 
 
 def _check_hidden_answer(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that holds the answer for a model that has to find it."""
+    """Report E0512 if a wording shows the reference answer, for a model that must find the answer itself."""
     if _shows_answer(wording):
         yield Settings(wording)["question"].error(
             "E0512",
-            f"`{wording.name}` tells the answer, and a teacher alone may know it",
-            "holds `{answer}`",
-            help="take `{answer}` out, and name a wording that has it as `teacher_wording`",
+            f"`{wording.name}` shows the answer, which only a teacher may read",
+            "has `{answer}`",
+            help="take `{answer}` out, and name a wording with the answer as `teacher_wording`",
         )
 
 
-def _check_alike(wording: Record, why: str, helps: str) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that asks questions differently, by budgets or by a condition; `why` it must not."""
-    yield from _check_unbudgeted(wording, why)
+def _check_alike(wording: Record, reason: str, hint: str) -> Iterator[Diagnostic]:
+    """Report E0512 if a wording depends on the question, by a random budget or a condition.
+
+    Args:
+        wording: The wording.
+        reason: Why this wording must not, for the message.
+        hint: What to write instead of a condition.
+    """
+    yield from _check_unbudgeted(wording, reason)
     if is_selective(wording):
-        message = f"`{wording.name}` is for some questions alone, and {why}"
+        message = f"`{wording.name}` is for some questions only, and {reason}"
         setting = "when" if wording.get("when") is not None else "share"
-        yield Settings(wording)[setting].error("E0512", message, help=helps)
+        yield Settings(wording)[setting].error("E0512", message, help=hint)
 
 
-def _check_unbudgeted(wording: Record, why: str) -> Iterator[Diagnostic]:
-    """Report E0512: a wording that draws budgets; `why` it must not."""
+def _check_unbudgeted(wording: Record, reason: str) -> Iterator[Diagnostic]:
+    """Report E0512 if a wording draws a random budget for each question; `reason` says why this wording must not."""
     if wording.get("budget") is not None:
-        message = f"`{wording.name}` draws a budget for each question, and {why}"
-        yield Settings(wording)["budget"].error("E0512", message, help="write the budget out in its text")
+        message = f"`{wording.name}` draws a budget for each question, and {reason}"
+        yield Settings(wording)["budget"].error("E0512", message, help="write a fixed budget in the text")
 
 
 @stage_check
 def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0301, E0307, E0316: a reward that is constant or no number here, or a condition that never holds.
+    """Type a stage's reward and selection again for the numbers and lengths of responses that the stage has.
 
-    Findings that hold for any responses are reported at the declaration instead.
+    Report W0301 for a reward that is then constant, E0307 for a reward that may then divide by zero or overflow,
+    and E0316 for a condition of a selection that never holds. Mistakes that do not depend on the stage are
+    reported at the declaration instead.
     """
     ctx, pool, reward = case.ctx, stage.pool, stage.record.sub("reward")
     rule, rollout = stage.record.sub("data.selection"), stage.record.sub("rollout")
     if pool is not None and isinstance(rule, Definition):
-        ways = max(1, len(list_wordings(pool)))
-        limits = _limits(pool, ways, pool.data("samples") * ways)
+        num_wordings = max(1, len(list_wordings(pool)))
+        limits = _make_limits(pool, num_wordings, pool.data("samples") * num_wordings)
         yield from ctx.memoize(str(limits), rule, lambda: _check_selection(ctx, rule, limits))
     if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
-    # A mode where all are asked alike is a mistake of its own (E0511).
-    stage_limits = _limits(rollout, len(list_wordings(rollout)) or INF, count)
+    # A reward that reads modes in a stage without wordings is reported as E0511.
+    stage_limits = _make_limits(rollout, len(list_wordings(rollout)) or INF, count)
     yield from ctx.memoize(str(stage_limits), reward, lambda: _check_reward(ctx, reward, stage_limits))
 
 
 def _check_selection(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
+    """Return the E0316 of a selection that is typed with the limits of a pool's responses."""
     trial = ctx.trial()
     type_selection(trial, rule, limits=limits)
     return list(_add_note(trial, "E0316", "a pool", limits))
 
 
 def _check_reward(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
+    """Return the W0301 and E0307 of a reward that is typed with the limits of a stage's responses."""
     trial = ctx.trial()
     type_reward(trial, reward, limits=limits)
-    return [finding for code in ("W0301", "E0307") for finding in _add_note(trial, code, "training", limits)]
+    return [item for code in ("W0301", "E0307") for item in _add_note(trial, code, "training", limits)]
 
 
-def _limits(sampling: Record, ways: float, group: float) -> ResponseLimits:
+def _make_limits(sampling: Record, num_wordings: float, group: float) -> ResponseLimits:
+    """Return the limits of the responses that a block of sampling settings or a pool allows.
+
+    Args:
+        sampling: The settings `max_tokens` and `wordings`.
+        num_wordings: The number of wordings, or infinity if it is not known.
+        group: The number of responses to a question, or infinity.
+    """
     longest = sampling.data("max_tokens")
     if any(wording.data("prefix") for wording in list_wordings(sampling)):
-        longest = None  # what a response was made to begin with comes on top
-    return ResponseLimits(INF if longest is None else longest, ways, group)
+        longest = None  # A response has the tokens of its prefix and up to `max_tokens` more.
+    return ResponseLimits(INF if longest is None else longest, num_wordings, group)
 
 
-def _add_note(trial: Context, code: str, where: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
-    """Yield the findings of a code, each with the limits from which it follows."""
+def _add_note(trial: Context, code: str, subject: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
+    """Yield the findings of a trial that have a code, with a note that states the limits of responses.
+
+    Args:
+        trial: The context of the trial, whose findings are not reported otherwise.
+        code: The code of the findings to yield.
+        subject: What has the limits, such as "training".
+        limits: The limits of responses from which the findings follow.
+    """
     facts = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     facts += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
-    note = f"{where} has {', '.join(facts)}"
+    note = f"{subject} has {', '.join(facts)}"
     for finding in trial.own_findings:
         if finding.code == code:
             yield replace(finding, notes=(note, *finding.notes)) if facts else finding

@@ -1,4 +1,4 @@
-"""Check studies: arms that can be compared, frontiers and scores that reach, rows, seeds and clusters."""
+"""Check studies: comparable arms, the budgets of frontiers and scores, tables, charts, seeds and clusters."""
 
 from __future__ import annotations
 
@@ -60,82 +60,93 @@ from reodsl.language.values import (
 WORDING_SETTINGS = ("wording", "wordings", "reference", "reference_samples")
 """The settings of suites that say how questions are asked."""
 EXPERIMENT_SETTINGS = WITHOUT_TRAINING - {"expected_length"}
-"""The settings of an experiment as a whole, which its stages share."""
+"""The settings that all stages of an experiment share."""
 AMOUNT_TOLERANCE = 0.05
 """The relative difference up to which two amounts count as equal."""
 
 
 def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
-    """Return the arms of a frontier, with the spans that name them."""
+    """Return the arms that a frontier is over, each with the span of its name in the frontier."""
     named = list_items(frontier.envelope, "of")
     return [(item.data, item.span) for item in named if isinstance(item.data, DeclaredArm)]
 
 
 @study_check
 def check_frontiers(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0607, W0602: every frontier over the study's arms."""
+    """Check each frontier over the study's arms.
+
+    Report E0607 if it ends after the arms' grid, and W0602 for arms trained on the measure that it scores.
+    """
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:
-            yield from _check_reach(case.study, frontier, frontier.envelope)
+            yield from _check_end(case.study, frontier, frontier.envelope)
             yield from _check_self_scored(case, frontier)
 
 
 def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0601: the arms of a frontier, and arms scored against it, are evaluated on different suites.
+    """Report E0601 if the arms of a frontier, or arms scored against it, are evaluated on different suites.
 
-    The suite is the frontier's `on`, else the suite of most arms. Wordings of scored arms may differ.
-    Different arms are one error, however many frontiers name them.
+    The target suite is the frontier's `on`, or else the suite from which the fewest arms differ: `misfits_of`
+    has, for each suite of a member, the labels of the arms that differ from it. Arms that are scored and not in
+    the frontier may have other wordings. Each arm is reported once, however many frontiers name it.
     """
     reported: set[str] = set()
     arm_suites = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
     suites = {arm.name: (suite, make_key(suite)) for arm, suite in arm_suites if suite is not None}
     common = Counter(key for _, key in suites.values())
     for frontier in case.study.frontiers:
-        members, named = list_members(frontier), (frontier.envelope or frontier).sub("on")
-        inside = {arm.name for arm, _ in members}
-        scored = "score.against" in case and case.frontier.name == frontier.name
-        extra = [(arm, arm.span) for arm in case.study.arms if scored and arm.name not in inside]
-        rows = [(arm.name, span, *suites[arm.name]) for arm, span in [*members, *extra] if arm.name in suites]
-        norms = {key: suite for name, _, suite, key in rows if name in inside}
-        norms = norms if named is None else {make_key(named): named}
-        wrong = {
-            norm: {
-                name: Label(span, f"on `{suite.name}`, which differs in {names}")
+        members, on_suite = list_members(frontier), (frontier.envelope or frontier).sub("on")
+        member_names = {arm.name for arm, _ in members}
+        is_score = "score.against" in case and case.frontier.name == frontier.name
+        others = [(arm, arm.span) for arm in case.study.arms if is_score and arm.name not in member_names]
+        pairs = [*members, *others]
+        rows = [(arm.name, span, *suites[arm.name]) for arm, span in pairs if arm.name in suites]
+        targets = {key: suite for name, _, suite, key in rows if name in member_names}
+        targets = targets if on_suite is None else {make_key(on_suite): on_suite}
+        misfits_of = {
+            target_key: {
+                name: Label(span, f"on `{suite.name}`, which differs in {settings}")
                 for name, span, suite, key in rows
-                for skip in [() if name in inside else WORDING_SETTINGS]
-                if key != norm
+                for skip in [() if name in member_names else WORDING_SETTINGS]
+                if key != target_key
                 and (
-                    names := describe_difference(suite, target, skip=skip)
+                    settings := describe_difference(suite, target, skip=skip)
                     or ("" if skip else "its benchmarks")
                 )
             }
-            for norm, target in norms.items()
+            for target_key, target in targets.items()
         }
-        norm = min(wrong, key=lambda norm: (len(wrong[norm].keys() - reported), -common[norm]), default=None)
-        least = wrong.get(norm, {})
-        if least.keys() <= reported:
+        ranks = {key: (len(labels.keys() - reported), -common[key]) for key, labels in misfits_of.items()}
+        best = min(ranks, key=lambda key: ranks[key], default="")
+        misfits = misfits_of.get(best, {})
+        if misfits.keys() <= reported:
             continue
-        reported |= least.keys()
-        target = norms[norm]
-        first, (lead, *more) = next(iter(least)), least.values()
-        span = next((span for name, span, *_ in rows if name not in least), target.span)
-        where = (
-            Label(span, f"on `{target.name}`") if named is None else Label(named.span, f"`on: {named.name}`")
-        )
+        reported |= misfits.keys()
+        target = targets[best]
+        first, (lead, *labels) = next(iter(misfits)), misfits.values()
+        span = next((span for name, span, *_ in rows if name not in misfits), target.span)
+        text = f"on `{target.name}`" if on_suite is None else f"`on: {on_suite.name}`"
+        labels = [Label(span if on_suite is None else on_suite.span, text), *labels[:MOST_SHOWN]]
         message = (
             f"the frontier `{frontier.name}` is over arms that are evaluated differently"
-            if first in inside
+            if first in member_names
             else f"`{first}` is scored against a frontier of arms that are evaluated differently"
         )
-        helps = suggest_suite(case, list(least), target)
-        yield error("E0601", message, lead.span, lead.text, labels=[where, *more[:MOST_SHOWN]], help=helps)
+        hint = suggest_suite(case, list(misfits), target)
+        yield error("E0601", message, lead.span, lead.text, labels=labels, help=hint)
 
 
-def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
-    """Report E0607: a frontier ends after the budgets at which its arms are evaluated."""
+def _check_end(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Record) -> Iterator[Diagnostic]:
+    """Report E0607 if a frontier ends after the last budget of its first arm's grid, or this arm has no grid.
+
+    Args:
+        study: The study, whose suite an arm may use.
+        frontier: The frontier over the study's arms.
+        envelope: The settings of the frontier; `to` is its last budget.
+    """
     end = envelope.data("to")
     for suite in [find_arm_suite(study, arm) for arm, _ in list_members(frontier)[:1]]:
-        last = _find_end(suite) if suite is not None else None
+        last = _find_grid_end(suite) if suite is not None else None
         if suite is not None and _is_gridless(suite):
             subject = f"the frontier `{frontier.name}` is over budgets"
             yield _report_gridless("E0607", subject, suite, frontier.span, f"to {end} tokens")
@@ -145,16 +156,20 @@ def _check_reach(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Rec
                 "the frontier goes on past the evaluation's grid",
                 f"{end} tokens",
                 Settings(suite)["grid"].label(f"up to {last} tokens"),
-                help=f"write `to: {last} tokens`, or let the grid go on",
+                help=f"write `to: {last} tokens`, or extend the grid",
             )
 
 
 def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
-    """Report W0602: an arm trained on the measure itself, inside the frontier that scores it."""
+    """Report W0602 for each arm in the frontier of the study's score whose reward resembles REG.
+
+    Such a reward grades forced answers at budgets with weights, as REG does. The arm raises the frontier that
+    it is compared with, so that its own gap looks smaller.
+    """
     if "score.against" not in case or case.frontier.name != frontier.name:
         return
     rewards = [(arm.name, stage.reward) for arm in case.cases for stage in arm.stages]
-    trained_on_it = {
+    rewarded_by_reg = {
         name
         for name, reward in rewards
         if reward is not None
@@ -163,49 +178,55 @@ def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterat
         and reward.split.kind not in ("steps_split", "exits_split")
     }
     for arm, span in list_members(frontier):
-        if arm.name in trained_on_it:
+        if arm.name in rewarded_by_reg:
             yield warning(
                 "W0602",
                 f"`{arm.name}` is inside the frontier that scores it",
                 span,
                 "rewarded at budgets, as REG measures",
                 notes=["the paper's frontiers are over existing methods, never REO-RL"],
-                help="take it out of `of:`, so that its gap can be seen",
+                help=f"take `{arm.name}` out of `of:`, so that its gap to the frontier can be seen",
             )
 
 
 @study_check
 def check_study_vocabularies(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0606: different vocabularies in a frontier, or among arms that are scored or shown together.
+    """Report W0606 if arms of a frontier, or arms that are scored or shown together, have different vocabularies.
 
-    Arms beside published numbers are compared as the paper did, whatever their tokens.
+    The arms of a study are not compared if a frontier has a finding, or if its tables repeat published numbers,
+    whose paper compared these arms too.
     """
-    study, warned = case.study, False
+    study, is_reported = case.study, False
     for frontier in study.frontiers:
         subject = f"the frontier `{frontier.name}`"
         for finding in check_vocabularies(subject, list_items(frontier.envelope, "of"), None, frontier.span):
-            warned = True
+            is_reported = True
             yield finding
-    printed = any(table.sub("published") is not None for table in study.tables)
-    if not warned and (study.sub("score") or study.charts or (study.tables and not printed)):
+    is_published = any(table.sub("published") is not None for table in study.tables)
+    if not is_reported and (study.sub("score") or study.charts or (study.tables and not is_published)):
         arms = [Value(arm, arm.span) for arm in study.arms]
         yield from check_vocabularies(f"`{study.name}`", arms, None, study.span)
 
 
 @study_check
 def check_study_score(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0607, E0616: the study's score."""
+    """Check a study's score, and report W0520 if no arm uses the suite of the study."""
     suites = [
         (arm.name, suite) for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None
     ]
     yield from check_score(case.study, suites)
-    yield from check_shared(case.study, case.study.arms)
+    yield from check_shared_suite(case.study, case.study.arms)
 
 
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
-    """Report E0607: a score's integral goes on past its frontier or past a suite's grid.
+    """Report E0607 if a score integrates REG past its frontier or past the grid of an arm's suite.
 
-    `suites` are the suites of the arms, with the arms' names.
+    Also report a frontier that does not fit the arms (E0616 or W0616). Each of the `limits` is (the last budget
+    in tokens, the start of a message, a label, the noun to extend).
+
+    Args:
+        owner: The study, or the experiment, that has the score.
+        suites: For each arm, its name and the suite that evaluates it.
     """
     against = owner.sub("score.against")
     if against is None:
@@ -217,41 +238,55 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     else:
         end = max(against.data("budgets"))
     yield from check_against(owner, against)
+
     limits = [
         (end, f"the frontier `{against.name}` ends at", ends.label(f"ends at {end} tokens"), "frontier")
     ]
     for name, suite in suites:
-        last = _find_end(suite)
+        last = _find_grid_end(suite)
         if _is_gridless(suite):
             subject, span = f"REG of `{name}` is over budgets", Settings(owner)["score"].span
             yield _report_gridless("E0607", subject, suite, span, f"to {to.number} tokens")
             return
         if last is not None:
-            where = Settings(suite)["grid"].label(f"the grid of `{suite.name}`")
-            limits.append((last, f"`{name}` is evaluated up to", where, "grid"))
-    low, why, where, _ = min(limits, key=lambda limit: limit[0])
-    if to.number > low:
-        short = " and the ".join(dict.fromkeys(limit[-1] for limit in limits if limit[0] < to.number))
-        message = f"REG integrates to {to.number} tokens, and {why} {low}"
-        helps = f"write `to: {low} tokens`, or let the {short} go on"
-        yield finding_at(error, "E0607", message, [to.label(f"{to.number} tokens"), where], help=helps)
+            label = Settings(suite)["grid"].label(f"the grid of `{suite.name}`")
+            limits.append((last, f"`{name}` is evaluated up to", label, "grid"))
+    lowest, reason, label, _ = min(limits, key=lambda limit: limit[0])
+    if to.number > lowest:
+        nouns = " and the ".join(dict.fromkeys(limit[-1] for limit in limits if limit[0] < to.number))
+        message = f"REG integrates to {to.number} tokens, and {reason} {lowest}"
+        hint = f"write `to: {lowest} tokens`, or extend the {nouns}"
+        yield finding_at(error, "E0607", message, [to.label(f"{to.number} tokens"), label], help=hint)
 
 
-def _find_end(suite: Record) -> int | None:
-    """Return the last budget of a suite's grid, in tokens; None for a grid that is reported to end before `reg_to`."""
+def _find_grid_end(suite: Record) -> int | None:
+    """Return the last budget of a suite's grid, in tokens.
+
+    The result is None for a suite without a grid, and for a grid that ends before `reg_to`, which has its own
+    finding.
+    """
     grid = sort_grid(suite)
     return grid[-1] if grid and grid[-1] >= (suite.data("reg_to") or 0) else None
 
 
 def _is_gridless(suite: Record) -> bool:
-    """Return whether a suite grades complete responses only."""
+    """Return whether a suite has no grid, so that it grades complete responses only."""
     return suite.get("grid") is None and "grid" not in suite.invalid
 
 
 def _report_gridless(code: str, subject: str, suite: Record, span: Span, text: str) -> Diagnostic:
+    """Return the error for something over budgets, such as REG, on a suite that has no grid.
+
+    Args:
+        code: The code of the diagnostic.
+        subject: The start of the message, such as "the chart `lengths` is over budgets".
+        suite: The suite without a grid.
+        span: The span of what needs budgets.
+        text: The text at this span.
+    """
     return error(
         code,
-        f"{subject}, and `{suite.name}` evaluates whole responses alone",
+        f"{subject}, and `{suite.name}` evaluates only complete responses",
         span,
         text,
         labels=[Label(suite.span, "no `grid`")],
@@ -261,22 +296,27 @@ def _report_gridless(code: str, subject: str, suite: Record, span: Span, text: s
 
 @study_check
 def check_columns(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: REG in a table or a chart of a study without a score."""
-    parts = (*case.study.tables, *case.study.charts)
-    for display, name in [(display, name) for display in parts for name in ("columns", "y")]:
+    """Report E0609 for each table or chart with REG in a study that has no score."""
+    displays = (*case.study.tables, *case.study.charts)
+    for display, name in [(display, name) for display in displays for name in ("columns", "y")]:
         columns = display.data(name)
         if "score" not in case and (columns == "reg" or (isinstance(columns, tuple) and "reg" in columns)):
             message = f"`{display.name}` shows REG, and the study has no score"
-            helps = "add `score = reg(against: …, to: 16K tokens)`, or leave `reg` out"
-            yield Settings(display)[name].error("E0609", message, "`reg`", help=helps)
+            hint = "add `score = reg(against: …, to: 16K tokens)`, or leave `reg` out"
+            yield Settings(display)[name].error("E0609", message, "`reg`", help=hint)
 
 
 _COLUMNS = ("arm", "benchmark", "seeds", "accuracy", "length", "reg", "reg_plain", "difference")
+"""The columns of report tables, whose names no measure may have."""
 
 
 @study_check
 def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: a measure that reads what the study does not have."""
+    """Report E0609 for each use of a measure, in a table or chart, that the study cannot compute.
+
+    The reasons are a name of a built-in column, the balanced subset, a missing baseline, or responses that a
+    suite does not sample or cut.
+    """
     suites = [suite for arm in case.study.arms if (suite := find_arm_suite(case.study, arm)) is not None]
     for display in (*case.study.tables, *case.study.charts):
         for value in filter(None, (*list_items(display, "columns"), display.get("y"))):
@@ -287,18 +327,18 @@ def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
             ):
                 continue
             if rule.name in _COLUMNS:
-                message = f"`{rule.name}` is a column of every table"
+                message = f"`{rule.name}` is the name of a built-in column"
                 yield error("E0609", message, value.span, help=f"call the measure `my_{rule.name}`")
             if display.data("subset") == "balanced":
-                helps = "show accuracy and length of the balanced subset, and measures in another table"
-                yield error("E0609", "a measure is of all questions", value.span, help=helps)
+                hint = "show accuracy and length of the balanced subset, and measures in another table"
+                yield error("E0609", "a measure needs all questions", value.span, help=hint)
             nodes = [*typed.nodes]
             if any(isinstance(node, StepStatistic) and node.over == "base" for node in nodes) and (
                 case.study.data("score.relative_to") is None
             ):
-                message = f"`{rule.name}` compares with a baseline, and the study names none"
-                helps = "add one: `score = reg(against: …, to: 16K tokens, relative_to: base)`"
-                yield error("E0609", message, value.span, "no `base`", help=helps)
+                message = f"`{rule.name}` compares with a baseline, and the study names no baseline"
+                hint = "name it in the score: `score = reg(against: …, to: 16K tokens, relative_to: base)`"
+                yield error("E0609", message, value.span, "no `base`", help=hint)
             for suite in suites:
                 if (finding := _check_measured(rule.name, nodes, suite, value.span)) is not None:
                     yield finding
@@ -306,16 +346,27 @@ def check_measures(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span) -> Diagnostic | None:
-    """Return why a suite's responses cannot be measured, or None."""
+    """Return the E0609 for a measure that a suite's responses do not allow, or None.
+
+    A measure may need forced answers at budgets of the grid, and a number of responses per question: an attribute
+    `NAME@8` votes among 8 responses, and `choose(n, 8)` counts sets of 8 responses.
+
+    Args:
+        name: The name of the measure.
+        nodes: The nodes of the measure's formula.
+        suite: The suite that evaluates an arm.
+        span: The span that names the measure in a table or chart.
+    """
     cuts = [node.cut for node in nodes if isinstance(node, ForcedAnswer)]
     if cuts and _is_gridless(suite):
         return _report_gridless("E0609", f"`{name}` is over budgets", suite, span, "forced answers")
     grid, samples = sort_grid(suite), suite.data("samples")
     missing = [cut.value for cut in cuts if isinstance(cut, Constant) and cut.value not in grid]
     if missing and grid:
-        message = f"`{name}` cuts at {missing[0]:g} tokens, and `{suite.name}` forces no answers there"
+        message = f"`{name}` cuts at {missing[0]:g} tokens, and the grid of `{suite.name}` has no such budget"
         closest = min(grid, key=lambda budget: abs(budget - missing[0]))
-        return error("E0609", message, span, help=f"cut at one of its budgets, such as {closest} tokens")
+        return error("E0609", message, span, help=f"cut at a budget of the grid, such as {closest} tokens")
+
     draws = [
         float(node.field.partition("@")[2])
         for node in nodes
@@ -328,17 +379,17 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span)
     ]
     if samples is not None and max(draws, default=0) > samples:
         message = (
-            f"`{name}` draws {max(draws):g} responses of a question, and `{suite.name}` samples {samples}"
+            f"`{name}` needs {max(draws):g} responses to a question, and `{suite.name}` samples {samples}"
         )
         return error(
-            "E0609", message, span, help=f"draw at most {samples}, or sample more: `samples = {max(draws):g}`"
+            "E0609", message, span, help=f"use at most {samples}, or sample more: `samples = {max(draws):g}`"
         )
     return None
 
 
 @study_check
 def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: a chart over budgets of arms that are not evaluated at budgets."""
+    """Report E0609 for each chart over budgets with an arm whose suite has no grid."""
     for chart in case.study.charts:
         for arm in list_records(chart, "lines") if chart.data("x") == "budget" else ():
             suite = find_arm_suite(case.study, arm) if isinstance(arm, DeclaredArm) else None
@@ -350,42 +401,51 @@ def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_rule_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0609: lines of a chart that do not fit its axes, rules of budgets or arms, or errors without a score."""
+    """Report E0609 for each chart whose lines do not fit its axes.
+
+    With `x = count`, lines are budget schedules (`exp(…)`), and `y` is their budgets or the error of REG with
+    them; otherwise lines are arms and frontiers. Schedules need names, and errors need the study's score.
+    """
     for chart in case.study.charts:
         view, lines = Settings(chart), list_items(chart, "lines")
         for line in lines:
             if isinstance(line.data, WrittenBudgets):
-                # A line has the schedules of one budget, of two, and so on.
-                most = len(line.data.schedule.budgets)
-                case.ctx.charge(line.span, most * (most + 1) // 2)
+                # The chart draws the schedules of 1, 2, … budgets up to this length.
+                length = len(line.data.schedule.budgets)
+                case.ctx.charge(line.span, length * (length + 1) // 2)
         by_count = chart.data("x") == "count"
         if by_count != (chart.data("y") in ("budget", "error")):
-            message = f"the chart `{chart.name}` has one axis of budgets' rules, and one of arms"
+            message = f"the chart `{chart.name}` has an axis of budget schedules and an axis of arms"
             yield view["x"].error("E0609", message, help="write `x = count` with `y = budget` or `y = error`")
             continue
         if wrong := next((line for line in lines if isinstance(line.data, WrittenBudgets) != by_count), None):
             axis = "counts budgets" if by_count else f"is over {chart.data('x')}"
-            helps = (
-                "give it budgets alone" if by_count else "give it arms and frontiers, or write `x = count`"
+            hint = (
+                "list budget schedules only" if by_count else "list arms and frontiers, or write `x = count`"
             )
             message = f"the chart `{chart.name}` {axis}, and {describe(wrong)} is a line of another kind"
-            yield error("E0609", message, wrong.span, help=helps)
+            yield error("E0609", message, wrong.span, help=hint)
         elif nameless := next(
             (line for line in lines if by_count and not getattr(line.data, "name", "")), None
         ):
             message = f"a line of the chart `{chart.name}` has no name"
-            helps = "declare it: `budgets ten = exp(from: 1K tokens, to: 32K tokens, n: 10)`"
-            yield error("E0609", message, nameless.span, help=helps)
+            hint = "declare it: `budgets ten = exp(from: 1K tokens, to: 32K tokens, n: 10)`"
+            yield error("E0609", message, nameless.span, help=hint)
         elif chart.data("y") == "error" and "score" not in case:
             message = f"the chart `{chart.name}` shows errors on a frontier, and the study has no score"
-            helps = "add `score = reg(against: …, to: 16K tokens)`"
-            yield view["y"].error("E0609", message, "`error`", help=helps)
+            hint = "add `score = reg(against: …, to: 16K tokens)`"
+            yield view["y"].error("E0609", message, "`error`", help=hint)
         elif chart.data("y") == "error":
-            yield from _check_rules_reach(case.frontier, lines)
+            yield from _check_schedule_ranges(case.frontier, lines)
 
 
-def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diagnostic]:
-    """Report E0609: budgets beyond the frontier on which their errors are measured."""
+def _check_schedule_ranges(against: Record, rules: Sequence[Value]) -> Iterator[Diagnostic]:
+    """Report E0609 for each budget schedule that goes beyond the frontier on which its error is measured.
+
+    Args:
+        against: The frontier of the study's score.
+        rules: The lines of the chart; only budget schedules are checked.
+    """
     envelope = against.envelope if isinstance(against, DeclaredFrontier) else None
     budgets = [0, envelope.data("to")] if envelope is not None else against.data("budgets")
     first, last = min(budgets), max(budgets)
@@ -394,51 +454,58 @@ def _check_rules_reach(against: Record, rules: Sequence[Value]) -> Iterator[Diag
         if isinstance(rule, WrittenBudgets) and (first > 0 or rule.schedule.l_max > last):
             yield error(
                 "E0609",
-                f"errors of `{rule.name}` are on 0 to {rule.schedule.l_max:,} tokens, and the frontier `{against.name}` "
-                f"covers {first:,} to {last:,}",
+                f"the error of `{rule.name}` is from 0 to {rule.schedule.l_max:,} tokens, and the frontier "
+                f"`{against.name}` is from {first:,} to {last:,}",
                 value.span,
-                help=f"take budgets `to: {last} tokens`"
+                help=f"use budgets `to: {last} tokens`"
                 if first == 0
-                else "take a frontier that begins at 0 tokens",
+                else "use a frontier that begins at 0 tokens",
             )
 
 
 @study_check
 def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0601, E0609, W0605: arms that are evaluated differently in a table, or in the frontier of the score."""
+    """Check that a study compares arms which are evaluated equally, in its frontiers and in each table.
+
+    Report E0601 or W0605 for different suites, and E0609 for REG on a subset of the questions. An E0601 of a
+    table is left out if a frontier has one already.
+    """
     study = case.study
-    differing = list(_check_suites(case))
-    yield from differing
+    suite_findings = list(_check_suites(case))
+    yield from suite_findings
     for table in study.tables:
         yield from check_table_of(table)
-        rows = check_rows(case, table, list_rows(study, table))
-        yield from (finding for finding in rows if not (differing and finding.severity == "error"))
+        findings = check_rows(case, table, list_rows(study, table))
+        yield from (finding for finding in findings if not (suite_findings and finding.severity == "error"))
     if not (study.tables or study.frontiers or study.sub("report")):
         yield from check_rows(case, None, study.arms)
 
 
 @study_check
 def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0216 for too many seeds, and E0208 for a seed that is listed twice."""
+    """Report E0216 if a study has too many seeds, and E0208 for a seed that is listed twice."""
     seeds = case.study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
         yield case["replicate"].error(
             "E0216",
             f"a study has at most {MOST_SEEDS} seeds, and these are {len(seeds):,}",
             "too large",
-            help="take fewer: the interval over five seeds tells as much as anybody reports",
+            help="list fewer seeds: published studies have about five",
         )
         return
-    times = Counter(seeds)
-    twice = next((seed for seed in seeds if times[seed] > 1), None)
-    if twice is not None:
-        helps = "list each seed once: equal seeds give equal runs"
-        yield case["replicate"].error("E0208", f"the seed {twice} is there twice", help=helps)
+    counts = Counter(seeds)
+    repeated = next((seed for seed in seeds if counts[seed] > 1), None)
+    if repeated is not None:
+        hint = "list each seed once: equal seeds give equal runs"
+        yield case["replicate"].error("E0208", f"the seed {repeated} is listed twice", help=hint)
 
 
 @study_check
 def check_unreported(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0604: an arm in no table, chart or frontier."""
+    """Report W0604 for each arm that no table, chart or frontier names.
+
+    A table without `rows` shows all arms, so that there is nothing to report.
+    """
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
     if not (rows or study.charts) or any(row is None or isinstance(row.data, Symbol) for row in rows):
         return
@@ -463,12 +530,17 @@ def make_key(suite: Record) -> object:
 
 
 def describe_difference(a: Record, b: Record, *, skip: Sequence[str] = ()) -> str:
-    """Return the settings in which two suites differ, in words; empty if they differ in `skip` alone."""
+    """Return the names of the settings in which two suites differ, as text for a message.
+
+    Settings in `skip`, and settings that only the price reads, are not compared. The text is empty if the
+    other settings are equal.
+    """
     names = [name for name in a.fields if repr(_strip_field(a, name)) != repr(_strip_field(b, name))]
     return ", ".join(f"`{name}`" for name in names if name not in (*skip, "expected_length"))
 
 
 def _strip_field(record: Record, name: str) -> object:
+    """Return the value of a setting without names and spans, to compare two records' settings."""
     value = record.get(name)
     data = plain(value) if value is not None else None
     if isinstance(data, tuple):
@@ -477,7 +549,13 @@ def _strip_field(record: Record, name: str) -> object:
 
 
 def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str:
-    """Return the help for arms that should be evaluated on the suite of the rest."""
+    """Return the help that tells how to evaluate arms on a suite.
+
+    Args:
+        case: The study.
+        arms: The names of the arms that have another suite.
+        suite: The suite of the other arms.
+    """
     if suite.owner is None:
         return f"declare that suite, `suite NAME = {suite.name} {{ … }}`, and write `eval = NAME` in each arm"
     file = case.ctx.modules.loaded.get((case.study.owner or ("", ""))[0])
@@ -489,10 +567,15 @@ def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str
 
 
 def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0605: arms of a table that are evaluated differently; E0601 if the table compares question by question.
+    """Report W0605 if a table shows arms that are evaluated on different suites.
 
-    Wordings may differ, since some studies compare them. Without a table it is the table that every report
-    has.
+    On the balanced subset, which matches arms question by question, this is the error E0601. Wordings may
+    differ, since some studies compare wordings.
+
+    Args:
+        case: The study.
+        table: The table; None for the table that a report has by default.
+        arms: The arms that the table shows.
     """
     suites = [(arm, suite) for arm in arms if (suite := find_arm_suite(case.study, arm)) is not None]
     rows = list_items(table, "rows")
@@ -502,41 +585,41 @@ def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[Declared
         names = "" if suite is target else describe_difference(suite, target, skip=WORDING_SETTINGS)
         if not names:
             continue
-        balanced = table is not None and table.data("subset") == "balanced"
+        is_balanced = table is not None and table.data("subset") == "balanced"
         tables = "two" if table is not None else "different"
-        yield (error if balanced else warning)(
-            "E0601" if balanced else "W0605",
+        yield (error if is_balanced else warning)(
+            "E0601" if is_balanced else "W0605",
             f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
             labels=[Label(spans.get(first.name, first.span), f"on `{target.name}`")],
-            help=f"{suggest_suite(case, [arm.name], target)}; or show them in {tables} tables",
+            help=f"{suggest_suite(case, [arm.name], target)}; or show the arms in {tables} tables",
         )
         return
 
 
-def check_shared(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0520: a suite of the study on which no arm is evaluated, since each arm has a suite."""
-    setting, shared = Settings(study)["eval"], study.sub("eval")
-    if not setting.is_given or shared is None or not arms:
+def check_shared_suite(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
+    """Report W0520 if no arm is evaluated on the suite of the study, since all arms have their own suites."""
+    setting, study_suite = Settings(study)["eval"], study.sub("eval")
+    if not setting.is_given or study_suite is None or not arms:
         return
     suites = [find_arm_suite(study, arm) for arm in arms]
-    if any(suite is shared for suite in suites):
+    if any(suite is study_suite for suite in suites):
         return
-    key = make_key(shared)
+    key = make_key(study_suite)
     if not any(suite is not None and make_key(suite) == key for suite in suites):
         yield setting.warning(
             "W0520",
-            f"no arm is evaluated on `{shared.name}`: each has a suite of its own, which goes before the study's",
+            f"no arm is evaluated on `{study_suite.name}`: each arm has its own suite, which replaces the study's",
             "changes nothing",
-            help=f"take it out, or give it to the arms: `arm {arms[0].name} = … {{ eval = {shared.name} }}`",
+            help=f"take `eval` out, or move it to an arm: `arm {arms[0].name} = … {{ eval = {study_suite.name} }}`",
         )
 
 
 def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
-    """Report E0615: an experiment of the study needs a larger cluster than the study has.
+    """Report E0615 for each experiment of a study whose `cluster` does not fit into the study's cluster.
 
-    A study without a cluster runs on this machine, whatever its experiments run on by themselves.
+    A study without a cluster is not checked: it runs on this machine, with all its experiments.
     """
     study_cluster = study.sub("cluster")
     if study_cluster is None:
@@ -545,60 +628,63 @@ def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
     for arm in study.arms:
         for experiment in _list_trained(ctx, arm.experiment, seen):
             cluster = experiment.sub("cluster")
-            why = _explain_misfit(cluster, study_cluster) if cluster is not None else ""
-            if cluster is None or not why:
+            reason = _explain_misfit(cluster, study_cluster) if cluster is not None else ""
+            if cluster is None or not reason:
                 continue
             yield Settings(experiment)["cluster"].error(
                 "E0615",
-                f"`{experiment.name}` runs on {_describe(cluster)}, "
-                f"and the study `{study.name}`, which {why}, on {_describe(study_cluster)}",
-                f"{_describe(cluster)}, set here",
-                Settings(study)["cluster"].label(f"{_describe(study_cluster)}, set here"),
+                f"`{experiment.name}` runs on {_describe_cluster(cluster)}, "
+                f"and the study `{study.name}`, which {reason}, on {_describe_cluster(study_cluster)}",
+                f"{_describe_cluster(cluster)}, set here",
+                Settings(study)["cluster"].label(f"{_describe_cluster(study_cluster)}, set here"),
                 help=f"give the study `cluster = {cluster.name}`, or the experiment `cluster = {study_cluster.name}`",
             )
 
 
 @study_check
 def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0520: clusters of arms that nothing runs on, as the study names none or the arm is only evaluated."""
+    """Report W0520 for each arm whose `cluster` nothing runs on.
+
+    A study without a cluster runs on this machine, and a study evaluates arms on its own cluster only.
+    """
     study, cluster, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
     if cluster is None:
         trained = (item for arm in study.arms for item in _list_trained(case.ctx, arm.experiment, seen))
-        named = [item for item in trained if item.sub("cluster") is not None]
-        if named:
-            yield _report_local(study, named)
+        with_cluster = [item for item in trained if item.sub("cluster") is not None]
+        if with_cluster:
+            yield _report_local(study, with_cluster)
         return
     for arm in study.arms:
-        ours = arm.experiment.sub("cluster")
-        if ours is None or arm.experiment.is_trained or means_same(ours, cluster):
+        arm_cluster = arm.experiment.sub("cluster")
+        if arm_cluster is None or arm.experiment.is_trained or means_same(arm_cluster, cluster):
             continue
         yield Settings(arm.experiment)["cluster"].warning(
             "W0520",
-            f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, "
-            f"{_describe(cluster)}",
+            f"`{arm.name}` is only evaluated, and a study evaluates all arms on the cluster of the study, "
+            f"{_describe_cluster(cluster)}",
             "has no effect",
             help="take it out, or set the study's `cluster`",
         )
 
 
-def _report_local(study: Record, named: list[Record]) -> Diagnostic:
-    """Report W0520: experiments name a cluster and their study does not."""
-    first = named[0].fields["cluster"].value
-    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
-    places = [Settings(experiment)["cluster"].label("has no effect here") for experiment in named[:3]]
+def _report_local(study: Record, experiments: list[Record]) -> Diagnostic:
+    """Return the W0520 for a study that names no cluster although its experiments do."""
+    first = experiments[0].fields["cluster"].value
+    more = f" and {len(experiments) - 1} more" if len(experiments) > 1 else ""
+    labels = [Settings(experiment)["cluster"].label("has no effect here") for experiment in experiments[:3]]
     return warning(
         "W0520",
-        f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
+        f"the study `{study.name}` names no cluster, so it runs on this machine, as does `{experiments[0].name}`{more}",
         study.span,
         "no `cluster`",
-        labels=places,
+        labels=labels,
         help=f"give the study `cluster = {write_value(first)}`",
     )
 
 
 @case_check
 def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521: a stage sets what all stages of an experiment share."""
+    """Report E0521 for a setting of a stage that all stages of an experiment share, unless the values agree."""
     for stage in case.stages:
         for name in sorted(EXPERIMENT_SETTINGS):
             setting, shared = stage[name], Settings(case.record)[name]
@@ -606,68 +692,77 @@ def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
                 continue
             yield setting.error(
                 "E0521",
-                f"all stages of `{case.name}` have one `{name}`, and stage {stage.origin.label} names its own",
+                f"all stages of `{case.name}` share one `{name}`, and stage {stage.origin.label} sets another",
                 "has no effect",
                 help=f"write `{name} = {write_value(setting.value)}` in `{case.name}`, "
-                "or make the stage an experiment from which the rest starts",
+                "or make the stage an experiment from which the other stages start",
             )
 
 
 @study_check
 def check_study_settings(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: an experiment's engine, limit or score, which its study decides.
+    """Report the `engine`, `limit` or `score` of an arm or its experiment, which only the study may set.
 
-    A recipe sets these for experiments that run by themselves.
+    This is E0521 in an arm and W0520 in an experiment. A recipe is not reported, since it may set these for
+    experiments that run without a study.
     """
     for arm in case.study.arms:
         for name in ("engine", "limit", "score"):
-            setting, decided = Settings(arm.experiment)[name], case[name]
-            ours = setting.is_given and is_own(case.ctx, arm, setting.slot)
+            setting, shared = Settings(arm.experiment)[name], case[name]
+            is_arms = setting.is_given and is_own(case.ctx, arm, setting.slot)
             if (
                 not setting.is_given
-                or (not ours and not _is_of_experiment(case.ctx, setting))
-                or (decided.is_given and (not ours or plain(decided.value) == plain(setting.value)))
+                or (not is_arms and not _is_of_experiment(case.ctx, setting))
+                or (shared.is_given and (not is_arms or plain(shared.value) == plain(setting.value)))
             ):
                 continue
-            yield (setting.error if ours else setting.warning)(
-                "E0521" if ours else "W0520",
-                f"the study `{case.study.name}` decides `{name}` for all of its arms",
-                "has no effect in it",
-                *decided.setting_labels("decided here"),
+            yield (setting.error if is_arms else setting.warning)(
+                "E0521" if is_arms else "W0520",
+                f"the study `{case.study.name}` sets `{name}` for all its arms",
+                "has no effect in the study",
+                *shared.setting_labels("set here"),
                 help=f"write `{name} = {write_value(setting.value)}` in the study",
             )
 
 
 def _is_of_experiment(ctx: Context, setting: SettingView) -> bool:
+    """Return whether an experiment of the user, rather than a recipe or the library, has a setting."""
     owners = list_declarations(ctx, setting.span)
     return bool(owners) and owners[0].kind.name == "experiment" and not setting.file.startswith(LIBRARY_PATH)
 
 
 @study_check
 def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0521, W0520: the seed of an experiment which is no seed of the study."""
-    seeds, replicated = case.study.data("replicate") or (), case["replicate"]
-    named: dict[int, tuple[SettingView, bool]] = {}
+    """Report the `seed` of an experiment that is not among the seeds of its study (`replicate`).
+
+    This is E0521 if the arm sets the seed or the study lists no seeds, else W0520. Each setting is reported
+    once.
+    """
+    seeds, replicate = case.study.data("replicate") or (), case["replicate"]
+    found: dict[int, tuple[SettingView, bool]] = {}
     for arm in case.study.arms:
         for experiment in (arm.experiment, *_list_trained(case.ctx, arm.experiment, {})):
             setting = Settings(experiment)["seed"]
             if setting.is_given and setting.number not in seeds and not setting.file.startswith(LIBRARY_PATH):
-                named[id(setting.slot)] = setting, is_own(case.ctx, arm, setting.slot)
-    seed_list = ", ".join(map(str, sorted({setting.number for setting, _ in named.values()})))
-    for setting, ours in named.values():
-        refused = ours or not replicated.is_given
-        yield (setting.error if refused else setting.warning)(
-            "E0521" if refused else "W0520",
-            f"`{case.study.name}` trains every arm with each seed of its `replicate`, and {setting.number} is none of these",
+                found[id(setting.slot)] = setting, is_own(case.ctx, arm, setting.slot)
+    seed_list = ", ".join(map(str, sorted({setting.number for setting, _ in found.values()})))
+    for setting, is_arms in found.values():
+        is_error = is_arms or not replicate.is_given
+        yield (setting.error if is_error else setting.warning)(
+            "E0521" if is_error else "W0520",
+            f"`{case.study.name}` trains every arm with the seeds in its `replicate`, which {setting.number} is not in",
             "has no effect",
-            *replicated.setting_labels("its seeds"),
+            *replicate.setting_labels("the seeds"),
             help=f"write `replicate = [{seed_list}]` in the study, and take `seed` out",
         )
 
 
 @case_check
 def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0520: the seed of an experiment from which another starts, whose seed the run has."""
+    """Report W0520 for a `seed` of an experiment that another experiment starts from.
+
+    A run without a study trains both with one seed, that of the experiment that is run.
+    """
     run_seed = Settings(case.record)["seed"]
     for experiment in () if case.study or case.file_studies else _list_trained(case.ctx, case.record, {}):
         setting = Settings(experiment)["seed"]
@@ -680,7 +775,7 @@ def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
         ):
             yield setting.warning(
                 "W0520",
-                f"`{case.name}` is run with one seed, {seed}, and `{experiment.name}` is trained with it too",
+                f"`{case.name}` runs with the seed {seed}, with which `{experiment.name}` is then trained too",
                 "has no effect then",
                 *run_seed.setting_labels("the seed of the run"),
                 help=f"write `seed = {setting.number}` in `{case.name}`",
@@ -688,11 +783,12 @@ def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def _agree(first: SettingView, second: SettingView) -> bool:
+    """Return whether two settings have values that mean the same."""
     return means_same(plain(first.value), plain(second.value))
 
 
 def _explain_misfit(cluster: Record, study_cluster: Record) -> str:
-    """Return why a cluster does not fit into another; empty if it does."""
+    """Return why the study's cluster cannot run work for `cluster`, as "has …"; empty if it can."""
     if cluster.data("gpu") != study_cluster.data("gpu"):
         return f"has no {cluster.data('gpu')}"
     if _count_gpus(cluster) > _count_gpus(study_cluster):
@@ -704,12 +800,22 @@ def _count_gpus(cluster: Record) -> int:
     return int(cluster.data("nodes") * cluster.data("gpus_per_node"))
 
 
-def _describe(cluster: Record) -> str:
+def _describe_cluster(cluster: Record) -> str:
+    """Return the nodes, GPUs per node and GPU of a cluster, as `2 x 8 H100`."""
     return f"{cluster.data('nodes')} x {cluster.data('gpus_per_node')} {cluster.data('gpu')}"
 
 
 def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
-    """Yield the experiments behind a checkpoint: its starting points, and experiments that sample its data."""
+    """Yield all experiments that must be trained for a checkpoint.
+
+    These are the experiment of the checkpoint, the experiments that it starts from, and the experiments whose
+    checkpoints sample its training data.
+
+    Args:
+        ctx: The evaluation, which completes stages.
+        record: The checkpoint, arm or experiment; None yields nothing.
+        seen: The experiments that were already yielded, by `id`; they are added to, and not yielded again.
+    """
     source, _ = find_source(record)
     if not isinstance(source, DeclaredExperiment) or id(source) in seen:
         return
@@ -736,20 +842,20 @@ class Amounts:
     responses: int
     """Rollouts."""
 
-    def shares(self, of: Amounts) -> dict[str, tuple[float, float]]:
-        """Return the amounts that differ from `of` by more than `AMOUNT_TOLERANCE`.
+    def find_unequal(self, other: Amounts) -> dict[str, tuple[float, float]]:
+        """Return the amounts in which two arms differ by more than a relative `AMOUNT_TOLERANCE`.
 
         Args:
-            of: The amounts of another arm.
+            other: The amounts of the other arm.
 
         Returns:
-            By the name of what is counted: this arm's amount and the other's.
+            By the name of the amount: (this arm's amount, the other arm's amount).
         """
         pairs = {
-            "steps": (self.steps, of.steps),
-            "summed learning rate": (self.summed_rate, of.summed_rate),
-            "questions": (self.questions, of.questions),
-            "responses": (self.responses, of.responses),
+            "steps": (self.steps, other.steps),
+            "summed learning rate": (self.summed_rate, other.summed_rate),
+            "questions": (self.questions, other.questions),
+            "responses": (self.responses, other.responses),
         }
         return {
             name: (amount, other_amount)
@@ -760,10 +866,10 @@ class Amounts:
 
 @study_check
 def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0608: arms that begin at the same checkpoint and learn from rewards for unequal amounts.
+    """Report W0608 if arms that start from the same checkpoint are trained by RL for unequal amounts.
 
-    A stage that ends at a plateau is not known before the run; SFT, preferences and other starts are not
-    compared.
+    Amounts are steps, learning rates, questions and responses. Arms with SFT, preferences or a stage that ends
+    at a plateau are not compared. The study allows unequal amounts by `unequal = "…"`.
     """
     study = case.study
     if study.data("unequal") is not None:
@@ -773,33 +879,38 @@ def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
         trained = _count_amounts(case.ctx, arm)
         if trained is not None:
             groups.setdefault(trained[0], []).append((arm, trained[1]))
-    baseline = case["score.relative_to"]
-    compared = baseline.slot.value.data if baseline.slot is not None else None
+    relative_to = case["score.relative_to"]
+    baseline = relative_to.slot.value.data if relative_to.slot is not None else None
     for members in groups.values():
-        usual = Counter(amounts for _, amounts in members).most_common(1)[0][0]
-        first, target = next(
-            (item for item in members if isinstance(compared, Record) and item[0].name == compared.name),
-            next(item for item in members if item[1] == usual),
+        most_common = Counter(amounts for _, amounts in members).most_common(1)[0][0]
+        target_arm, target = next(
+            (item for item in members if isinstance(baseline, Record) and item[0].name == baseline.name),
+            next(item for item in members if item[1] == most_common),
         )
-        unequal = [(arm, shares) for arm, amounts in members if (shares := amounts.shares(target))]
+        unequal = [(arm, pairs) for arm, amounts in members if (pairs := amounts.find_unequal(target))]
         if unequal:
-            arm, shares = unequal[0]
+            arm, pairs = unequal[0]
             names = [f"`{item.name}`" for item, _ in unequal[1:]]
             yield warning(
                 "W0608",
-                f"`{arm.name}` and `{first.name}` are compared, and train for unequal amounts",
+                f"`{arm.name}` and `{target_arm.name}` are compared, and train for unequal amounts",
                 arm.span,
                 "; ".join(
-                    f"{name}: {value:.4g} against {other:.4g}" for name, (value, other) in shares.items()
+                    f"{name}: {value:.4g} against {other:.4g}" for name, (value, other) in pairs.items()
                 ),
-                labels=[Label(first.span, "what it is compared with")],
-                notes=[f"so are {listed(names, MOST_SHOWN)}"] if names else [],
-                help='train both for as long, or say in the study why they differ: `unequal = "…"`',
+                labels=[Label(target_arm.span, "is compared with")],
+                notes=[f"{listed(names, MOST_SHOWN)} differ too"] if names else [],
+                help='train both for equal amounts, or say in the study why they differ: `unequal = "…"`',
             )
 
 
 def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | None:
-    """Return where an arm's training begins and its amounts; None if it is not RL alone, or not known."""
+    """Return the starting point and the amounts of an arm's training by RL.
+
+    Returns:
+        (a key of the checkpoint that training starts from, the amounts summed over stages); None if a stage is
+        not RL, or if the spec does not fix its amounts.
+    """
     checkpoint = find_trained(arm)
     if checkpoint is None:
         return None
@@ -817,7 +928,12 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
 
 
 def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
-    """Return a stage's steps, summed learning rate, questions and responses; None if the spec does not fix them."""
+    """Return the amounts of a PPO stage.
+
+    Returns:
+        (steps, learning rate summed over steps, questions, responses); None for another method, or if the
+        spec does not fix the number of steps.
+    """
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
     if stage.data("method") != "ppo" or stage.only_valid() is not stage or stage.sub("until") is not None:
@@ -840,21 +956,25 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
 
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
-    """Return errors for a study or an experiment without a suite, and for clusters larger than the study's."""
+    """Return the errors that keep a study or an experiment from running, though its settings are right.
+
+    These are a missing suite (E0304), and experiments that do not fit on the study's cluster (E0615).
+    """
     if not isinstance(record, DeclaredStudy):
         return () if find_suite(record) is not None else (_report_no_suite(record, ()),)
     arms = [arm for arm in record.arms if find_arm_suite(record, arm) is None]
-    bare = (_report_no_suite(record, arms),) if arms else ()
-    return (*bare, *check_clusters(ctx, record))
+    missing = (_report_no_suite(record, arms),) if arms else ()
+    return (*missing, *check_clusters(ctx, record))
 
 
 def _report_no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
+    """Return the E0304 for an experiment without a suite, or for a study with arms that have no suite."""
     meaning = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
     return error(
         "E0304",
         f"`{record.name}` needs `eval`, a suite: {meaning}",
         record.span,
         "no `eval`",
-        labels=[Label(arm.span, "no suite of its own") for arm in arms],
-        help=f"add `eval = math_reg`{' to the study' if arms else ''}, a suite of your own or one from `std.suites`",
+        labels=[Label(arm.span, "no `eval` either") for arm in arms],
+        help=f"add `eval = math_reg`{' to the study' if arms else ''}, a declared suite or one from `std.suites`",
     )

@@ -29,15 +29,16 @@ from reodsl.language.values import Record, Until, list_records
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
 BYTES_ON_HOST, BYTES_WITH_ADAPTERS = 2 + 4 + 4, 2 + 4
-"""The same with the moments on the host, and of weights that are not trained."""
+"""Bytes on the GPU per parameter with the moments on the host, and per frozen parameter beside adapters."""
 CHARACTERS_PER_TOKEN = 3
+"""A low estimate for tokenizers that are not in the spec, so that a text is counted as too long rather than too short."""
 
 
 @stage_check
 def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521: settings of a method by which no stage of the experiment trains."""
+    """Report E0521 for each setting that belongs to a training method which no stage of the experiment has."""
     if case.methods is None:
-        return  # A method that is none has been reported.
+        return  # An invalid method has its own finding.
     for name, slot in stage.record.fields.items():
         field = TRAINING.get(name)
         if field is None or not field.methods or slot.span is None or case.methods & set(field.methods):
@@ -55,7 +56,14 @@ def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 
 def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tuple[str, ...]) -> str:
-    """Return what to write for a change that reaches an experiment of another method."""
+    """Return the help for a command-line change (`--amend`) that reaches an experiment of another method.
+
+    Args:
+        case: The experiment.
+        path: What the user wrote, as `--amend TARGET`.
+        name: The name of the setting.
+        methods: The training methods that have this setting.
+    """
     target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
     if target.split(".")[0] == case.name:
         return (
@@ -66,76 +74,88 @@ def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tu
     return f"name the experiments that it is for: `--amend NAME.{target}=…`"
 
 
-def _suggest_block(name: str, of: str, method: str) -> str:
-    """Return the help for a setting of another method: a block of this method with this setting, or a removal."""
+def _suggest_block(name: str, setting_method: str, method: str) -> str:
+    """Return the help for a setting of another training method.
+
+    Args:
+        name: The name of the setting.
+        setting_method: A method that has the setting.
+        method: The method of the stage. If one of its blocks has a setting of this name, the help names it.
+    """
     for block, field in TRAINING.items():
         if isinstance(field.type, Block) and (not field.methods or method in field.methods):
             inner = KINDS[field.type.kind].fields
             if name in inner and (not inner[name].methods or method in inner[name].methods):
                 return f"write `{block} {{ {name} = … }}`"
-    return f"take it out: it is for training by {of}"
+    return f"take it out: it is for training by {setting_method}"
 
 
 @stage_check
 def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0507: Muon without a rule for parameters that are no matrices, with adapters, or on the host."""
+    """Report E0507 if the optimizer Muon lacks an optimizer for other parameters, or meets adapters or the host.
+
+    Muon updates matrices only: `rest` sets the optimizer of embeddings, norms and biases.
+    """
     algorithm = stage["optim.algorithm"]
     if algorithm.text != "muon":
         return
-    where = stage["optim.on"]
+    device = stage["optim.on"]
     if "optim.rest" not in stage:
         yield algorithm.error(
             "E0507",
-            "`muon` updates matrices only, and nothing is said of the rest",
+            "`muon` updates matrices only, and no optimizer is set for the other parameters",
             "needs `rest`",
             help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
         )
     reasons = []
     if stage.record.sub("lora") is not None:
-        why = "`muon` updates whole matrices of the model, and `lora` trains none of them"
-        reasons.append((stage["lora"], why))
-    if where.text == "host":
-        reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
-    helps = "write `optim { algorithm = adamw }`, with a learning rate for it and no `rest`, or take this out"
-    for setting, why in reasons:
-        yield setting.error("E0507", why, "not with `muon`", algorithm.label("`muon`"), help=helps)
+        reason = "`muon` updates the model's matrices, which `lora` leaves frozen"
+        reasons.append((stage["lora"], reason))
+    if device.text == "host":
+        reasons.append((device, "`muon` multiplies matrices at every step, which takes a GPU"))
+    hint = "write `optim { algorithm = adamw }`, with its learning rate and no `rest`, or take this out"
+    for setting, reason in reasons:
+        yield setting.error("E0507", reason, "not with `muon`", algorithm.label("`muon`"), help=hint)
 
 
 @stage_check
 def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a plateau compares two windows of more steps than the stage has."""
+    """Report W0523 if the two windows of steps that a plateau compares are longer than the stage.
+
+    A plateau (`until`) ends a stage early once a metric stops improving from one window to the next.
+    """
     until = stage.record.sub("until")
-    watched = until.plateau if isinstance(until, Until) else until
-    if watched is None:
+    plateau = until.plateau if isinstance(until, Until) else until
+    if plateau is None:
         return
-    window = SettingView("window", watched.fields.get("window"), stage.record.span)
+    window = SettingView("window", plateau.fields.get("window"), stage.record.span)
     steps = stage["steps"]
-    width, most = window.number, steps.number
-    if 2 * width > most:
+    width, num_steps = window.number, steps.number
+    if 2 * width > num_steps:
         yield finding_at(
             warning,
             "W0523",
-            f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
+            f"the plateau needs two windows of {width:g} steps, and the stage ends after {num_steps:g}",
             [window.label(f"{width:g} steps"), *steps.labels],
-            f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
+            f"write `window: {max(int(num_steps) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
         )
 
 
 @stage_check
 def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a warm-up that ends after the stage, or is shorter than a step."""
+    """Report W0523 for a warm-up of the learning rate that fills the stage, ends after it, or has no step."""
     warmup, steps = stage["optim.warmup"], stage["steps"]
     if not warmup.is_given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
         return
-    share = warmup.value.data.unit == PLAIN  # type: ignore[union-attr]
-    rising = warmup_steps(float(warmup.number), int(steps.number)) if share else int(warmup.number)
+    is_share = warmup.value.data.unit == PLAIN  # type: ignore[union-attr]
+    rising = warmup_steps(float(warmup.number), int(steps.number)) if is_share else int(warmup.number)
     if rising and (rising < steps.number or rising == 1):
         return
-    long = f"the learning rate rises for {rising} of {steps.number} steps, and is never at `lr` before the last one"
-    none = f"{float(warmup.number):.3g} of {steps.number} steps, rounded down, is no step"
+    too_long = f"the learning rate rises for {rising} of {steps.number} steps, up to the last"
+    too_short = f"{float(warmup.number):.3g} of {steps.number} steps, rounded down, is no step"
     yield warmup.warning(
         "W0523",
-        long if rising else none,
+        too_long if rising else too_short,
         "as long as the stage" if rising == steps.number else "past its end" if rising else "no warm-up",
         *steps.labels,
         help=f"write `warmup = {max(1, int(steps.number) // 10)} steps`, or 0",
@@ -144,7 +164,7 @@ def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 @stage_check
 def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523: a monitor that is asked once, since its interval is as long as the stage."""
+    """Report W0523 if a stage's monitor measures only once, since its interval is at least as long as the stage."""
     steps, every = stage["steps"], stage["monitor.every"]
     if every.is_given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
         yield every.warning(
@@ -158,23 +178,23 @@ def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @case_check
 def check_checkpoint_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521: settings of training for a checkpoint that is only evaluated."""
+    """Report E0521 for each setting of training, and the first stage, of a checkpoint that is only evaluated."""
     if case.record.is_trained:
         return
-    helps = f"or train from there: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
-    reason = f"`{case.name}` is a checkpoint that is evaluated as it is"
+    hint = f"or train from the checkpoint: `{case.name} = ppo {{ base = checkpoint(…), … }}`"
+    reason = f"`{case.name}` is a checkpoint that is only evaluated"
     for setting, slot in case.record.fields.items():
         if setting in TRAINING and setting not in WITHOUT_TRAINING and slot.span is not None:
-            words = f"`{setting}` is a setting of training, and {reason}"
-            yield error("E0521", words, slot.span, "has no effect", help=f"take it out, {helps}")
+            message = f"`{setting}` is a setting of training, and {reason}"
+            yield error("E0521", message, slot.span, "has no effect", help=f"take it out, {hint}")
     for stage in case.record.stages[:1]:
-        words = f"stages are of training, and {reason}"
-        yield error("E0521", words, stage.span, "has no effect", help=f"take them out, {helps}")
+        message = f"stages are for training, and {reason}"
+        yield error("E0521", message, stage.span, "has no effect", help=f"take the stages out, {hint}")
 
 
 @case_check
 def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0311: a training that starts from a model behind an address, whose weights are elsewhere."""
+    """Report E0311 if a training starts from a served model, whose weights the trainer does not have."""
     model = case.model
     source = model.sub("source") if model is not None else None
     if model is None or source is None or source.kind != "served":
@@ -185,93 +205,100 @@ def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
         "E0311",
         f"`{case.name}` would train `{model.name}`, which is a model behind an address",
         Settings(case.record)["base"].span,
-        "its weights are not here",
+        "needs weights",
         labels=[Label(source.span, "served")],
-        help=f"evaluate it, `arm served = checkpoint({model.name})`; train one whose source is `hub(…)` or `folder(…)`",
+        help=f"evaluate it, `arm served = checkpoint({model.name})`, or train a model from `hub(…)` or `folder(…)`",
     )
 
 
 @stage_check
 def check_solutions(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0510: SFT on data with a source that has no worked solutions."""
+    """Report E0510 for SFT on a source of questions that has no worked solutions (`traces` or a trace column)."""
     for source in list_records(stage.record.sub("data"), "source") if stage.method == "sft" else ():
         columns, task = source.sub("columns"), source.sub("task")
-        # What a function of the user's gives is known once it is run.
+        # A user's function may return solutions, which is known only when it runs.
         if (
             source.get("traces") is not None
             or (columns is not None and columns.get("trace") is not None)
             or (task is not None and task.kind == "python")
         ):
             continue
-        how = "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'
-        labels = [stage["data"].label("trained on"), Label(source.span, "questions and answers alone")]
+        item = "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'
+        labels = [stage["data"].label("trained on"), Label(source.span, "has only questions and answers")]
         message = "SFT trains on worked solutions, and this data has none"
-        yield finding_at(error, "E0510", message, labels, f"add {how} to the source")
+        yield finding_at(error, "E0510", message, labels, f"add {item} to the source")
 
 
 @ppo_check
 def check_minibatches(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0502: prompts x rollouts do not divide into equal minibatches."""
-    prompts, rollouts, parts = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
-    a, b, c = prompts.number, rollouts.number, parts.number
-    if (a * b) % c == 0:
+    """Report E0502 if the responses of a step, prompts times rollouts, do not divide into equal minibatches."""
+    prompts, rollouts, minibatches = stage["batch.prompts"], stage["batch.rollouts"], stage["minibatches"]
+    responses, count = prompts.number * rollouts.number, minibatches.number
+    if responses % count == 0:
         return
-    below = max(d for d in range(1, int(c) + 1) if (a * b) % d == 0)
-    yield parts.error(
+    divisor = max(number for number in range(1, int(count) + 1) if responses % number == 0)
+    yield minibatches.error(
         "E0502",
-        f"{a:g} prompts x {b:g} rollouts are {a * b:g} responses, which {c:g} minibatches do not divide",
-        f"{c:g} minibatches",
+        f"{count:g} minibatches do not divide {prompts.number:g} prompts x {rollouts.number:g} rollouts evenly",
+        f"{count:g} minibatches",
         *prompts.labels,
         *rollouts.labels,
-        help=f"write `minibatches = {below}`, or change the batch",
+        help=f"write `minibatches = {divisor}`, or change the batch",
     )
 
 
 @ppo_check
 def check_lag_helps(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0528: engines and trainers take turns on the same GPUs, so that a lag saves nothing."""
+    """Report W0528 if a lag saves no time.
+
+    A lag lets engines generate while trainers learn. It saves nothing if the two share GPUs, or if the reward
+    needs the trainers' models before the trainers can learn.
+    """
     cluster = case.cluster(stage.record)
     if not stage["lag"].number:
         return
     if stage.formula.uses & {"policy", "teacher"}:
         yield stage["lag"].warning(
             "W0528",
-            "responses lag, and no time is saved: the trainers are asked about tokens before they learn",
-            "computes what it would beside training",
-            stage["reward"].label("asks models about tokens"),
+            "`lag` saves no time: the trainers' models score the responses for the reward before the trainers learn",
+            "only makes responses older",
+            stage["reward"].label("reads models' probabilities"),
             help="take `lag` out",
         )
         return
     if cluster is None:
         return
-    alone = [cluster.data("nodes"), cluster.data("gpus_per_node")] == [1, 1]
-    if cluster.data("placement") == "apart" and not alone:
+    one_gpu = [cluster.data("nodes"), cluster.data("gpus_per_node")] == [1, 1]
+    if cluster.data("placement") == "apart" and not one_gpu:
         return
     yield stage["lag"].warning(
         "W0528",
-        "responses lag, and no time is saved: on this cluster generation and training take turns on the same GPUs",
-        "computes what it would on a cluster whose roles are apart",
-        Label(cluster.span, "one GPU" if alone else "`placement = colocated`"),
-        help="take `lag` out" if alone else "write `placement = apart` in the cluster, or take `lag` out",
+        "`lag` saves no time: on this cluster generation and training take turns on the same GPUs",
+        "only makes responses older",
+        Label(cluster.span, "one GPU" if one_gpu else "`placement = colocated`"),
+        help="take `lag` out" if one_gpu else "write `placement = apart` in the cluster, or take `lag` out",
     )
 
 
 @stage_check
 def check_sequence(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0501: traces or pairs may be longer than the model's context."""
+    """Report E0501 if a stage of SFT or preferences allows sequences that are longer than the model's context."""
     if stage.method == "ppo":
         return
-    room, longest = case.context, stage["max_tokens"]
-    if longest.number > room.number:
-        labels = [*longest.labels, *room.labels]
-        helps = f"lower `max_tokens` to {room.number} tokens, or take a model with a longer context"
-        yield finding_at(error, "E0501", "a sequence is longer than the model's context", labels, helps)
+    context, longest = case.context, stage["max_tokens"]
+    if longest.number > context.number:
+        labels = [*longest.labels, *context.labels]
+        hint = f"lower `max_tokens` to {context.number} tokens, or take a model with a longer context"
+        yield finding_at(error, "E0501", "a sequence is longer than the model's context", labels, hint)
 
 
 @ppo_check
 def check_context(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0501: a prompt, a response and a forced answer may be longer than the model's context."""
-    room, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
+    """Report E0501 if a prompt, a response, the end of thinking and a forced answer may exceed the model's context.
+
+    All lengths are in tokens.
+    """
+    context, prompt, response = case.context, stage["max_prompt"], stage["rollout.max_tokens"]
     forcing, forced = stage.record.sub("forcing"), 0
     if stage.reward is not None and stage.reward.uses & {"forced", "truth"} and forcing is not None:
         forced = _count_tokens(str(forcing.data("text")), case.model) + int(forcing.data("answer_tokens"))
@@ -281,23 +308,26 @@ def check_context(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
         else 0
     )
     total = int(prompt.number) + int(response.number) + ending + forced
-    over = total - room.number
-    if over <= 0:
+    excess = total - context.number
+    if excess <= 0:
         return
     sizes = {"max_tokens": response.number, "max_prompt": prompt.number}
-    lower = [f"`{name}`" for name, size in sizes.items() if size > over]
-    helps = f"lower {' or '.join(lower)} by {over} tokens"
-    if not lower:
-        helps = f"lower both to {room.number - ending - forced} tokens together, or take a model with a longer context"
-    parts = f"prompt {prompt.number} + response {response.number}"
-    parts += f" + end of thinking {ending}" if ending else ""
-    parts += f" + forced answer {forced}" if forced else ""
-    message = f"{parts} are {total} tokens, past the model's context of {room.number}"
-    yield finding_at(error, "E0501", message, [*response.labels, *prompt.labels, *room.labels], helps)
+    can_lower = [f"`{name}`" for name, size in sizes.items() if size > excess]
+    hint = f"lower {' or '.join(can_lower)} by {excess} tokens"
+    if not can_lower:
+        hint = f"lower both to {total - ending - forced - excess} tokens together, or take a model with a longer context"
+    terms = f"prompt {prompt.number} + response {response.number}"
+    terms += f" + end of thinking {ending}" if ending else ""
+    terms += f" + forced answer {forced}" if forced else ""
+    message = f"{terms} are {total} tokens, past the model's context of {context.number}"
+    yield finding_at(error, "E0501", message, [*response.labels, *prompt.labels, *context.labels], hint)
 
 
 def _count_tokens(text: str, model: Record | None) -> int:
-    """Return roughly how many tokens a text has: words for a word-level vocabulary, else a third of its length."""
+    """Return an estimate of how many tokens a text has.
+
+    For a model with a word-level vocabulary this is the number of words, else a third of the characters.
+    """
     source = model.sub("source") if model is not None else None
     if source is not None and source.kind == "architecture":
         return len(text.split())
@@ -305,12 +335,16 @@ def _count_tokens(text: str, model: Record | None) -> int:
 
 
 DEFAULT_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
-"""The words that a tokenizer has without naming them."""
+"""The tokens that every word-level tokenizer has, even if the spec does not list them."""
 
 
 @case_check
 def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0815: a text that a model's own word list cannot write; tokenizers of files are read when a run begins."""
+    """Report E0815 for each text of a spec with a word that the model's word-level tokenizer lacks.
+
+    The texts are the marks of thinking, the text that ends thinking, and forcing texts. Tokenizers in files are
+    checked only when a run begins.
+    """
     source = case.model.sub("source") if case.model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None and source.kind == "architecture" else None
     if case.model is None or tokenizer is None or tokenizer.data("words") is None:
@@ -334,42 +368,44 @@ def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
         if lacking is not None:
             labels = [setting.label(f"has `{lacking}`"), Label(tokenizer.span, "has no such word")]
             message = f"the model's tokenizer cannot write `{lacking}`, which is in {noun}"
-            helps = (
-                f"add `{lacking}` to the words of `{tokenizer.name}`, or write the text in words that it has"
-            )
-            yield finding_at(error, "E0815", message, labels, helps)
+            hint = f"add `{lacking}` to the words of `{tokenizer.name}`, or use only words that it has"
+            yield finding_at(error, "E0815", message, labels, hint)
 
 
 @stage_check
 def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0606: a cluster that is too small for the weights and the optimizer's state."""
+    """Report E0606 if a cluster's GPU memory is too small for the weights and the optimizer's state."""
     cluster, model = case.cluster(case.record), case.model
     dimensions = model.sub("dimensions") if model is not None else None
     if cluster is None or model is None or dimensions is None:
         return
     gpus = cluster.data("nodes") * cluster.data("gpus_per_node")
-    have, bytes_each = gpus * cluster.data("memory"), BYTES_PER_PARAMETER
+    available_gib, bytes_each = gpus * cluster.data("memory"), BYTES_PER_PARAMETER
     if stage.record.sub("lora") is not None:
         bytes_each = BYTES_WITH_ADAPTERS
     elif stage["optim.on"].text == "host":
         bytes_each = BYTES_ON_HOST
-    need = dimensions.data("parameters") * bytes_each / 2**30
-    if need > have:
+    needed_gib = dimensions.data("parameters") * bytes_each / 2**30
+    if needed_gib > available_gib:
         yield error(
             "E0606",
-            f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
+            f"training {model.name} needs {needed_gib:.0f} GiB for its state, and the cluster has {available_gib:.0f} GiB",
             SettingView("cluster", case.record.fields.get("cluster"), stage.record.span).span,
             f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
             labels=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {bytes_each} bytes")],
             help="take more GPUs, or a smaller model"
             if bytes_each == BYTES_WITH_ADAPTERS
-            else "take more GPUs, a smaller model, or train adapters beside it: `lora { rank = 32 }`",
+            else "take more GPUs, a smaller model, or train adapters: `lora { rank = 32 }`",
         )
 
 
 @stage_check
 def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0538: phases of thinking and solution that do not fit, or a reward of phases without phases."""
+    """Report E0538 for wrong settings of the two phases of a response, thinking and solution.
+
+    The settings of the stage's pool, of its rollouts and of cut rollouts are checked; also a reward that reads
+    phases although rollouts have no phases, since `rollout { solution }` is missing.
+    """
     pool = stage.pool
     if pool is not None:
         yield from _check_phases(Settings(pool), "", case.model)
@@ -381,44 +417,49 @@ def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
         half = _write_half(stage["rollout.max_tokens"])
         yield stage["reward"].error(
             "E0538",
-            "the reward pays a response's thinking or its solution apart, and the rollouts have no phases",
-            "pays a phase",
-            help=f"give the solution tokens of its own: `rollout {{ solution = {half} }}`",
+            "the reward pays for a response's thinking or solution, and the rollouts have no phases",
+            "pays for a phase",
+            help=f"reserve tokens for the solution: `rollout {{ solution = {half} }}`",
         )
 
 
 def _write_half(longest: SettingView) -> str:
-    """Return half of the longest response, an example of a solution's length, as a spec writes it."""
+    """Return half of the longest response's tokens as a spec writes it, to suggest a length of solutions."""
     return write_quantity(Quantity(max(1, int(longest.number) // 2), TOKENS))
 
 
 def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0538: responses that are cut without a solution, or that do not fill groups evenly."""
+    """Check `rollout { cut_at }`, which also trains on each complete response cut at given shares of its thinking.
+
+    Report E0538 if there is no `solution` to continue cut responses with, if the number of rollouts is not a
+    multiple of complete and cut responses, or if responses to a question have different wordings.
+    """
     shares, rollouts = stage["rollout.cut_at"], stage["batch.rollouts"]
     if not shares.is_given:
         return
-    parts = 1 + len(stage.record.data("rollout.cut_at"))
+    variants = 1 + len(stage.record.data("rollout.cut_at"))
     if "rollout.solution" not in stage:
-        message, text = "a response that is cut goes on for `solution` tokens, and there are none", "goes on"
-        helps = f"add `solution = {_write_half(stage['rollout.max_tokens'])}`"
-        yield shares.error("E0538", message, text, help=helps)
-    if rollouts.number % parts:
-        most = parts * max(1, round(rollouts.number / parts))
+        message, text = "a cut response continues for `solution` tokens, which is not set", "continues"
+        hint = f"add `solution = {_write_half(stage['rollout.max_tokens'])}`"
+        yield shares.error("E0538", message, text, help=hint)
+    if rollouts.number % variants:
+        nearest = variants * max(1, round(rollouts.number / variants))
+
         yield rollouts.error(
             "E0538",
-            f"{rollouts.number} rollouts are not whole responses and each of them cut {parts - 1} time{'s' * (parts > 2)}",
-            "does not come out even",
+            f"{rollouts.number} rollouts are not complete responses with {variants - 1} cut{'s' * (variants > 2)} each",
+            f"not a multiple of {variants}",
             shares.label("cut here"),
-            help=f"write `rollouts = {most}`, or another multiple of {parts}",
+            help=f"write `rollouts = {nearest}`, or another multiple of {variants}",
         )
     wordings = list_wordings(stage.record.sub("rollout"))
-    chosen = any(map(is_selective, wordings))
-    turns = stage["rollout.wordings_per"].text == "rollout" and len(wordings) > 1 and not chosen
-    if turns:
+    chosen_by_question = any(map(is_selective, wordings))
+    per_rollout = stage["rollout.wordings_per"].text == "rollout" and len(wordings) > 1
+    if per_rollout and not chosen_by_question:
         yield stage["rollout.wordings"].error(
             "E0538",
-            "a response that is cut goes on from a whole one of the same words",
-            "gives it others",
+            "a cut response continues a complete response of the same wording, and here wordings alternate",
+            "alternates wordings",
             shares.label("cuts responses"),
             help="take `wordings` out, or `cut_at`",
         )
@@ -426,31 +467,39 @@ def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
 
 @case_check
 def check_suite_phases(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0538: phases of a suite that do not fit."""
+    """Report E0538 for wrong settings of thinking and solution in an experiment's suite."""
     yield from _check_phases(case.evaluation, "", case.model)
 
 
-def _check_phases(rule: Settings, prefix: str, model: Record | None) -> Iterator[Diagnostic]:
-    """Report E0538 for the settings of sampling below `prefix` of a record."""
-    solution, ending, most = (rule[prefix + name] for name in ("solution", "ending", "max_tokens"))
+def _check_phases(settings: Settings, prefix: str, model: Record | None) -> Iterator[Diagnostic]:
+    """Report E0538 for settings of sampling whose phases contradict each other.
+
+    `solution` reserves tokens at the end of `max_tokens`; `ending` is the text that then ends the thinking.
+
+    Args:
+        settings: The stage, suite or pool with the settings.
+        prefix: The path of the block that has the settings, such as `rollout.`; empty for the record itself.
+        model: The model that is sampled, whose mark `think.close` the ending needs.
+    """
+    solution, ending, longest = (settings[prefix + name] for name in ("solution", "ending", "max_tokens"))
     if ending.text and not solution.slot:
-        message = "`ending` ends the thinking that has used its tokens, and nothing bounds it"
-        yield ending.error("E0538", message, "has no effect", help=f"add `solution = {_write_half(most)}`")
+        message = "`ending` ends a thinking that is too long, and no `solution` limits the thinking"
+        yield ending.error("E0538", message, "has no effect", help=f"add `solution = {_write_half(longest)}`")
     if solution.slot is None:
         return
     mark = (model.data("think.close") if model is not None else None) or THINK_CLOSE
     if ending.text and mark not in ending.text:
         yield ending.error(
             "E0538",
-            f"what ends the thinking has no `{mark}` in it, and the model would think on",
+            f"the text that ends the thinking has no `{mark}`, so the model would go on thinking",
             f"no `{mark}`",
-            help=f"write `{mark}` at its end",
+            help=f"write `{mark}` at the end of the text",
         )
-    if most.slot is not None and solution.number >= most.number:
+    if longest.slot is not None and solution.number >= longest.number:
         yield solution.error(
             "E0538",
-            f"a solution of {solution.number} tokens leaves none of {most.number} for thinking",
+            f"a solution of {solution.number} tokens leaves none of {longest.number} for thinking",
             "as long as the response",
-            *most.labels,
-            help=f"write `solution = {_write_half(most)}`, or raise `max_tokens`: it counts thinking and solution together",
+            *longest.labels,
+            help=f"write `solution = {_write_half(longest)}`, or raise `max_tokens`, which counts thinking and solution",
         )

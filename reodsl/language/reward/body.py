@@ -166,15 +166,15 @@ def type_measure(
                 case tree.ExprStatement() if not values:
                     values.append(type_expression(body, item.expr))
                 case _:
-                    helps = "write `let NAME = …`, or the value: `mean(correct(z) for z in arm)`"
-                    ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=helps)
+                    hint = "write `let NAME = …`, or the value: `mean(correct(z) for z in arm)`"
+                    ctx.fail("E0313", "a measure holds `let`s and one value", item.span, help=hint)
         report_unread(ctx, record)
         if not values or not any(
             isinstance(node, (StepStatistic, Variable)) for node in walk_expression(values[0].data)
         ):
-            helps = "end it in a number of means: `mean(correct(z) for z in arm)`"
+            hint = "end it in a number of means: `mean(correct(z) for z in arm)`"
             name = record.item.name
-            ctx.fail("E0313", f"the measure `{name.name}` measures no responses", name.span, help=helps)
+            ctx.fail("E0313", f"the measure `{name.name}` measures no responses", name.span, help=hint)
         return TypedMeasure(tuple(lets), values[0])
 
     return ctx.memoize("symbolic" if symbolic else "typed", record, lambda: attempt(read))
@@ -287,19 +287,19 @@ def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *,
             reward.values.append((value, item.body.span))
         case tree.Assignment(name=tree.Ident(name), op="="):
             body.env.invalid.add(name)
-            helps = f"write `let {name} = …`"
+            hint = f"write `let {name} = …`"
             if last and not reward.ends:
                 # It is meant as the value, which is then not missed as well.
                 reward.ends.append(item.span)
-                helps = f"leave out `{name} =`: the value of a reward has no name"
-            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
+                hint = f"leave out `{name} =`: the value of a reward has no name"
+            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=hint)
         case _:
-            helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
+            hint = "write `let NAME = …`, an expression, or `dense L in at: …`"
             if isinstance(item, tree.Decl):
                 body.env.invalid.add(item.name.name)
                 nearest_word = nearest(item.kind.name, ("let", "track", "metric"))
-                helps = f"did you mean `{nearest_word} {item.name.name} = …`?" if nearest_word else helps
-            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
+                hint = f"did you mean `{nearest_word} {item.name.name} = …`?" if nearest_word else hint
+            body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=hint)
 
 
 def _is_free(body: FormulaScope, name: tree.Ident, *scopes: Container[str]) -> bool:
@@ -374,9 +374,9 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
     """
     env, name, start = body.env, item.name.name, None
     if item.value is None or item.params is not None:
-        helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
+        hint = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
         env.invalid.add(name)
-        body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
+        body.ctx.fail("E0313", "a track is one number", item.span, help=hint)
     inner = replace(body, env=replace(env.before_responses(), invalid={*env.invalid}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
     free = _is_free(body, item.name, env.values, env.other_params, env.functions)
@@ -415,8 +415,8 @@ def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedEx
     start_arg = starts[0]
     if len(starts) > 1 or isinstance(start_arg.value, (tree.Binding, tree.Comprehension)):
         last = body.ctx.text_at(starts[-1].span)
-        helps = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
-        fail(body, "E0310", "a track has one start", starts[-1], helps)
+        hint = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
+        fail(body, "E0310", "a track has one start", starts[-1], hint)
     start = type_expression(body, start_arg.value)
     moved = replace(expr, args=tuple(arg for arg in expr.args if arg is not start_arg))
 
@@ -437,8 +437,8 @@ def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedEx
     check_unit(body, start, value, start_arg.span, moved.span, "`start`")
     names = [variable.name for variable in values_of(value.data, Variable)]
     if not any(variable == TRACK + name or variable.startswith(METRIC) for variable in names):
-        helps = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
-        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", start_arg, helps)
+        hint = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
+        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", start_arg, hint)
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
@@ -450,8 +450,8 @@ def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> 
     """
     name = item.name.name
     if item.value is None or item.params is not None:
-        helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
-        body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
+        hint = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
+        body.ctx.fail("E0313", "a metric is one number", item.span, help=hint)
     value = attempt(partial(type_expression, body, item.value))
     if name in body.metrics:
         _report_duplicate(body.ctx, item.name)
@@ -511,9 +511,9 @@ def report_unread(ctx: Context, reward: Definition) -> None:
     named += [("parameter", param.name) for param in item.params or ()]
     for noun, name in named:
         if counts[name.name] <= 0:
-            helps = "use it, or take it out"
+            hint = "use it, or take it out"
             ctx.report(
-                warning("W0201", f"the {noun} `{name.name}` is never used", name.span, "unused", help=helps)
+                warning("W0201", f"the {noun} `{name.name}` is never used", name.span, "unused", help=hint)
             )
 
 
@@ -595,8 +595,8 @@ def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Spa
             fail(body, "E0302", message, term.weight, "divide it by a constant of its unit")
         if varies(value.data, lets):
             message = "the weight of a part differs between the responses of a question"
-            helps = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
-            fail(body, "E0301", message, term.weight, helps)
+            hint = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
+            fail(body, "E0301", message, term.weight, hint)
         if term.negative:
             value = negate(value)
         weight = value.low if value.constant else value.data
@@ -612,8 +612,8 @@ def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Spa
             ):
                 on = word
             case _:
-                helps = "write `on: prefix`, `on: thinking` or `on: solution`"
-                fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, helps)
+                hint = "write `on: prefix`, `on: thinking` or `on: solution`"
+                fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, hint)
     if on != "response":
         body.uses.add("prefix" if on == "prefix" else "phases")
     measured = type_expression(body, first.value)

@@ -390,12 +390,12 @@ def refuse_unit(
         NoValue: Always.
     """
     divisor = write_divisor(value.unit)
-    helps = f"make it a plain number: `…{divisor}`"
+    hint = f"make it a plain number: `…{divisor}`"
     if value.unit == TOKENS:
-        helps += ", or divide it by a length, such as `mean(len(z) for z in group)`"
+        hint += ", or divide it by a length, such as `mean(len(z) for z in group)`"
     plain = bracket(body.ctx.text_at(span)) + divisor
     edits = (Edit(span, f"({plain})" if operand else plain),)
-    body.ctx.fail("E0302", message, span, describe_unit(value.unit), help=helps, edits=edits)
+    body.ctx.fail("E0302", message, span, describe_unit(value.unit), help=hint, edits=edits)
 
 
 def check_unit(
@@ -407,14 +407,14 @@ def check_unit(
         NoValue: The units differ, which was reported.
     """
     if a.unit != b.unit:
-        helps, edits = _suggest_units(body, (a, a_span), (b, b_span))
+        hint, edits = _suggest_units(body, (a, a_span), (b, b_span))
         body.ctx.fail(
             "E0302",
             f"{subject} wants equal units",
             a_span,
             describe_unit(a.unit),
             labels=[Label(b_span, describe_unit(b.unit))],
-            help=helps,
+            help=hint,
             edits=edits,
         )
 
@@ -440,13 +440,13 @@ def _suggest_units(
     for (side, _), (other, other_span) in ((a, b), (b, a)):
         if side.unit == PLAIN:
             divisor = write_divisor(other.unit)
-            helps = f"make it a plain number: `…{divisor}`"
+            hint = f"make it a plain number: `…{divisor}`"
             if other.unit == TOKENS:
-                helps = (
+                hint = (
                     "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, or "
                     f"by a number: `…{divisor}`"
                 )
-            return helps, (Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor),)
+            return hint, (Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor),)
     divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (a, b))
     a_span, b_span = a[1], b[1]
     both, between = (

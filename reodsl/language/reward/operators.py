@@ -212,8 +212,8 @@ def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, rig
     if contains_zero(left.interval) and right.low < 0:
         nonzero = narrow(body, left)
         if contains_zero(nonzero.interval) and body.facts.get(left.data, ValueRange()).zero:
-            helps, edits = _guard_zero(body, expr, left, left, expr.left)
-            fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, helps, edits)
+            hint, edits = _guard_zero(body, expr, left, left, expr.left)
+            fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, hint, edits)
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raise_power(left.low, right.low)
@@ -221,8 +221,8 @@ def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, rig
             _refuse_infinite(body, expr)
         return TypedExpr(data, PLAIN, value, value)
     if _may_overflow(left, right):
-        helps, edits = _bound_power(body, expr, left, right)
-        fail(body, "E0307", "this power may be past every number", expr, helps, edits)
+        hint, edits = _bound_power(body, expr, left, right)
+        fail(body, "E0307", "this power may be past every number", expr, hint, edits)
     if left.low == left.high > 0:
         ends = _raise_power(left.low, right.low), _raise_power(left.low, right.high)
         return TypedExpr(data, PLAIN, min(ends), max(ends))
@@ -319,13 +319,13 @@ def _refuse_zero(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: 
         NoValue: Always.
     """
     never = right.low == right.high == 0
-    helps, edits = ("divide by something else", ()) if never else _suggest_nonzero(body, expr, left, right)
+    hint, edits = ("divide by something else", ()) if never else _suggest_nonzero(body, expr, left, right)
     body.ctx.fail(
         "E0307",
         "this divides by zero" if never else "this may divide by zero",
         expr.right.span,
         "0" if never else "may be 0",
-        help=helps,
+        help=hint,
         edits=edits,
     )
 
@@ -353,7 +353,7 @@ def _guard_zero(
 
     `result` has the unit of the operation.
     """
-    advice = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
+    hint = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
     source, text = body.ctx.text_at(expr.span), body.ctx.text_at(operand.span)
     nothing = write_amount(0.0, result.unit)
     test = text if isinstance(operand, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
@@ -362,11 +362,11 @@ def _guard_zero(
     tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
     bounded = max(abs(value.low), abs(value.high)) > 1 and _is_integer(body, value.data)
     if value.condition or value.low < 0 < value.high or not bounded:
-        return f"{advice}: {tested}", (condition,)
+        return f"{hint}: {tested}", (condition,)
     function, side = ("max", "above") if value.high > 0 else ("min", "below")
     bound = write_amount(1.0 if value.high > 0 else -1.0, value.unit)
     return (
-        f"keep it {side} 0: `{function}(…, {bound})`, or {advice}: {tested}",
+        f"keep it {side} 0: `{function}(…, {bound})`, or {hint}: {tested}",
         (Edit(operand.span, f"{function}({text}, {bound})"), condition),
     )
 
@@ -447,10 +447,10 @@ def _report_idle_bound(
     if low != high or not varying or len(literals) + len(varying) != len(values):
         return
     (first, typed), (last, _) = values[0], values[-1]
-    helps, edits = "bound it inside its range, or write the number", list[Edit]()
+    hint, edits = "bound it inside its range, or write the number", list[Edit]()
     if name == "max" and len(varying) == len(literals) == 1 and 0 < varying[0].high <= 1:
         bound = format_quantity(Quantity(varying[0].high / 100, typed.unit))
-        helps = f"bound it inside its range: `max(…, {bound})`"
+        hint = f"bound it inside its range: `max(…, {bound})`"
         edits.append(Edit(literals[0].span, bound))
     ends = [format_quantity(Quantity(end, typed.unit)) for end in varying[0].interval]
     body.ctx.report(
@@ -461,7 +461,7 @@ def _report_idle_bound(
                 first.span.path, first.span.line, first.span.column, last.span.end_line, last.span.end_column
             ),
             f"from {ends[0]} to {ends[1]} without it",
-            help=helps,
+            help=hint,
             edits=edits,
         )
     )
@@ -485,16 +485,16 @@ def apply_function(
         check_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`")
     if name == "clip" and values[1][1].low > values[2][1].high:
         ends = [write_amount(values[i][1].low, first.unit) for i in (2, 1)]
-        helps = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
+        hint = f"write the smaller bound first: `clip(…, {', '.join(ends)})`"
         swap = Edit(call.span, f"clip({body.ctx.text_at(first_expr.span)}, {', '.join(ends)})")
-        fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], helps, [swap])
+        fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], hint, [swap])
     domain = function.domain
     if domain is not None and first.low <= 0:
         first = narrow(body, first)
         values = [(first_expr, first)]
         if not domain.contains(first.low):
-            helps, edit = _enter_domain(body, call, domain, first_expr, first)
-            fail(body, "E0307", domain.why, first_expr, helps, [edit])
+            hint, edit = _enter_domain(body, call, domain, first_expr, first)
+            fail(body, "E0307", domain.why, first_expr, hint, [edit])
     low, high = function.range(*(value.interval for _, value in values))
     _report_idle_bound(body, name, values, low, high)
     return TypedExpr(data, PLAIN if function.plain else first.unit, low, high)

@@ -136,8 +136,8 @@ def _type_share(body: FormulaScope, item: tree.Assignment) -> float:
 
 def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
     """Report E0313: an item that a selection does not hold."""
-    helps = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
-    ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
+    hint = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
+    ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=hint)
 
 
 def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignment]) -> Pick:
@@ -145,8 +145,8 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
     items = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK_SETTINGS or items[item.name.name] is not item:
-            helps = suggest(item.name.name, PICK_SETTINGS, "it may have")
-            body.ctx.fail("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
+            hint = suggest(item.name.name, PICK_SETTINGS, "it may have")
+            body.ctx.fail("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=hint)
     roles = [role for role in ROLES if role in items]
     if roles not in (["trace"], ["preferred", "rejected"]):
         body.ctx.fail(
@@ -201,10 +201,8 @@ def _type_condition(body: FormulaScope, expr: tree.Expr) -> Expression:
     """
     test = type_condition(body, expr)
     if test.low == 1:
-        helps = "take it out, or tighten it"
-        body.ctx.report(
-            warning("W0520", "the condition always holds", expr.span, "has no effect", help=helps)
-        )
+        hint = "take it out, or tighten it"
+        body.ctx.report(warning("W0520", "the condition always holds", expr.span, "has no effect", help=hint))
     if test.high == 0:
         _refuse_pick(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
     return test.data
@@ -261,11 +259,11 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
         for node in nodes
     )
     if body.uses - {"ref", "given", "thinking"} or of_group or of_response:
-        helps = "run over the reference model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
-        fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, helps)
+        hint = "run over the reference model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
+        fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, hint)
     if not body.uses:
-        helps = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"
-        fail(body, "E0511", "this condition is the same for every question", expr, helps)
+        hint = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"
+        fail(body, "E0511", "this condition is the same for every question", expr, hint)
     name, reads = expression_text(test.data), frozenset(body.uses)
     condition = TypedCondition(
         "condition", {}, expr.span, name, expression=test.data, reads=reads, numbers=body.fields

@@ -49,8 +49,8 @@ def _read_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
     splits = body.splits
     name = over.name if isinstance(over, tree.Name) else ""
     if name in body.env.values:
-        helps = f"declare it as `{name}: budgets`"
-        body.ctx.fail("E0301", f"`{name}` is a number, and {noun} are budgets", over.span, help=helps)
+        hint = f"declare it as `{name}: budgets`"
+        body.ctx.fail("E0301", f"`{name}` is a number, and {noun} are budgets", over.span, help=hint)
     if _is_open(body, over):
         return
     value = evaluate_splits(body.ctx, over, body.scope, noun)
@@ -159,9 +159,9 @@ def find_previous(body: FormulaScope, value: TypedExpr, expr: tree.Expr) -> Type
         NoValue: The value is no number of tokens, which was reported.
     """
     if value.unit != TOKENS:
-        helps = "write `before(L)`, `before(M)` or `before(len(y))`"
+        hint = "write `before(L)`, `before(M)` or `before(len(y))`"
         body.ctx.fail(
-            "E0302", "`before` is of a number of tokens", expr.span, describe_unit(value.unit), help=helps
+            "E0302", "`before` is of a number of tokens", expr.span, describe_unit(value.unit), help=hint
         )
     if is_current_split(value):
         return TypedExpr(PriorSplit(), TOKENS, 0.0, body.splits.high)

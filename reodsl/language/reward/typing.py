@@ -159,13 +159,13 @@ def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         case tree.Call():
             return _type_call(body, expr)
         case tree.Attribute() if _name_field(expr) and (body.is_selection or body.track):
-            helps = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
-            fail(body, "E0301", f"{_name_body(body)} knows no number of a question", expr, helps)
+            hint = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
+            fail(body, "E0301", f"{_name_body(body)} knows no number of a question", expr, hint)
         case tree.Attribute() if (field := _name_field(expr)) and body.track is None:
             if field in READINGS:
                 message = f"`{field}` is a number of a response, and of no question"
-                helps = f"write `{field}(y)`; a column of the data needs another name"
-                fail(body, "E0301", message, expr, helps)
+                hint = f"write `{field}(y)`; a column of the data needs another name"
+                fail(body, "E0301", message, expr, hint)
             unit = TOKENS if field.endswith("budget") else PLAIN
             body.uses.add(field if unit == TOKENS else "given")
             body.fields.setdefault(field, expr.span)
@@ -227,13 +227,15 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     if body.track not in (None, BATCH) and name == STEP and not body.is_measure:
         return TypedExpr(Variable(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
-        hint = {item: f"mean(len(z) for z in {item})" for item in ("group", BATCH, "ref")} | {"x": "x.budget"}
+        forms = {item: f"mean(len(z) for z in {item})" for item in ("group", BATCH, "ref")} | {
+            "x": "x.budget"
+        }
         fail(
             body,
             "E0301",
             f"`{name}` is not a number",
             expr,
-            f"measure it: `{hint.get(name, f'len({name})')}`",
+            f"measure it: `{forms.get(name, f'len({name})')}`",
         )
     if name in env.other_params:
         fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
@@ -245,9 +247,9 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     if declared is None and name == "pi" and name not in body.scope.module.imports:
         return make_constant(math.pi, PLAIN)
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
-        helps = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
+        hint = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
         body.ctx.fail(
-            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=helps
+            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=hint
         )
     if declared is None and name == body.splits.variable:
         body.ctx.fail(
@@ -259,13 +261,13 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
         )
     if declared is None and name not in body.scope.module.imports:
         _refuse_order(body, expr)
-        noun, helps = (
+        noun, hint = (
             ("statistic over tokens", "it knows its tokens, tracks and numbers that are written out")
             if env.token
             else ("reward", suggest(name, [*env.names(), *FUNCTIONS], "there is"))
         )
         if name == STEP and noun == "reward" and not body.is_selection:
-            helps = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
+            hint = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
         if body.track is not None:
             noun = "statistic over `batch`" if body.track == BATCH else _name_body(body).removeprefix("a ")
             steps = (
@@ -275,8 +277,8 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
                 if body.track == BATCH
                 else "`step`, tracks above it, metrics above it if it has a `start`, "
             )
-            helps = f"it knows constants, {steps}and what its statistic runs over"
-        body.ctx.fail("E0201", f"there is no `{name}` in this {noun}", expr.span, "unknown", help=helps)
+            hint = f"it knows constants, {steps}and what its statistic runs over"
+        body.ctx.fail("E0201", f"there is no `{name}` in this {noun}", expr.span, "unknown", help=hint)
     if declared is None:
         raise NoValue
     fail(
@@ -297,16 +299,14 @@ def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
     kind, span = body.line_kinds.get(expr.name, ("", expr.span))
     if kind == "metric" and body.track is None:
         message = f"`{expr.name}` is a metric, which is logged and not read here"
-        helps = (
-            f"write `let {expr.name} = …`; a track with a `start` reads a metric's mean at the step before"
-        )
-        fail(body, "E0201", message, expr, helps)
+        hint = f"write `let {expr.name} = …`; a track with a `start` reads a metric's mean at the step before"
+        fail(body, "E0201", message, expr, hint)
     if span[1:3] > expr.span[1:3] and (kind != "let" or body.track is None):
-        helps = "put its line above this one; two lines cannot read each other"
-        fail(body, "E0201", f"`{expr.name}` is named further down", expr, helps)
+        hint = "put its line above this one; two lines cannot read each other"
+        fail(body, "E0201", f"`{expr.name}` is named further down", expr, hint)
     if kind == "let" and body.track is None and not body.env.token and expr.name not in body.env.functions:
-        helps = "write out what it is; a `track` reads its value at the step before"
-        fail(body, "E0201", f"`{expr.name}` needs itself", expr, helps)
+        hint = "write out what it is; a `track` reads its value at the step before"
+        fail(body, "E0201", f"`{expr.name}` needs itself", expr, hint)
 
 
 def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
@@ -380,15 +380,15 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if statistic is not None:
         fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
     _refuse_history(body, expr)
-    helps = FUNCTIONS_ELSEWHERE.get(name.lower()) or suggest(
+    hint = FUNCTIONS_ELSEWHERE.get(name.lower()) or suggest(
         name, [*FUNCTIONS, *body.env.functions], "functions are"
     )
     if name == "quantile":
-        helps = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
+        hint = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
-        helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
+        hint = f"`{name}` is a reward, and no function: write its formula here as a `let`"
     body.ctx.fail(
-        "E0201", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
+        "E0201", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=hint
     )
 
 
@@ -543,8 +543,8 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
     if body_name not in reading.bodies:
         knows = listed(sorted(item for item in reading.bodies if item != "`batch`"), 4)
-        helps = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
-        fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, helps)
+        hint = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
+        fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, hint)
     args = [arg.value for arg in expr.args if arg.name is None]
     values = [arg for arg in args if not isinstance(arg, (tree.Binding, tree.Comprehension))]
     if not len(expr.args) == len(values) == 1 + reading.votes:
@@ -561,9 +561,9 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         field = f"{name}@{int(votes.low) if votes.constant else 1}"
     body.uses.add(name)
     if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
-        helps = "measure them by `len(z)` or `correct(z)`, or in a reward those of `group`"
+        hint = "measure them by `len(z)` or `correct(z)`, or in a reward those of `group`"
         whose = f"`{HISTORY}`" if reading.sampled else f"`ref` and of `{HISTORY}`"
-        fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, helps)
+        fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, hint)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
     return TypedExpr(Attribute(of=of, field=field), unit, reading.low, high, reading.condition)
@@ -577,8 +577,8 @@ def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         return _type_reading(body, expr, name)
     argument = _take_only(body, expr, name, f"{name}({_name_response(body)})")
     if name == "answer":
-        helps = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
-        fail(body, "E0301", "an answer is not a number", expr, helps)
+        hint = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
+        fail(body, "E0301", "an answer is not a number", expr, hint)
     if name == "len":
         return TypedExpr(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
@@ -611,8 +611,8 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
     truth = answers == "truth"
     if isinstance(source, tree.Slice):
         if answers == "answer":
-            helps = "run over the answer of the whole response, `answer(y)`, or over the reference answer, `truth(y[:L])`"
-            fail(body, "E0301", "no model is asked about the tokens of a forced answer", over.over, helps)
+            hint = "run over the answer of the whole response, `answer(y)`, or over the reference answer, `truth(y[:L])`"
+            fail(body, "E0301", "no model is asked about the tokens of a forced answer", over.over, hint)
         of, cut, upper = _read_cut(body, source)
         body.cuts.append((cut, upper.span))
     else:
@@ -624,17 +624,17 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
             if of in body.env.sampled
             else f"the responses of {body_name}"
         )
-        helps = "let a reward run over those of `y`, or of `group`: `mean(logprob(t) for t in y)`"
-        fail(body, "E0301", f"no model is asked about the tokens of {whose}", over.over, helps)
+        hint = "let a reward run over those of `y`, or of `group`: `mean(logprob(t) for t in y)`"
+        fail(body, "E0301", f"no model is asked about the tokens of {whose}", over.over, hint)
     inner = replace(body, env=replace(body.env.before_responses(), token=over.var.name), facts={}, tests={})
     value, where, empty = _type_inside(body, inner, name, over, expr.args[1:])
     for typed, item in ((value, over.expr), (where, over.condition or over)):
         for node in walk(typed.data) if typed is not None else ():
             if not isinstance(node, (Constant, Variable, Negation, Infix, FunctionCall, If)):
-                helps = (
+                hint = (
                     "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
                 )
-                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", item, helps)
+                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", item, hint)
     data = (AnswerRun if answers == "answer" else TokenRun)(
         fn=name,
         of=of,
@@ -648,8 +648,8 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
     if filtered and not empty and name not in ("sum", "count"):
         edits = (_append_argument(expr, ", empty: 0"),)
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
-        helps = f"say what it is then: `{name}(…, empty: 0)`"
-        body.ctx.fail("E0306", message, over.span, "may leave nothing", help=helps, edits=edits)
+        hint = f"say what it is then: `{name}(…, empty: 0)`"
+        body.ctx.fail("E0306", message, over.span, "may leave nothing", help=hint, edits=edits)
     under = {name for name in data.names if name.endswith(UNDER)}
     body.uses |= {*data.scorers, *["truth"] * truth, *under}
     low, high = _bound_statistic(name, value, filtered, INF)
@@ -662,8 +662,8 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
 def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Return a number that a model gives the current token: the policy, or with `under: teacher` the teacher."""
     if name == "truth":
-        helps = f"run over its tokens: `mean(prob(t) for t in {body.ctx.text_at(expr.span)})`"
-        fail(body, "E0301", "the reference answer is no number", expr, helps)
+        hint = f"run over its tokens: `mean(prob(t) for t in {body.ctx.text_at(expr.span)})`"
+        fail(body, "E0301", "the reference answer is no number", expr, hint)
     example = f"mean({name}(t) for t in {_name_response(body)})"
     token, *more = expr.args or (None,)
     if token is None or not body.env.token or token.value != tree.Name(body.env.token, token.value.span):
@@ -678,8 +678,8 @@ def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
                 f"write `{name}(t, under: teacher)`",
             )
         if arg.value != tree.Name("teacher", arg.value.span):
-            helps = "write `under: teacher`: the recipe's `teacher`, or without one the reference model"
-            fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, helps)
+            hint = "write `under: teacher`: the recipe's `teacher`, or without one the reference model"
+            fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, hint)
     low, high = TOKEN_NUMBERS[name][1]
     return TypedExpr(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
 
@@ -697,8 +697,8 @@ def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"
         )
     if body.is_measure and op == "forced":
         if not (cut.constant or cut.open or is_split_variable(cut)):
-            helps = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
-            fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, helps)
+            hint = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
+            fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, hint)
     elif body.track is not None or body.is_selection:
         whose = _name_body(body)
         fail(
@@ -725,8 +725,8 @@ def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tre
     if expr.lower is not None or expr.upper is None:
         end = expr.upper or expr.lower
         budget = body.ctx.text_at(end.span) if end is not None else "1K tokens"
-        helps = f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`"
-        fail(body, "E0301", "a response is cut at its end only", expr, helps)
+        hint = f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`"
+        fail(body, "E0301", "a response is cut at its end only", expr, hint)
     of = _find_response(body, expr.value)
     cut = type_expression(body, expr.upper)
     if cut.unit != TOKENS:
@@ -793,21 +793,21 @@ def _type_numeric(body: FormulaScope, expr: tree.Call, name: Function) -> TypedE
         if is_start(arg):
             if body.track in body.env.invalid:
                 raise NoValue
-            helps = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
-            fail(body, "E0310", "only a track has a start, in its outermost call", arg, helps)
+            hint = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
+            fail(body, "E0310", "only a track has a start, in its outermost call", arg, hint)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             is_near = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
-            helps = "did you mean `start`?" if is_near else f"write `{name}(…)` with values alone"
-            fail(body, "E0310", f"`{name}` takes numbers", arg, helps)
+            hint = "did you mean `start`?" if is_near else f"write `{name}(…)` with values alone"
+            fail(body, "E0310", f"`{name}` takes numbers", arg, hint)
         values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
     arity = NUMBERS[name].arity
     if len(expr.args) != arity and not (NUMBERS[name].more and len(expr.args) > arity):
         counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
         counts[2] += " or more" * NUMBERS[name].more
-        helps = f"give it {counts[arity]}"
+        hint = f"give it {counts[arity]}"
         if NUMBERS[name].more:
-            helps += f", or let it run over responses: `{name}(len(z) for z in group)`"
-        fail(body, "E0310", f"`{name}` takes {counts[arity]}", expr, helps)
+            hint += f", or let it run over responses: `{name}(len(z) for z in group)`"
+        fail(body, "E0310", f"`{name}` takes {counts[arity]}", expr, hint)
     typed = [(operand, value) for operand, value in values if value is not None]
     if len(typed) < len(values):
         raise NoValue
@@ -948,8 +948,8 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
         for typed in (value, where)
         for node in (walk(typed.data) if typed is not None else ())
     ):
-        helps = "let each mean be of responses alone, and combine the means outside of them"
-        fail(body, "E0301", "a mean of a measure rests on another mean", over, helps)
+        hint = "let each mean be of responses alone, and combine the means outside of them"
+        fail(body, "E0301", "a mean of a measure rests on another mean", over, hint)
     data = StepStatistic(
         fn=name,  # type: ignore[arg-type]
         var="z",
@@ -977,15 +977,15 @@ def _read_arm(
     if not body.is_measure:
         return None
     if name != "mean":
-        helps = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
-        fail(body, "E0301", f"a measure is made of means over responses, and this is a `{name}`", over, helps)
+        hint = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
+        fail(body, "E0301", f"a measure is made of means over responses, and this is a `{name}`", over, hint)
     match over:
         case tree.Name("arm"):
             return "arm"
         case tree.Name("base"):
             return "base"
-    helps = "write `for z in arm`, or `for z in base`"
-    fail(body, "E0301", "a measure runs over an arm's responses, or over the baseline's", over, helps)
+    hint = "write `for z in arm`, or `for z in base`"
+    fail(body, "E0301", "a measure runs over an arm's responses, or over the baseline's", over, hint)
 
 
 def _read_window(body: FormulaScope, over: tree.Expr) -> int:
@@ -1064,18 +1064,18 @@ def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
     function = expr.function if isinstance(expr, tree.Call) else expr
     if function != tree.Name("history", function.span):
         return
-    message, helps = (
+    message, hint = (
         f"`{HISTORY}` is all responses to the question in steps before",
         f"write `for z in {HISTORY}`",
     )
     if body.is_measure or body.is_selection:
-        message, helps = (
+        message, hint = (
             f"{_name_body(body)} has no steps before",
             "use it in a reward, where a training remembers",
         )
     elif body.track is not None:
-        helps = f"let a reward run over it; {_name_body(body)} is the same for all questions"
-    fail(body, "E0301", message, expr, helps)
+        hint = f"let a reward run over it; {_name_body(body)} is the same for all questions"
+    fail(body, "E0301", message, expr, hint)
 
 
 def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
@@ -1085,7 +1085,7 @@ def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
         NoValue: Always.
     """
     _refuse_history(body, expr)
-    helps = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
+    hint = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.is_measure else ""
         message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
@@ -1100,13 +1100,13 @@ def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
             f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
         )
     if body.is_selection:
-        helps = "`group` is the question's responses in the pool"
+        hint = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
-        helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
+        hint += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
     forms = {"group": "group", BATCH: BATCH, "history": HISTORY, "truth": "truth(y)", "answer": "answer(y)"}
     if isinstance(function, tree.Name) and (nearest_name := nearest(function.name, forms)) is not None:
-        helps = f"write `… in {forms[nearest_name]}`"
-    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", expr, helps)
+        hint = f"write `… in {forms[nearest_name]}`"
+    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", expr, hint)
 
 
 def _enter_statistic(
