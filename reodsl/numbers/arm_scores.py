@@ -1,4 +1,4 @@
-"""Scores of each question by model and benchmark, checked to be paired, and questions that all arms answer alike."""
+"""Scores of each question by model and benchmark, checked to be paired, and the questions that all arms solve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArmScores:
-    """The scores of a checkpoint by benchmark, each a mean over a question's samples, in an order common to all models.
+    """The scores of a checkpoint by benchmark: means over a question's samples, with questions in the same order for all.
 
     `forced`: [questions, budgets], correctness of the forced answer, 0 to 1. `accuracy` (0 to 1) and `length` (tokens):
     [questions], of complete responses.
@@ -29,9 +29,18 @@ class ArmScores:
 
 
 def check_arms(arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], seeds: int) -> dict[str, int]:
-    """Return the number of questions by benchmark, if all checkpoints have the same; else raise a `Problem`.
+    """Check that all checkpoints have scores of the same benchmarks, questions and budgets, and count the questions.
 
-    A model has a checkpoint for each of the `seeds`, or a single checkpoint for all.
+    Args:
+        arms: Scores of each model: a checkpoint for each seed, or a single checkpoint for all seeds.
+        budgets: The columns of `forced`, in tokens.
+        seeds: The number of seeds.
+
+    Returns:
+        The number of questions by benchmark.
+
+    Raises:
+        Problem: E0431 for the first difference.
     """
     import numpy as np
 
@@ -84,11 +93,23 @@ def check_arms(arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], 
 
 
 LOT_ROWS = 1 << 21
-"""Rows of forced answers that are aggregated together."""
+"""Rows of forced answers that are aggregated at once."""
 
 
 def arm_scores(folder: Path, arm: str, lot: int = LOT_ROWS) -> tuple[ArmScores, tuple[int, ...]]:
-    """Read an arm's scores from an evaluation's folder, as `scores_of` does."""
+    """Read an arm's scores from an evaluation's folder, as `scores_of` does.
+
+    Args:
+        folder: The evaluation's folder.
+        arm: The arm's name, for messages.
+        lot: Rows of forced answers that are aggregated at once.
+
+    Returns:
+        The scores, and the budgets of forced answers in tokens.
+
+    Raises:
+        Problem: E0431 if a question lacks a budget, or if budgets differ between benchmarks.
+    """
     import polars as pl
 
     samples = pl.scan_parquet(folder / "samples.parquet", glob=False)
@@ -98,11 +119,22 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT_ROWS) -> tuple[ArmScores, 
 def scores_of(
     samples: pl.LazyFrame, forced: pl.LazyFrame, arm: str, lot: int = LOT_ROWS
 ) -> tuple[ArmScores, tuple[int, ...]]:
-    """Return an arm's scores by benchmark, questions sorted by their ids, and the budgets of its forced answers.
+    """Return an arm's scores by benchmark, with questions sorted by their ids, and the budgets of its forced answers.
 
-    Files of any size are aggregated as they are read, `lot` rows at a time: only the scores stay in memory, eight
-    bytes for each question and budget. A Problem (E0431) if a question lacks a budget, or its budgets differ
-    between benchmarks.
+    Rows are aggregated `lot` at a time, so that memory holds only the scores: eight bytes for each question and
+    budget.
+
+    Args:
+        samples: Responses, rows of `samples.parquet`.
+        forced: Forced answers, rows of `forced.parquet`.
+        arm: The arm's name, for messages.
+        lot: Rows of forced answers that are aggregated at once.
+
+    Returns:
+        The scores, and the budgets in tokens.
+
+    Raises:
+        Problem: E0431 if a question lacks a budget, or if budgets differ between benchmarks.
     """
     import numpy as np
     import polars as pl
@@ -152,9 +184,10 @@ def scores_of(
 
 @dataclass(frozen=True, slots=True)
 class BalancedQuestions:
-    """The subset's questions, and by model the mean `length` in tokens of right answers and `accuracy` on them.
+    """A balanced subset: `questions` as indices of the input, and results on them by model.
 
-    `questions` are indices of the input. `length` and `accuracy` are None if the subset is empty.
+    `length` is the mean length of right responses in tokens, and `accuracy` the share of right responses. Both are
+    None if the subset is empty.
     """
 
     questions: tuple[int, ...]
@@ -165,11 +198,19 @@ class BalancedQuestions:
 def balance_questions(
     correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]
 ) -> BalancedQuestions:
-    """Compare models as the paper's tab:frontier does, where each is right on more than half of its samples.
+    """Compare models on the questions that each model solves in more than half of its samples.
 
-    `correct[m]` (0 or 1) and `lengths[m]` (tokens) have shape [questions, samples]; the questions are the same in the
-    same order for all models, the number of samples may differ. A model's length is the mean over the subset's
-    questions of the mean over that question's correct samples.
+    A model's length is the mean over these questions of the mean length of the question's right responses.
+
+    Args:
+        correct: By model, whether each response is right (0 or 1): [questions, samples]. All models have the same
+            questions in the same order; numbers of samples may differ.
+        lengths: By model, the tokens of each response: [questions, samples].
+
+    Raises:
+        Problem: E0431 for shapes or questions that do not match.
+
+    Source: tab:frontier of the paper.
     """
     import numpy as np
 

@@ -1,15 +1,15 @@
 """The spread of a mean over seeds and questions: variances and a half-width.
 
-Every seed meets every question, so the two are crossed. A mean over both errs by what the seeds have in common over all
-questions, by what the questions have in common over all seeds, and by the rest: draws of responses and what a training
-does to single questions. The rest is in both of the first two as they are estimated, and is taken off once.
+Every seed is evaluated on every question, so the two factors are crossed. The variance of a mean over both has three
+terms: between seeds, between questions, and the residual of sampled responses and of what a training does to single
+questions. The estimates between seeds and between questions both contain the residual, so it is subtracted once.
 
-An interval is never narrower than that of the evaluation's own noise, which the questions estimate well. Two or three seeds
-estimate the variance between seeds poorly, so a test also counts what is typical of the study's differences.
+An interval is never narrower than the evaluation's own noise implies, which the questions estimate well. Two or three
+seeds estimate the variance between seeds poorly, so a test also uses the typical variance of the study's differences.
 
-A frontier's area is found without the winner's curse. The best of several noisy curves is too high: who is ahead by
-chance is taken, and the chance is counted. Here one part of the seeds and questions says which arm is best at each budget,
-and another part says how good that arm is.
+A frontier's area is estimated without the winner's curse. The best of several noisy curves is too high, since it picks the
+arm that is ahead by chance and counts the chance. Here one part of the seeds and questions chooses the best arm at each
+budget, and another part measures that arm.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 PRIOR_DF = 1.0
-"""Degrees of freedom that the typical variance of a study's differences has beside a difference's own seeds.
+"""Degrees of freedom of the typical variance of a study's differences, as a prior for the variance of one difference.
 
-Arms differ in how much seeds change them. With variances drawn from a scaled inverse chi-squared, those of the committed
-studies have more than one together (the page PROOFS).
+Arms differ in their variance over seeds. If variances follow a scaled inverse chi-squared distribution, the committed
+studies together give it more than one degree of freedom (the page PROOFS).
 """
 
 
@@ -42,8 +42,8 @@ studies have more than one together (the page PROOFS).
 class Spread:
     """Variances of a mean, each in the mean's unit squared, with their degrees of freedom.
 
-    `questions`: from question to question, `seeds`: from seed to seed, and `rest`, which is in both of them: the noise of
-    the evaluation. With one seed `seeds` and `rest` are 0, and the spread is that of these trained models over questions.
+    `questions` is estimated between questions, `seeds` between seeds, and `rest` is the evaluation's noise, which both
+    contain. With one seed `seeds` and `rest` are 0, and the spread covers questions only, for these trained models.
     """
 
     questions: float
@@ -55,7 +55,7 @@ class Spread:
 
     @property
     def variance(self) -> float:
-        """Return the variance of the mean, at least that of the evaluation's noise.
+        """Return the variance of the mean, at least the variance of the evaluation's noise.
 
         Returns:
             The mean's unit, squared.
@@ -64,10 +64,10 @@ class Spread:
 
     @property
     def sums(self) -> tuple[tuple[float, float], ...]:
-        """Return two variances of the mean, each with its degrees of freedom; an interval has the wider.
+        """Return two variances of the mean with their degrees of freedom; an interval is the wider of the two.
 
-        One variance has the measured variance between seeds, the other the noise of the evaluation alone. The degrees
-        of freedom are those of a sum of variances, and at least those of its terms.
+        The first contains the measured variance between seeds, the second the noise of the evaluation in its place.
+        The degrees of freedom are those of a sum of variances, and at least those of its terms.
 
         Returns:
             Pairs of a variance and its degrees of freedom.
@@ -85,10 +85,10 @@ class Spread:
         return tuple(both)
 
     def moderated(self, typical: float | None) -> Spread:
-        """Return this spread with `typical` as the variance of a further seed; unchanged if `typical` is None.
+        """Return this spread with the variance between seeds drawn towards a typical variance.
 
         Args:
-            typical: The typical variance of a study's differences over seeds.
+            typical: The typical variance over seeds of the study's differences; None leaves the spread unchanged.
 
         Returns:
             The spread, with `PRIOR_DF` more degrees of freedom.
@@ -101,7 +101,7 @@ class Spread:
         return replace(self, seeds=(PRIOR_DF * typical + self.seed_df * self.seeds) / df, seed_df=df)
 
     def half_width(self, probability: float) -> float:
-        """Return the half-width of an interval.
+        """Return the half-width of an interval around the mean.
 
         Args:
             probability: The probability below the interval's upper end, such as 0.975.
@@ -112,9 +112,9 @@ class Spread:
         return max(t_quantile(probability, df) * math.sqrt(variance) for variance, df in self.sums)
 
     def p_value(self, value: float) -> float:
-        """Return the two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
+        """Return the two-sided p-value of a mean against a true mean of 0.
 
-        The interval of this spread and of that probability ends at 0.
+        It equals 1 - confidence for the interval that ends at 0.
 
         Args:
             value: The mean.
@@ -132,9 +132,15 @@ class Spread:
 
 
 def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
-    """Return the spread of the mean over benchmarks of the means of `cells`, each [seeds, questions].
+    """Return the spread of a mean over benchmarks, seeds and questions.
 
-    Benchmarks share their seeds and no questions. None if a benchmark has a single question, which shows no spread.
+    Benchmarks share their seeds but not their questions.
+
+    Args:
+        cells: Values by benchmark, each [seeds, questions].
+
+    Returns:
+        The spread; None if a benchmark has a single question, which shows no variance.
     """
     import numpy as np
 
@@ -156,7 +162,14 @@ def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
 
 
 def seed_means(cells: Mapping[str, Floats]) -> Floats:
-    """Return the mean over benchmarks and questions of each seed."""
+    """Return each seed's mean over questions and benchmarks.
+
+    Args:
+        cells: Values by benchmark, each [seeds, questions].
+
+    Returns:
+        Values by seed.
+    """
     import numpy as np
 
     means: Floats = np.mean([c.mean(axis=1) for c in cells.values()], axis=0)
@@ -164,16 +177,17 @@ def seed_means(cells: Mapping[str, Floats]) -> Floats:
 
 
 def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
-    """Return the typical variance of an arm's mean over seeds, or with `paired` of two arms' difference.
+    """Return the typical variance over seeds of an arm's mean, or of two arms' difference.
 
-    It is the median, which no single arm that seeds change much or not at all can move, over that of a chi-squared.
+    It is the median over arms or pairs, which a single unusual arm cannot move, divided by the median of a
+    chi-squared distribution with mean 1.
 
     Args:
         by_seed: The mean of each arm and seed, [arms, seeds].
         paired: Whether the variance is of differences.
 
     Returns:
-        The variance, None without a second arm or difference.
+        The variance; None with fewer than two arms, differences or seeds.
     """
     import numpy as np
 
@@ -184,14 +198,14 @@ def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
     if count < 2 or seeds < 2:
         return None
     df = seeds - 1
-    # Wilson and Hilferty 1931: within 4% for one degree of freedom, and 1.5% for more.
+    # The median of a chi-squared over its degrees of freedom, by Wilson and Hilferty 1931: within 4% for one, 1.5% for more.
     median = (1 - 2 / (9 * df)) ** 3
     middle = float(np.median(by_seed.var(axis=1, ddof=1)))
     return float(middle / (seeds * median))
 
 
 def sum_variances(parts: list[tuple[float, int]]) -> tuple[float, float]:
-    """Return the sum of estimated variances and its degrees of freedom.
+    """Return the sum of estimated variances and the degrees of freedom of this sum.
 
     Args:
         parts: Variances with their degrees of freedom.
@@ -207,10 +221,10 @@ def sum_variances(parts: list[tuple[float, int]]) -> tuple[float, float]:
 
 
 def interaction(cells: Floats) -> float:
-    """Return the variance of the mean that neither seeds nor questions share.
+    """Return the variance of the mean from the interaction of seeds and questions, which includes sampling noise.
 
     Args:
-        cells: [seeds, questions].
+        cells: Values, [seeds, questions].
 
     Returns:
         The cells' unit, squared.
@@ -224,21 +238,21 @@ def interaction(cells: Floats) -> float:
 
 
 NUM_HALVINGS = 20
-"""The number of times that questions are halved anew: the area is the mean over them, and hardly depends on the halves."""
+"""The number of random halvings of the questions, over which the area is averaged to hardly depend on the halves."""
 
 MAX_GROUPS = 24
-"""Groups of questions, at most, that are halved and left out together: what is computed does not grow with the questions."""
+"""The most groups of questions. Groups are halved and left out as units, so the work does not grow with the questions."""
 
 MAX_SEED_PARTS = 5
-"""Parts of the seeds, at most: each is valued by what the others choose."""
+"""The most folds of the seeds: the arms for each fold are chosen by the other folds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossFit:
     """The area under a benchmark's frontier, in tokens.
 
-    `cells`, shape [seeds, groups]: its parts, whose mean weighted by the groups' sizes it is. `without`, shape [groups]:
-    the area when a group's questions are left out, of choosing as well as of valuing.
+    `cells`, shape [seeds, groups]: contributions to the area, which is their mean weighted by the groups' sizes. `without`,
+    shape [groups]: the area if a group's questions are left out of both the choice of arms and the estimate.
     """
 
     area: float
@@ -247,7 +261,14 @@ class CrossFit:
 
 
 def group_questions(benchmark: str, questions: int) -> Ints:
-    """Return the group of each question, from 0: random, the same on every machine, of sizes that differ by at most 1."""
+    """Return the group of each question, numbered from 0.
+
+    Groups are random but the same on every machine, and their sizes differ by at most 1.
+
+    Args:
+        benchmark: Name of the benchmark, which seeds the assignment.
+        questions: The number of questions.
+    """
     import numpy as np
 
     order = shuffle_positions(f"groups\0{benchmark}", questions)
@@ -257,13 +278,17 @@ def group_questions(benchmark: str, questions: int) -> Ints:
 
 
 def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> CrossFit:
-    """Return the cross-fitted frontier of arms.
+    """Return the area under the cross-fitted frontier of some arms on a benchmark.
 
-    `sums` are their scores summed over a group's questions: [arms, seeds, groups, budgets]. `sizes` counts each
-    group's questions, and `weights` (tokens) make an area of scores at the budgets. For each half of the groups and
-    part of the seeds, the other half and the other parts choose an arm at each budget, and their own scores of that
-    arm count: every score of the data counts once in each of the halvings. With one seed the halves have it in
-    common, and with one group nothing is halved.
+    For each half of the groups and each fold of the seeds, the other half and the other folds choose the best arm at
+    each budget, and the scores of that arm in this half and fold count. Every score is used once in each halving.
+    With one seed, choice and estimate share the seed; with one group, nothing is halved.
+
+    Args:
+        benchmark: Name of the benchmark, which seeds the halvings.
+        sums: Scores summed over a group's questions: [arms, seeds, groups, budgets].
+        sizes: The number of questions of each group.
+        weights: Weight of each budget in the area, in tokens.
     """
     import numpy as np
 
@@ -287,7 +312,7 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
             cells[fold == k] += area(judged, chosen[half][None], weights)
             valued = area(summed, chosen[half], weights)
             halves = np.array([valued[half == side].sum() for side in (0, 1)])
-            # Without a group its own half is chosen for as before, and the other half by what is left.
+            # Leaving out a group changes the choice for the other half only; its own half loses just its scores.
             less = np.stack(both)[half].swapaxes(0, 1) - choosing
             other_half = np.stack([sum_half(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
             without += halves[half] - valued + area(other_half, less.argmax(axis=0), weights)
@@ -300,13 +325,31 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
 
 
 def sum_half(scores: Floats, half: Ints, side: int) -> Floats:
-    """Sum over the groups of a half: [arms, groups, budgets] to [arms, budgets]."""
+    """Sum scores over the groups of a half.
+
+    Args:
+        scores: [arms, groups, budgets].
+        half: The half of each group, 0 or 1.
+        side: The half that is summed, 0 or 1.
+
+    Returns:
+        [arms, budgets].
+    """
     summed: Floats = scores[:, half == side].sum(axis=1)
     return summed
 
 
 def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
-    """Sum the chosen arms' scores, weighted, over budgets: [arms, …, budgets] and arms [(1,) …, budgets] to […]."""
+    """Return the area under the scores of the chosen arms, summed over weighted budgets.
+
+    Args:
+        scores: [arms, …, budgets].
+        chosen: Index of the arm, [(1,) …, budgets].
+        weights: Weight of each budget, in tokens.
+
+    Returns:
+        Areas, […].
+    """
     import numpy as np
 
     index = np.broadcast_to(chosen, scores.shape[1:])[None]
@@ -315,7 +358,10 @@ def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
 
 
 def shuffle_positions(key: str, count: int) -> Ints:
-    """Return an order of `count` things that depends on `key` alone, by words of a counter-based generator, Philox."""
+    """Return a permutation of `count` positions that depends on `key` alone.
+
+    It is computed with Philox, a counter-based generator, and so is equal on every machine.
+    """
     import numpy as np
 
     words = np.frombuffer(hashlib.sha256(key.encode()).digest()[:16], dtype="<u8")

@@ -30,16 +30,23 @@ CURVES_SHAPE = '{"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]
 
 
 def read_frontier(path: str | Path) -> Curves:
-    """Read the curves of a frontier file. Bad files raise `Problem`."""
+    """Return the curves of a frontier file. Raises `Problem` for a bad file."""
     return read_reference(path).curves
 
 
 def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFrontier:
-    """Read a frontier and the base models that its file names. Bad files raise `Problem`.
+    """Read a frontier and the base models that its file names.
 
-    A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the curves alone; a curve is
-    `{"budgets": […], "accuracy": […]}` or the two lists as a pair. Of `{"frontiers": {"<model>": …}}` that of `base` is
-    taken, or the only one.
+    A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the curves alone. A curve is
+    `{"budgets": […], "accuracy": […]}`, or the two lists as a pair. In a file of several frontiers, `{"frontiers":
+    {"<model>": …}}`, `base` chooses one; it is not needed for a single frontier.
+
+    Args:
+        path: The file.
+        base: Names of base models that choose a frontier.
+
+    Raises:
+        Problem: E0421 for a bad file.
     """
     path = check_file(path)
     data, models = unwrap_curves(parse_json(path, FRONTIER_SHAPE), str(path))
@@ -48,10 +55,10 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFront
         if len(names) > 1:
             raise problem(
                 "E0421",
-                f"these are frontiers of {len(names)} models, {', '.join(names)}",
+                f"the file has frontiers of {len(names)} models, {', '.join(names)}",
                 where=str(path),
-                help=f"take one of them: `reodsl frontier {path} --of {names[0]} -o edge.json`; `reodsl reg` takes that of"
-                f" the model that curves go back to, as in `--base {names[0]}`",
+                help=f"choose a frontier: `reodsl frontier {path} --of {names[0]} -o edge.json`; `reodsl reg` chooses by the"
+                f" base model, as in `--base {names[0]}`",
             )
         data, models = data[names[0]] if names else {}, tuple(names)
     wrong = describe_misfit(data, ("benchmark",))
@@ -61,7 +68,7 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFront
                 "E0421",
                 "these are models' curves, not a frontier",
                 where=str(path),
-                help=f"make one of them: `reodsl frontier {path} --base MODEL -o edge.json`",
+                help=f"make a frontier from the curves: `reodsl frontier {path} --base MODEL -o edge.json`",
             )
         raise problem(
             "E0421",
@@ -75,12 +82,20 @@ def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFront
 def read_models(
     path: str | Path, model: str | None = None
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
-    """Read curves by model and benchmark, and by model the bases that the file names; of frontiers by model, itself.
+    """Read curves by model and benchmark, and the base models that the file names for each model.
 
-    JSON is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`, which may be the `curves` of
-    `{"base": "<model>", "curves": …}`; a file without the level of models (an evaluation's curves.json) is read under the
-    name `model`, where that is given. A long table, .csv or .parquet, has the columns model, benchmark, budget and
-    accuracy. Bad files raise `Problem`.
+    JSON is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`, alone or as the `curves` of `{"base":
+    "<model>", "curves": …}`. A long table, .csv or .parquet, has the columns model, benchmark, budget and accuracy.
+
+    Args:
+        path: The file.
+        model: Name for the curves of a file without names of models, such as an evaluation's curves.json.
+
+    Returns:
+        The curves, and the base models by model. In a file of frontiers by model, each model is its own base.
+
+    Raises:
+        Problem: E0421 for a bad file.
     """
     path = check_file(path)
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
@@ -91,14 +106,23 @@ def read_models(
 
 
 def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves]:
-    """Return the curves of each model in JSON data. Raises E0421 for data of another shape."""
+    """Return the curves of each model in JSON data.
+
+    Args:
+        path: The file, for messages.
+        data: The JSON value.
+        model: Name for the curves if the data have no names of models.
+
+    Raises:
+        Problem: E0421 for data of another shape.
+    """
     if describe_misfit(data, ("benchmark",)) is None:
         if model is None:
             raise problem(
                 "E0421",
                 "these curves have no model name",
                 where=str(path),
-                help=f"put them under one: {CURVES_SHAPE}",
+                help=f"put the curves under a model's name: {CURVES_SHAPE}",
             )
         return {model: benchmarks(data, str(path))}
     wrong = describe_misfit(data, ("model", "benchmark"))
@@ -113,7 +137,16 @@ def _read_by_model(path: Path, data: Any, model: str | None) -> dict[str, Curves
 
 
 def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -> None:
-    """Write a frontier file atomically: a reader sees the complete file or none."""
+    """Write a frontier file atomically: a reader sees the complete file or none.
+
+    Args:
+        path: The file.
+        curves: The frontier's curves.
+        base: The models that the frontier's models were trained from.
+
+    Raises:
+        Problem: E0421 if the file cannot be written.
+    """
     data = curves_data(curves)
     text = json.dumps({"base": list(base), "curves": data} if base else data, indent=1) + "\n"
     path = Path(path)
@@ -133,7 +166,7 @@ def write_frontier(path: str | Path, curves: Curves, base: Sequence[str] = ()) -
 
 
 def curves_data(curves: Curves) -> dict[str, dict[str, Any]]:
-    """Return curves as plain JSON data, in the form of a frontier file; `J` needs no label."""
+    """Return curves as plain JSON data, in the form of a frontier file; the kind `J` is left out."""
     return {
         name: {"budgets": list(curve.budgets), "accuracy": list(curve.accuracy)}
         | ({} if curve.kind == "J" else {"kind": curve.kind})
@@ -142,7 +175,16 @@ def curves_data(curves: Curves) -> dict[str, dict[str, Any]]:
 
 
 def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, separator: str = ": ") -> dict[str, Curve]:
-    """Check JSON data of the right shape, and return curves by benchmark; `separator` comes before a benchmark's name."""
+    """Return curves by benchmark from JSON data of the right shape, after a check of their numbers.
+
+    Args:
+        data: Budgets, accuracies and kinds by benchmark.
+        where: The location in messages.
+        separator: Text between `where` and a benchmark's name.
+
+    Raises:
+        Problem: E0421 for the first fault.
+    """
     check_benchmarks(data, where)
     curves = {}
     for name, entry in data.items():
@@ -152,20 +194,30 @@ def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, separator: str
         if kind not in KINDS:
             raise problem(
                 "E0421",
-                f"`kind` is {format_value(kind)}, which is no kind of curve",
+                f"`kind` is {format_value(kind)}, which is not a kind of curve",
                 where=f"{where}{separator}{name}",
                 notes=[f"`{label}`: {words}" for label, words in KINDS.items()],
-                help="write one of these, or leave it out for `J`",
+                help="write one of these kinds, or leave `kind` out for `J`",
             )
         curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]), kind)
     return curves
 
 
 def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
-    """Return the curves in a JSON value, and the base models that are named beside them. Raises E0421 for other names.
+    """Return the curves in a JSON value, and the base models that the value names.
 
-    These are None where the value holds frontiers by model. A curve that is a pair of lists comes out with their names, and
-    one without a benchmark as that of a mean.
+    A curve that is a pair of lists gets the names of the lists, and a curve without a benchmark the benchmark
+    `Average`.
+
+    Args:
+        data: The JSON value of a file.
+        where: The location in messages.
+
+    Returns:
+        The curves, and the base models: empty if none are named, None if the value has a frontier for each model.
+
+    Raises:
+        Problem: E0421 if `base` does not name a model.
     """
     match data:
         case {"base": [*_] | str() | int() | float() | None as base, "curves": curves}:
@@ -175,7 +227,7 @@ def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
                     "E0421",
                     f"`base` is {format_value(base)}, which names no model",
                     where=where,
-                    help='name the model that these go back to, as in `"base": "Qwen/Qwen3-4B"`',
+                    help='name the base model of these curves, as in `"base": "Qwen/Qwen3-4B"`',
                 )
             return name_pairs(curves), tuple(names)
         case {"frontiers": dict() as frontiers} if frontiers and describe_misfit(frontiers, ()) is not None:
@@ -188,7 +240,12 @@ def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def name_pairs(data: Any, levels: int = 2) -> Any:
-    """Return a JSON value in which each pair of lists, `[[budgets], [accuracy]]`, in so many objects is a curve."""
+    """Return a JSON value in which pairs of lists `[[budgets], [accuracy]]` become objects with these names.
+
+    Args:
+        data: The JSON value.
+        levels: The number of nested objects around a pair, at most.
+    """
     match data:
         case dict() if levels:
             return {name: name_pairs(value, levels - 1) for name, value in data.items()}
@@ -198,19 +255,21 @@ def name_pairs(data: Any, levels: int = 2) -> Any:
 
 
 def describe_misfit(data: Any, levels: tuple[str, ...]) -> str | None:
-    """Describe the first place where a JSON value is not objects by the names of `levels` down to curves, or None.
+    """Return the first reason why a JSON value is not nested objects down to curves, or None; numbers are not checked.
 
-    Only the shape counts here; the numbers are checked later.
+    Args:
+        data: The JSON value.
+        levels: What the keys of each nested object name, such as `("model", "benchmark")`.
     """
     if levels:
         if not isinstance(data, dict):
-            return f"{format_value(data)} stands where {levels[0]}s by name should"
+            return f"found {format_value(data)} instead of {levels[0]}s by name"
         if not data:
             return f"there is no {levels[0]}"
         faults = ((name, describe_misfit(value, levels[1:])) for name, value in data.items())
         return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in faults if wrong is not None), None)
     if not isinstance(data, dict):
-        return f"{format_value(data)} stands where a curve should"
+        return f"found {format_value(data)} instead of a curve"
     for key in ("budgets", "accuracy"):
         if key not in data:
             return f"there is no `{key}`, only {', '.join(f'`{k}`' for k in list(data)[:6]) or 'nothing'}"
@@ -220,7 +279,11 @@ def describe_misfit(data: Any, levels: tuple[str, ...]) -> str | None:
 
 
 def check_file(path: str | Path) -> Path:
-    """Return the path of an existing file of a size that curves can have."""
+    """Return the path of an existing file that is neither empty nor too large for curves.
+
+    Raises:
+        Problem: E0421 for any other path.
+    """
     path = Path(path)
     if path.suffix.lower() == ".eval":
         raise responses_found(path)
@@ -249,19 +312,30 @@ def check_file(path: str | Path) -> Path:
 
 
 def responses_found(path: Path) -> Problem:
-    """Return E0421 for a file of responses."""
+    """Return E0421 for a file that has responses in place of curves."""
     return problem(
         "E0421",
         "these are responses, not curves",
         where=str(path),
-        help=f"make a table of them, which this command takes: `reodsl import {path} -o theirs.parquet`",
+        help=f"import them, and give this command the table: `reodsl import {path} -o theirs.parquet`",
     )
 
 
 def parse_json(path: Path, shape: str) -> Any:
-    """Parse a JSON file, and name `shape` in messages. A repeated key is an error; NaN is an error of a curve."""
+    """Return the value of a JSON file, in which no key may be repeated.
+
+    NaN is accepted here, and refused as an accuracy later.
+
+    Args:
+        path: The file.
+        shape: The expected form, for messages.
+
+    Raises:
+        Problem: E0421 for a file that cannot be read.
+    """
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+        """Return the pairs of an object as a dictionary; a repeated key is E0421."""
         out: dict[str, object] = {}
         for key, value in pairs:
             if key in out:
@@ -269,7 +343,7 @@ def parse_json(path: Path, shape: str) -> Any:
                     "E0421",
                     f"`{key}` is listed twice",
                     where=str(path),
-                    help="keep one: which of them counts is no choice to make silently",
+                    help=f"keep one `{key}`",
                 )
             out[key] = value
         return out
@@ -295,7 +369,7 @@ def parse_json(path: Path, shape: str) -> Any:
         ) from None
     except ValueError as e:
         raise problem(
-            "E0421", f"this is not JSON of ours: {misread(e)}", where=str(path), help=f"write {shape}"
+            "E0421", f"this JSON cannot be read: {misread(e)}", where=str(path), help=f"write {shape}"
         ) from None
     except OSError as e:
         raise problem(
@@ -310,8 +384,10 @@ MOST_ROWS = 2_000_000
 def read_long_table(path: Path) -> dict[str, Curves]:
     """Read curves by model and benchmark from a table with the columns model, benchmark, budget and accuracy.
 
-    A column `kind` may label them. Rows may come in any order; other columns are ignored. A doubled row, a missing value, a
-    value that is no number, and a missing column are each a `Problem` with the place.
+    A column `kind` may give the kind of each curve. Rows may come in any order; other columns are ignored.
+
+    Raises:
+        Problem: E0421 or E0435 for a doubled row, a missing column or value, or a value that is not a number.
     """
     frame = read_frame(path)
     twice = [name for name in COLUMNS if f"{name}_duplicated_0" in frame.columns]
@@ -320,7 +396,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
             "E0421",
             f"the table has two columns `{twice[0]}`",
             where=str(path),
-            help="keep one: which of them counts is no choice to make silently",
+            help="keep one of the columns",
         )
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing and {"tokens", "correct"} <= set(frame.columns):
@@ -383,7 +459,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Read the file as a frame; CSV columns come as text, so that every value is checked here and not guessed."""
+    """Read a table; CSV columns stay text, so that every value is checked here and not guessed by the reader."""
     import polars as pl
 
     try:
@@ -391,7 +467,7 @@ def read_frame(path: Path) -> pl.DataFrame:
             frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1, glob=False)
         else:
             frame = pl.scan_parquet(path, glob=False).head(MOST_ROWS + 1).collect()
-    except Exception as e:  # polars has no one error for a file that is not what its ending says
+    except Exception as e:  # polars raises no single class of error for a file with a wrong suffix
         raise problem(
             "E0421",
             f"the table cannot be read: {first_line(e)}",
@@ -407,12 +483,18 @@ def read_frame(path: Path) -> pl.DataFrame:
 
 
 def short(name: str) -> str:
-    """Return a column's name, or its beginning."""
+    """Return the name of a column, shortened to 40 characters."""
     return name if len(name) <= 40 else f"{name[:37]}..."
 
 
 def text(value: object, column: str, where: str) -> str:
-    """Return a name in a row."""
+    """Return a value of a row that has to be a name; any other value is E0421.
+
+    Args:
+        value: The value.
+        column: The column, for messages.
+        where: The row, for messages.
+    """
     if not isinstance(value, str) or not value.strip():
         raise problem(
             "E0421",
@@ -424,7 +506,12 @@ def text(value: object, column: str, where: str) -> str:
 
 
 def number(value: object, column: str, where: str) -> float:
-    """Return a number in a row, from a number or its text. Raises E0421.
+    """Return a value of a row that has to be a number or the text of a number; any other value is E0421.
+
+    Args:
+        value: The value.
+        column: The column, for messages.
+        where: The row, for messages.
 
     Returns:
         The number, which may be infinite or NaN.
@@ -448,7 +535,7 @@ def number(value: object, column: str, where: str) -> float:
 
 
 def whole_number(value: object, where: str) -> int:
-    """Return a budget in a row, `64` or `64.0`, in tokens. Raises E0421 for a fraction."""
+    """Return a budget in a row, `64` or `64.0`, in tokens; a fraction is E0421."""
     count = number(value, "budget", where)
     if not count.is_integer():
         raise problem(

@@ -1,4 +1,4 @@
-"""Curves: accuracy over budgets per benchmark, and frontiers with the models that they are of."""
+"""Curves: accuracy over budgets per benchmark, and frontiers with the models that they are made from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEAN_NAMES = frozenset({"average", "mean"})
 KINDS = {
     "J": "answers forced at every budget",
     "ended": "only responses that ended within the budget count",
-    "bare": "the last answer inside the response's beginning",
+    "bare": "the last answer in the first tokens of the response, up to the budget",
     "asked": "one run for each budget",
 }
 """The kinds of curves. They measure different things, and a curve without a label is `J`."""
@@ -29,7 +29,7 @@ SLACK = 1e-9
 class Curve:
     """Accuracy over budgets, J(L): `accuracy[k]`, 0 to 1, with responses cut to `budgets[k]` tokens and answers forced.
 
-    A curve of another of the `KINDS` says so. Budgets increase from 0 or more. Raises `Problem` otherwise.
+    `kind` is another of the `KINDS` for curves that are not J. Raises `Problem` unless budgets increase from 0 or more.
     """
 
     budgets: tuple[int, ...]
@@ -37,6 +37,7 @@ class Curve:
     kind: str = "J"
 
     def __post_init__(self) -> None:
+        """Check that the budgets and accuracies make a curve."""
         check_curve(self.budgets, self.accuracy)
 
     def at(self, budget: float) -> float:
@@ -70,7 +71,14 @@ Curves = Mapping[str, Curve]
 
 
 def common_kind(curves: Iterable[tuple[str, Curve]]) -> str:
-    """Return the kind that all of some named curves have. Raises E0435 for two kinds."""
+    """Return the kind that all of some named curves have; `J` without curves.
+
+    Args:
+        curves: Each curve with its name in messages.
+
+    Raises:
+        Problem: E0435 for curves of two kinds.
+    """
     kinds: dict[str, str] = {}
     for name, curve in curves:
         kinds.setdefault(curve.kind, name)
@@ -80,19 +88,23 @@ def common_kind(curves: Iterable[tuple[str, Curve]]) -> str:
             "E0435",
             f"{first} is of the kind `{kind}`, and {second} is of the kind `{other}`",
             notes=[f"`{kind}`: {KINDS[kind]}" for kind in (kind, other)],
-            help="measure both alike; answers that are forced at every budget give `J`",
+            help="measure both in the same way; answers that are forced at every budget give `J`",
         )
     return next(iter(kinds), "J")
 
 
 def named_curves(models: Mapping[str, Curves]) -> Iterator[tuple[str, Curve]]:
-    """Yield the curves of models with their names in messages."""
+    """Yield each curve of models, after its name for messages."""
     for model, curves in models.items():
         yield from ((f"`{model}` on {benchmark}", curve) for benchmark, curve in curves.items())
 
 
 def average(curves: Curves) -> Curve:
-    """Return the mean over benchmarks, on all budgets of any of them that all of them cover."""
+    """Return the mean curve over benchmarks, at every budget that any curve has and all curves cover.
+
+    Raises:
+        Problem: E0421 without curves, E0424 if no budget is covered by all curves.
+    """
     if not curves:
         raise problem("E0421", "there is no curve to average", help="give at least one benchmark")
     first = max(curve.budgets[0] for curve in curves.values())
@@ -113,7 +125,13 @@ def average(curves: Curves) -> Curve:
 
 
 def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
-    """Check that a curve covers every point of a grid."""
+    """Check that a curve covers every point of a grid (E0424).
+
+    Args:
+        curve: The curve.
+        points: The points of integration, in tokens.
+        whose: The curve's name in messages.
+    """
     if curve.budgets[0] <= points[0] and curve.budgets[-1] >= points[-1]:
         return
     spans = f"REG is integrated over {points[0]} to {points[-1]}"
@@ -133,7 +151,14 @@ def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
 
 
 def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
-    """Check that a model's benchmarks are exactly the expected benchmarks, so that their means can be compared."""
+    """Check that a model's benchmarks are exactly the expected benchmarks, so that means can be compared (E0425).
+
+    Args:
+        curves: The model's curves.
+        expected: The names of the expected benchmarks.
+        whose: The model's name in messages.
+        against: The name in messages of what has the expected benchmarks.
+    """
     has, needs = set(curves), set(expected)
     missing, extra = sorted(needs - has), sorted(has - needs)
     if missing or extra:
@@ -148,7 +173,11 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
 
 
 def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
-    """Refuse an empty list of benchmarks, an empty name, or a mean beside other benchmarks."""
+    """Check that there are benchmarks, that each has a name, and that no mean is listed beside other benchmarks.
+
+    Raises:
+        Problem: E0421 or E0425.
+    """
     names = list(names)
     if not names:
         raise problem("E0421", "there is no benchmark", where=where, help="give at least one")
@@ -158,14 +187,23 @@ def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
     if mean is not None and len(names) > 1:
         raise problem(
             "E0425",
-            f"`{mean}` stands beside the benchmarks it is the mean of",
+            f"`{mean}` is listed beside the benchmarks that it is the mean of",
             where=where,
             help=f"leave `{mean}` out: means over benchmarks are computed",
         )
 
 
 def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: str | None = None) -> None:
-    """Refuse two lists that are no curve, for the first thing that keeps them from it."""
+    """Check that budgets and accuracies make a curve.
+
+    Args:
+        budgets: Should be whole numbers of tokens that increase from 0 or more.
+        accuracy: Should be as many fractions.
+        where: The location in messages.
+
+    Raises:
+        Problem: E0421 for the first fault.
+    """
     if not budgets:
         raise problem(
             "E0421", "a curve is empty", where=where, help="give at least one budget and its accuracy"
@@ -205,7 +243,7 @@ def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: st
 
 
 def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> None:
-    """Refuse the first accuracy that is not a fraction, with the likely reason."""
+    """Check that all accuracies are fractions; the message for the first fault names a likely reason."""
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise problem(
@@ -236,16 +274,17 @@ def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> Non
 
 
 def _count(items: Sequence[object], singular: str, plural: str) -> str:
+    """Return a number of items with its noun."""
     return f"{len(items)} {singular if len(items) == 1 else plural}"
 
 
 def span_text(curve: Curve) -> str:
-    """Format a curve's span: `0 to 32768 tokens`."""
+    """Return a curve's range of budgets: `0 to 32768 tokens`."""
     return f"{curve.budgets[0]} to {curve.budgets[-1]} tokens"
 
 
 def format_value(value: object) -> str:
-    """Format a value as in JSON or nearly so, and short."""
+    """Return a value for a message, as in JSON if possible, in at most 40 characters."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -269,10 +308,17 @@ class Envelope:
 
 
 def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
-    """Return the paper's frontier: per benchmark and budget, the best J over the models, up to `to` tokens.
+    """Return the paper's frontier: on each benchmark and at each budget, the best J of the models.
 
-    All models must have the same benchmarks on the same budgets: a best over unequal grids would mix measured
-    with interpolated values. Anything else is a `Problem`.
+    All models must have the same benchmarks and budgets: a best over unequal grids would mix measured with
+    interpolated values.
+
+    Args:
+        models: The curves of each model.
+        to: The last budget, in tokens; None for all.
+
+    Raises:
+        Problem: E0421, E0424, E0425 or E0435 if the curves cannot be compared.
     """
     if not models:
         raise problem("E0421", "a frontier over no model", help="name at least one")
@@ -307,7 +353,15 @@ def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
 
 
 def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: str) -> None:
-    """Check that two curves were measured at the same budgets."""
+    """Check that two curves were measured at the same budgets (E0424).
+
+    Args:
+        curve: The curve.
+        other: The curve that it is compared with.
+        whose: The first curve's name in messages.
+        against: The other curve's name in messages.
+        benchmark: The benchmark, for messages.
+    """
     if curve.budgets == other.budgets:
         return
     only = sorted(set(curve.budgets) - set(other.budgets))
@@ -326,24 +380,24 @@ def same_grid(curve: Curve, other: Curve, whose: str, against: str, benchmark: s
 
 
 SPAN_PARTS = 16
-"""The share of the range, 1/16, by which two points of a curve are apart at most where REG is taken between them.
+"""The reciprocal of the largest allowed gap between two points of a curve, as a share of the range of REG: 1/16.
 
-It is the coarse step of the paper's grid at 16K. Of the 16 published curves and their means, those with points so far apart
-differ by at most 65 tokens of 16K from all points (0.4%), and by 239 of 32K (0.7%). Points twice as far apart cost up to
-239 and 755 tokens, and a curve of its two ends up to 4,978 and more, when the methods in print lie hundreds apart.
+It is the coarse step of the paper's grid at 16K. If the 16 published curves and their means are thinned to this gap, REG
+changes by at most 65 tokens of 16K (0.4%), and 239 of 32K (0.7%). Twice the gap changes it by up to 239 and 755 tokens, and
+only two end points by 4,978 and more, while published methods differ by hundreds of tokens.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFrontier:
-    """A frontier: the curve of each benchmark, and `base`, the models from which all that it is over was made."""
+    """A frontier: the curve of each benchmark, and `base`, the models that all models of the frontier were trained from."""
 
     curves: Curves
     base: tuple[str, ...] = ()
 
 
 def same_model(first: str, other: str) -> bool:
-    """Return whether two names are of the same model: `Qwen3-4B` is that of any owner."""
+    """Return whether two names mean the same model: a name without an owner, as `Qwen3-4B`, matches any owner's."""
     short = first if "/" not in first else other
     return first == other or (
         "/" not in short and {first.rpartition("/")[2], other.rpartition("/")[2]} == {short}
@@ -353,9 +407,13 @@ def same_model(first: str, other: str) -> bool:
 def check_base(
     reference: ReferenceFrontier, base: Sequence[str], go_back: str, name: str = "FILE"
 ) -> Diagnostic | None:
-    """Return E0433 if `base`, the models that some curves go back to, are not those of the frontier `name`.
+    """Return E0433 if the base models of some curves are not the base models of the frontier; else None.
 
-    `go_back` is the sentence's subject and verb: `these curves go back`.
+    Args:
+        reference: The frontier.
+        base: The models that the curves' models were trained from.
+        go_back: Subject and verb of the message, such as `these curves go back`.
+        name: The frontier's file in messages.
     """
     theirs = ", ".join(reference.base)
     if not reference.base:
@@ -385,7 +443,13 @@ def check_base(
 
 
 def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> Diagnostic | None:
-    """Return E0425 if a model's benchmarks are not exactly those of the frontier."""
+    """Return E0425 if a model's benchmarks are not exactly the frontier's; else None.
+
+    Args:
+        frontier: The frontier's curves.
+        names: The model's benchmarks.
+        whose: The model's name in messages.
+    """
     has = list(names)
     missing = [name for name in frontier if name not in has]
     extra = [name for name in has if name not in frontier]
@@ -393,12 +457,10 @@ def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> D
         return None
     notes = [f"the frontier: {', '.join(frontier)}", f"{whose}: {', '.join(has)}"]
     if mean_only(frontier):
-        message = (
-            f"the frontier is a mean over benchmarks that it does not name, and {whose} has {', '.join(has)}"
-        )
+        message = f"the frontier is a mean over unnamed benchmarks, and {whose} has {', '.join(has)}"
         return error("E0425", message, notes=notes, help="take a frontier with the curve of each benchmark")
     lacks = [f"lacks {', '.join(missing)}"] if missing else []
-    adds = [f"has {', '.join(extra)}, which the frontier has not"] if extra else []
+    adds = [f"has {', '.join(extra)}, which the frontier lacks"] if extra else []
     plain = {_plain(name): name for name in missing}
     similar = {
         name: plain[close[0]] for name in extra if (close := get_close_matches(_plain(name), plain, 1, 0.5))
@@ -415,16 +477,24 @@ def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> D
 
 
 def _plain(name: str) -> str:
-    """Return a benchmark's name without what spellings differ in."""
+    """Return a benchmark's name in lower case without punctuation, in which spellings often differ."""
     return "".join(filter(str.isalnum, name.lower()))
 
 
 def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Diagnostic | None:
-    """Return E0434 if a curve has no point over more than 1/16 of the span of `points`, and some points lie in that gap."""
+    """Return E0434 if a curve has a gap wider than 1/16 of the range of REG; else None.
+
+    A gap without a point of integration does not count.
+
+    Args:
+        budgets: The curve's budgets, in tokens.
+        points: The points of integration, in tokens.
+        whose: The curve's name in messages.
+    """
     widest = max((points[-1] - points[0]) / SPAN_PARTS, 1)
     for left, right in itertools.pairwise(budgets):
         between = sum(left < point < right for point in points)
-        # What lies past the ends of REG is not read.
+        # Points outside the range of REG are not used.
         low, high = max(left, points[0]), min(right, points[-1])
         if between and high - low > widest:
             return error(
@@ -436,7 +506,7 @@ def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Dia
 
 
 def mean_only(frontier: Curves) -> bool:
-    """Return whether a frontier is a single curve of a mean over benchmarks."""
+    """Return whether a frontier is a single curve that is a mean over benchmarks."""
     return len(frontier) == 1 and next(iter(frontier)).lower() in MEAN_NAMES
 
 
@@ -447,9 +517,19 @@ def misfits(
     points: Sequence[int],
     name: str = "FILE",
 ) -> list[Diagnostic]:
-    """Return why REG of some models, made from `base`, against the frontier `name` is not what it seems, each kind once.
+    """Return the reasons why a published frontier does not match some models, at most one of each kind.
 
-    Raises E0424 for a curve that ends before REG does.
+    Kinds are another base model, other benchmarks, and sparse curves.
+
+    Args:
+        reference: The frontier.
+        models: The curves of each model.
+        base: The models that these models were trained from.
+        points: The points of integration, in tokens.
+        name: The frontier's file in messages.
+
+    Raises:
+        Problem: E0424 for a curve that ends before REG does.
     """
     curves = {
         f"{whose} on {benchmark}": curve
@@ -467,7 +547,14 @@ def misfits(
 
 
 def select_benchmarks(frontier: Curves, benchmarks: Iterable[Iterable[str]]) -> Curves:
-    """Return the frontier on the benchmarks that all models have, where it has all of these; else its mean."""
+    """Return the frontier on the models' benchmarks, or the frontier's mean if it lacks some of these benchmarks.
+
+    The mean is also returned if models have different benchmarks.
+
+    Args:
+        frontier: The frontier's curves.
+        benchmarks: The names of each model's benchmarks.
+    """
     sets = [set(names) for names in benchmarks]
     if all(names == sets[0] <= set(frontier) for names in sets):
         return {name: curve for name, curve in frontier.items() if name in sets[0]}

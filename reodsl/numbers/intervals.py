@@ -49,8 +49,8 @@ __all__ = ["ArmScores", "Comparisons", "Interval", "Scores", "compare_arms", "sc
 class Interval:
     """A value, and the ends `low` and `high` of its interval; None if the data do not give an interval.
 
-    A difference has the two-sided probability `p` of a difference as large if the truth is 0. `p_holm` is that
-    corrected for all comparisons of its study, and `significant` says whether `p_holm` is small enough for a star.
+    A difference has the two-sided p-value `p` against a true difference of 0. `p_holm` is `p` corrected for all
+    comparisons of the study, and `significant` says whether `p_holm` is small enough for a star.
     """
 
     value: float
@@ -120,10 +120,13 @@ STAR_FIELDS = ("difference", "accuracy_change")
 """The differences in a table that can have a star."""
 
 MAX_PAIRED = 32
-"""Arms of a study that are all compared in pairs: those of the least REG."""
+"""The most arms of a study that are compared in all pairs: the arms with the lowest REG."""
 
 ONE_TAIL_SHARE = 0.9
-"""The share of an interval's doubt that one tail has near an end of the range; the rest is for what is only estimated."""
+"""The share of the error rate (1 - confidence) that one tail gets near an end of the range.
+
+The other tail keeps the remainder, because the spread is itself an estimate.
+"""
 
 EQUIVALENCE_ERROR = 0.05
 """The rate at which any pair of a study may be called the same within a margin that its difference exceeds."""
@@ -134,11 +137,11 @@ class Comparisons:
     """The comparisons of a study, which are corrected together (*Stars* of the page SCIENCE)."""
 
     arms: tuple[str, ...]
-    """The arms that are all compared in pairs, best first, and the baseline."""
+    """The arms that are compared in all pairs, the best first, and the baseline."""
     reg: Mapping[tuple[str, str], Interval]
     """REG of a pair's first arm minus that of its second, in tokens on the mean over benchmarks; the better arm is first."""
     accuracy: Mapping[str, Interval]
-    """The accuracy of each arm minus that of the arm it is `against`."""
+    """The accuracy of each arm minus the accuracy of the arm in `against`."""
     within: Mapping[tuple[str, str], float]
     """The margin in tokens within which a pair's arms are the same, by two one-sided tests that are corrected for all
     pairs.
@@ -155,7 +158,12 @@ class Comparisons:
     """The confidence of intervals, such as 0.95."""
 
     def of(self, arm: str, measure: str) -> Interval | None:
-        """Return an arm's `difference` of REG, up to its sign, or its `accuracy_change`; None if it was not compared."""
+        """Return an arm's `difference` of REG, up to its sign, or its `accuracy_change`; None if it was not compared.
+
+        Args:
+            arm: Name of the arm.
+            measure: `difference` or `accuracy_change`.
+        """
         if measure == "accuracy_change" or arm not in self.against:
             return self.accuracy.get(arm)
         other = self.against[arm]
@@ -163,15 +171,15 @@ class Comparisons:
 
 
 TypicalVariances = Mapping[tuple[str, bool], float | None]
-"""`typical_variance` by measure, of differences of two arms (true) and of one arm from what no seed changes (false)."""
+"""`typical_variance` by measure, and by whether both arms of a difference were trained with several seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeGroups:
-    """A measured frontier's areas by group of questions.
+    """A measured frontier's areas in tokens by group of questions, for the variance of REG.
 
-    `cells` and `best_cells` are `Edge.area` and `Edge.best` by seed and group, and `without` is `Edge.area` without each
-    group. `groups` has each question's group, and `sizes` the questions of each.
+    `cells` and `best_cells` are the contributions to `Edge.area` and `Edge.best`: [seeds, groups]. `without` is `Edge.area`
+    with one group left out: [groups]. `groups` has each question's group, and `sizes` the number of questions per group.
     """
 
     cells: Floats
@@ -185,8 +193,9 @@ class EdgeGroups:
 class Edge:
     """A frontier on a benchmark, as areas in tokens.
 
-    `area` is cross-fitted, `plain` that of each seed's own best, `best` that of the best mean over seeds, which no frontier
-    of the same arms is above. Where the frontier is given there is one area, and none of the rest.
+    `area` is the cross-fitted frontier's. `plain` is each seed's area under its best measured scores, and `best` the area
+    under the best means over seeds, which bounds the frontier of these arms from above. A frontier given as curves has only
+    `area`.
     """
 
     area: float
@@ -207,23 +216,26 @@ def score_arms(
     confidence: float = 0.95,
     comparisons: Comparisons | None = None,
 ) -> tuple[Scores, ...]:
-    """Return rows by model, its benchmarks and their `mean`: over all seeds, then for each of several seeds.
+    """Return the scores of each model on each benchmark and on their mean: over all seeds, then for each seed.
 
     Equal input gives equal output, bit for bit.
 
     Args:
         arms: Scores of each model by seed, or a single item if a model is the same for all seeds.
         budgets: The columns of the scores' `forced`, in tokens.
-        frontier: The arms whose best it is, or its curves.
+        frontier: Names of the arms whose best makes the frontier, or the frontier's curves.
         seeds: The seeds, in the order of the scores.
         l_max: The end of integration in tokens, as for `reg`.
         grid: The points of integration, as for `reg`.
         relative_to: The baseline, if there is one.
-        confidence: Of intervals.
-        comparisons: The comparisons whose stars rows get; None computes them.
+        confidence: Confidence of intervals, such as 0.95.
+        comparisons: The study's comparisons, which decide on stars; None computes them.
 
     Returns:
         The rows.
+
+    Raises:
+        Problem: E0114 for an unknown arm, E0303 for a confidence out of range, E0431 for arms that cannot be paired.
     """
     sizes = check_arms(arms, budgets, len(seeds))
     if not 0 < confidence < 1:
@@ -288,10 +300,10 @@ def compare_arms(
     against: str | Mapping[str, str] | None = None,
     confidence: float = 0.95,
 ) -> Comparisons:
-    """Return all comparisons of a study, corrected together: this alone decides which difference is significant.
+    """Return all comparisons of a study, corrected together, which decide which differences are significant.
 
-    Of more than `MAX_PAIRED` arms only those of the least REG are all compared in pairs, and each other arm with the
-    arm it is `against`; the correction counts the omitted pairs as well.
+    Of more than `MAX_PAIRED` arms, the arms with the lowest REG are compared in all pairs, and every other arm only
+    with the arm in `against`. The correction counts the omitted pairs as well.
 
     Args:
         arms: Scores of each model by seed.
@@ -300,7 +312,7 @@ def compare_arms(
         l_max: The end of integration in tokens, as for `reg`.
         grid: The points of integration, as for `reg`.
         against: The baseline, or for each arm the arm that its accuracy is compared with.
-        confidence: Of intervals.
+        confidence: Confidence of intervals, such as 0.95.
 
     Returns:
         The comparisons.
@@ -347,12 +359,12 @@ def compare_arms(
 
 
 def correct(differences: Sequence[Interval], confidence: float, count: int | None = None) -> list[Interval]:
-    """Return differences with their probabilities corrected by Holm's steps, and which of them are significant.
+    """Correct the p-values of differences by Holm's method, and decide which differences are significant.
 
     Args:
         differences: The differences.
         confidence: 1 minus the level of significance.
-        count: The number of comparisons; those that are not among the differences count as chance.
+        count: The number of comparisons; comparisons that are not in `differences` get the p-value 1.
 
     Returns:
         The differences in their order.
@@ -369,7 +381,12 @@ def correct(differences: Sequence[Interval], confidence: float, count: int | Non
 
 
 def typical_of(models: Iterable[ArmCells], places: Sequence[str]) -> TypicalVariances:
-    """Return the typical (median) variance over seeds of a study's differences, for each measure."""
+    """Return the typical variance over seeds of differences between arms, for each measure.
+
+    Args:
+        models: The cells of a study's arms.
+        places: Benchmarks, over which differences are averaged.
+    """
     import numpy as np
 
     trained = [model for model in models if model.replicated]
@@ -389,17 +406,17 @@ def difference(
     confidence: float,
     typical: TypicalVariances,
 ) -> Interval:
-    """Return a measure of one model minus that of another, paired by question, with its interval and probability.
+    """Return a measure of one model minus the measure of another, paired by question, with interval and p-value.
 
-    The interval rests on the seeds of these two models alone. The probability is the larger of two: by that interval,
+    The interval rests on the seeds of these two models alone. The p-value is the larger of two: from this interval,
     and with the typical variance of the study's differences as a further seed.
 
     Args:
         first: The model.
         second: The model that is subtracted.
         measure: A field of `ArmCells`.
-        places: Benchmarks.
-        confidence: Of the interval.
+        places: Benchmarks, over which the difference is averaged.
+        confidence: Confidence of the interval.
         typical: Typical variances of the study.
 
     Returns:
@@ -416,11 +433,11 @@ def difference(
 
 
 def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
-    """Return the rows with their corrected probabilities and which differences are significant.
+    """Return the rows with corrected p-values and with their significant differences marked.
 
-    On the mean over benchmarks they are the study's `comparisons`. The differences on single benchmarks are corrected among
-    themselves, and one of them is significant only if its arm's is on the mean: so if all arms are equal, no benchmark adds
-    a false star.
+    Differences on the mean over benchmarks come from the study's `comparisons`. Differences on single benchmarks are
+    corrected in a separate family, and are significant only if the arm's difference on the mean is: so if all arms
+    are equal, no benchmark adds a false star.
     """
     confidence = comparisons.confidence
     single = {
@@ -433,6 +450,7 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
     corrected = dict(zip(single, correct(list(single.values()), confidence), strict=True))
 
     def star(i: int, row: Scores, name: str) -> Interval | None:
+        """Return the difference called `name` of the row with index `i`, with its corrected p-value."""
         own: Interval | None = getattr(row, name)
         of_mean = comparisons.of(row.model, name)
         if own is None or of_mean is None or of_mean.p_holm is None:
@@ -450,10 +468,18 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
 def measure_cells(
     of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
 ) -> ArmCells:
-    """Return a model's cells; if it is the same for all seeds, so are they."""
+    """Return a model's area under its curve, accuracy and length by benchmark, seed and question.
+
+    Args:
+        of_seeds: Scores by seed, or a single item if the model is the same for all seeds.
+        benchmarks: Names of benchmarks.
+        seeds: The number of seeds; a single item is repeated as often.
+        weights: Weight of each budget in the area, in tokens.
+    """
     import numpy as np
 
     def cells(arms: Sequence[Mapping[str, Floats]], benchmark: str) -> Floats:
+        """Return the scores of a benchmark, [seeds, questions], with a single item repeated for every seed."""
         stacked = np.stack([scores[benchmark] for scores in arms])
         return np.broadcast_to(stacked, (seeds, stacked.shape[1]))
 
@@ -467,7 +493,14 @@ def measure_cells(
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
-    """Return the frontier of some arms on a benchmark."""
+    """Return the frontier of some arms on a benchmark.
+
+    Args:
+        arms: Scores of each arm by seed.
+        benchmark: Name of the benchmark.
+        seeds: The number of seeds.
+        weights: Weight of each budget in the area, in tokens.
+    """
     import numpy as np
 
     questions = len(arms[0][0].forced[benchmark])
@@ -491,7 +524,12 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
 
 
 def sum_groups(values: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Sum over the questions of each group, none of them empty: [questions, …] to [groups, …]."""
+    """Sum values over the questions of each group: [questions, …] to [groups, …].
+
+    Args:
+        values: Values by question.
+        groups: The group of each question, from 0; no group is empty.
+    """
     import numpy as np
 
     order = np.argsort(groups, kind="stable")
@@ -509,7 +547,16 @@ def scores(
     confidence: float,
     typical: TypicalVariances | None = None,
 ) -> Scores:
-    """Return the row of a model on a benchmark, or on the mean over `places`, without REG but with its difference.
+    """Return the row of a model on a benchmark or on a mean, with its difference from a baseline but without REG.
+
+    Args:
+        model: Name of the model.
+        title: Name of the benchmark, or `mean`.
+        places: Benchmarks, over which the row is averaged.
+        arm: The model's cells.
+        base: The baseline's cells, if there is a baseline.
+        confidence: Confidence of intervals.
+        typical: Typical variances of the study.
 
     Returns:
         The row.
@@ -538,7 +585,13 @@ def scores(
 
 
 def add_gap(row: Scores, gap: Interval, plain: float, base: Interval | None) -> Scores:
-    """Return the row with its REG; in percent of the baseline's REG `base`, if its interval excludes 0.
+    """Return the row with its REG, and the change in percent if the interval of the baseline's REG excludes 0.
+
+    Args:
+        row: The row of a model.
+        gap: REG against the cross-fitted frontier.
+        plain: REG against the plain frontier, in tokens.
+        base: REG of the baseline, if there is a baseline.
 
     Returns:
         The row.
@@ -550,9 +603,15 @@ def add_gap(row: Scores, gap: Interval, plain: float, base: Interval | None) -> 
 def gap_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
     """Return REG against a frontier, with its interval, in tokens.
 
-    A frontier that is valued on other data than chose it is biased low, if at all, because the chosen arm may not be
-    the best; the best measured frontier is biased high. The truth lies between the two, and the interval reaches from
-    below the first to above the second, by as much as covers the truth wherever between them it lies.
+    The cross-fitted frontier is biased low, if at all, because the chosen arm may not be the best; the best measured
+    frontier is biased high. The truth lies between the two, so the interval reaches from below the first to above the
+    second, just far enough to cover the truth at every value between them.
+
+    Args:
+        model: The model's cells.
+        edges: The frontier on each benchmark.
+        places: Benchmarks, over which REG is averaged.
+        confidence: Confidence of the interval.
 
     Returns:
         REG in tokens.
@@ -575,22 +634,37 @@ def gap_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str], co
 
 
 def round_interval(exact: Interval) -> Interval:
-    """Round a REG to a billionth of a token, so that an arm which is the frontier has exactly 0."""
+    """Round a REG and its interval to a billionth of a token, so that an arm on the frontier has exactly 0."""
     ends = (exact.value, exact.low, exact.high)
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
 
 def grouped_gap(model: ArmCells, benchmark: str, parts: EdgeGroups, cells: Floats) -> Floats:
-    """Return the gap to a frontier's `cells` by seed and group of questions."""
+    """Return the gap between a frontier's areas and a model's areas by seed and group of questions.
+
+    Args:
+        model: The model's cells.
+        benchmark: Name of the benchmark.
+        parts: The frontier's groups.
+        cells: The frontier's areas, [seeds, groups], such as `parts.cells`.
+    """
     areas: Floats = sum_groups(model.area[benchmark].T, parts.groups).T
     return cells - areas / parts.sizes
 
 
 def fitted_spread(model: ArmCells, parts: Mapping[str, EdgeGroups]) -> Spread | None:
-    """Return the spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
+    """Return the spread of the gap to a cross-fitted frontier.
 
-    Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
-    jackknife's, which chooses anew without each group, is too high (Efron and Stein 1981). The mean of the two is taken.
+    Questions value the frontier and also choose its arms. If the choice is held fixed, the variance over questions is
+    too low; the jackknife, which chooses again without each group, gives too high a variance (Efron and Stein 1981).
+    So the mean of the two variances is used.
+
+    Args:
+        model: The model's cells.
+        parts: The frontier's groups by benchmark.
+
+    Returns:
+        The spread; None if the data show none.
     """
     import numpy as np
 
@@ -610,14 +684,14 @@ def fitted_spread(model: ArmCells, parts: Mapping[str, EdgeGroups]) -> Spread | 
 
 
 def one_sided(gap: float, error: float, confidence: float) -> float:
-    """Return the probability for a quantile that covers a truth between two estimated ends.
+    """Return the probability of the quantile for an interval around a truth that lies between two estimates.
 
-    Both tails count if the ends are equal, and one tail if they are far apart.
+    Both tails count if the estimates are equal, and only one tail if they are far apart.
 
     Args:
-        gap: The distance between the ends.
-        error: The standard error of each end.
-        confidence: Of the interval.
+        gap: The distance between the estimates.
+        error: The standard error of each estimate.
+        confidence: Confidence of the interval.
 
     Returns:
         A probability, from `confidence` to (1 + confidence) / 2.
@@ -638,7 +712,9 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
 
 
 def plain_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
-    """Return the paper's REG: against each seed's best measured score, as a mean over seeds and benchmarks.
+    """Return REG as the paper defines it, against each seed's best measured scores.
+
+    It is a mean over seeds and benchmarks.
 
     Returns:
         Tokens.
@@ -658,14 +734,26 @@ def score_seed(
     index: int,
     seed: int,
 ) -> Scores:
-    """Return the row of a seed: REG against the study's frontier, and the paper's REG against the seed's own frontier."""
+    """Return the row of a seed: REG against the study's frontier, plain REG against the seed's own frontier.
+
+    Args:
+        row: The row over all seeds.
+        benchmarks: Names of all benchmarks.
+        models: The models' cells.
+        relative_to: The baseline, if there is one.
+        edges: The frontier on each benchmark.
+        index: Index of the seed in the cells.
+        seed: The seed.
+    """
     model, base = models[row.model], None if relative_to is None else models[relative_to]
     places = benchmarks if row.benchmark == MEAN else (row.benchmark,)
 
     def value(cells: Cells) -> float:
+        """Return the seed's mean of some cells over questions and benchmarks."""
         return mean([float(cells[b][index].mean()) for b in places])
 
     def change(measure: str) -> Interval | None:
+        """Return the seed's difference of a measure from the baseline."""
         return (
             None if base is None else Interval(value(getattr(model, measure)) - value(getattr(base, measure)))
         )
@@ -691,11 +779,7 @@ def score_seed(
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean over benchmarks, or seeds, exactly summed.
-
-    Returns:
-        The values' unit.
-    """
+    """Return the mean of numbers, exactly summed."""
     return math.fsum(values) / len(values)
 
 
@@ -709,10 +793,10 @@ def interval(cells: Cells, confidence: float) -> Interval:
 
 
 def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
-    """Return the interval of a mean, given its spread.
+    """Return the interval of a mean over benchmarks, seeds and questions, given its spread.
 
     Returns:
-        The cells' unit; no interval if the spread is None.
+        The cells' unit; a value without an interval if the spread is None.
     """
     value = mean([float(c.mean()) for c in cells.values()])
     if spread is None:
@@ -722,7 +806,7 @@ def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Inter
 
 
 def negate_interval(positive: Interval) -> Interval:
-    """Return the interval of the negative: REG falls as the area under a curve grows."""
+    """Return the interval of the negated value: REG falls as the area under a curve grows."""
     if positive.low is None or positive.high is None:
         return Interval(0.0 - positive.value)
     return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
@@ -736,11 +820,19 @@ def bound_interval(
     spread: Spread | None = None,
     questions: float | None = None,
 ) -> Interval:
-    """Return an interval of a number that lies from `low` to `high`.
+    """Return an interval within the range `low` to `high` of its value.
 
-    That of a mean over so many `questions`, each within this range, is Wilson's for a share whose error is that of the
-    `spread`. If no question differs from another, the error is that of as many independent questions. Other intervals
-    are cut off at the range.
+    With `spread` and `questions`, the interval of a mean of values in this range is Wilson's for a share with the
+    error of the spread. If all questions are equal, the error is that of as many independent questions. Other
+    intervals are cut off at the range.
+
+    Args:
+        plain: The interval without regard to the range.
+        low: The smallest possible value.
+        high: The largest possible value.
+        confidence: Confidence of the interval.
+        spread: Spread of the mean, if Wilson's interval is wanted.
+        questions: Effective number of questions, as of `count_questions`.
 
     Returns:
         The interval within the range.
@@ -761,12 +853,19 @@ def bound_interval(
 def share_ends(
     share: float, spread: Spread, scale: float, questions: float, confidence: float
 ) -> tuple[float, float]:
-    """Return the ends of a share's interval; the `spread` is that of the share times `scale`.
+    """Return the ends of a share's interval by Wilson's method.
 
-    Near 1 an interval can hardly miss the truth from above: if all questions are right with at least the probability of
-    a tail, no test of this tail rejects. There the doubt is almost all below the truth, and so the upper end is that of
-    a single tail. The same holds for the lower end near 0. A single seed measures no noise, and has both tails
-    everywhere.
+    Near 1 almost all of the doubt is below the share, so the upper end uses a single tail; near 0 the lower end does.
+    The upper end applies only above the share at which the effective number of independent questions are all right
+    with at least the probability of a tail: no test of this tail rejects there. With one seed both tails are used
+    everywhere, since the noise is not measured.
+
+    Args:
+        share: The share, 0 to 1.
+        spread: Spread of the share times `scale`.
+        scale: Factor from the share's unit to the spread's unit.
+        questions: Effective number of questions.
+        confidence: Confidence of the interval.
 
     Returns:
         Two shares, 0 to 1.
@@ -774,6 +873,11 @@ def share_ends(
     variance = share * (1 - share)
 
     def wilson(probability: float) -> tuple[float, float, float]:
+        """Return Wilson's interval for a one-sided probability.
+
+        Returns:
+            The ends, and the squared quantile over the effective number of independent questions.
+        """
         reach = spread.half_width(probability) / scale
         # The squared quantile over the number of independent questions that have the measured error.
         alike = reach == 0 or variance == 0
@@ -794,15 +898,17 @@ def share_ends(
 
 
 def subtract_intervals(first: Interval, second: Interval, correlation: float) -> Interval:
-    """Return the interval of a difference of two means from the means' intervals; it stays within their ranges.
+    """Return the interval of a difference of two means from the means' intervals.
+
+    The interval stays within the range that the two intervals allow.
 
     Args:
         first: The mean.
         second: The mean that is subtracted.
-        correlation: The correlation of the two.
+        correlation: The correlation of the two means.
 
     Returns:
-        The difference; without an interval if a mean has none.
+        The difference; without an interval if a mean has no interval.
 
     Source: Zou and Donner 2008.
     """
@@ -811,6 +917,7 @@ def subtract_intervals(first: Interval, second: Interval, correlation: float) ->
         return Interval(value)
 
     def reach(a: float, b: float) -> float:
+        """Return the distance from the difference to an end, from distances `a` and `b` of the means' ends."""
         return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
 
     below = reach(first.value - first.low, second.high - second.value)
@@ -819,7 +926,9 @@ def subtract_intervals(first: Interval, second: Interval, correlation: float) ->
 
 
 def count_questions(cells: Cells) -> float:
-    """Return the effective number of questions of a mean over benchmarks, below the sum if benchmarks differ in size.
+    """Return the effective number of questions of a mean over benchmarks.
+
+    It is the number of questions if all benchmarks have equally many, else less.
 
     Returns:
         A number of questions.
@@ -828,13 +937,19 @@ def count_questions(cells: Cells) -> float:
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
-    """Return the integral of given curves by benchmark; a frontier of means counts for each benchmark.
+    """Return the area under given frontier curves by benchmark; a single curve of a mean counts for each benchmark.
+
+    Args:
+        frontier: The frontier's curves.
+        points: The points of integration, in tokens.
+        benchmarks: Benchmarks of the evaluation.
 
     Returns:
         Accuracy times tokens.
     """
 
     def size(curve: Curve, whose: str) -> float:
+        """Return the area under a curve; `whose` names the curve in messages."""
         check_cover(curve, points, whose)
         return reg(curve, Curve((points[0], points[-1]), (0.0, 0.0)), grid=points)
 
@@ -847,7 +962,17 @@ def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[st
 
 
 def column_weights(budgets: Sequence[int], points: Sequence[int]) -> Floats:
-    """Return the weight of each evaluated budget in the trapezoid integral over points."""
+    """Return the weight of each evaluated budget in the trapezoid integral over points.
+
+    The score is linear between budgets, so a point between two budgets adds to the weights of both.
+
+    Args:
+        budgets: The evaluated budgets, in tokens.
+        points: The points of integration, in tokens.
+
+    Returns:
+        Tokens for each budget.
+    """
     import numpy as np
 
     weights = np.array(trapezoid_weights(points))

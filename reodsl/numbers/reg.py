@@ -28,15 +28,15 @@ NORMAL_DF = 1e9
 """Degrees of freedom above which Student's t is the normal distribution, to nine digits."""
 
 _STEPS = 200
-"""Newton's steps and terms of a continued fraction, either of which settles long before."""
+"""The most Newton steps and terms of a continued fraction; both converge much earlier."""
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
-    """Return the quantile of Student's t, to within rounding.
+    """Return the quantile of Student's t distribution, accurate to rounding.
 
     Args:
-        probability: The probability below it, in (0, 1).
+        probability: The probability below the quantile, in (0, 1).
         df: Degrees of freedom, above 0.
 
     Returns:
@@ -46,8 +46,8 @@ def t_quantile(probability: float, df: float) -> float:
         return NormalDist().inv_cdf(probability)
     if probability < 0.5:
         return -t_quantile(1 - probability, df)
-    # Cornish and Fisher's expansion is close for many degrees of freedom. A first step of Newton's from above ends below the
-    # quantile, because the density falls; all others rise to it and never pass it.
+    # Cornish and Fisher's expansion is close for many degrees of freedom. A first Newton step from above the quantile ends
+    # below it, because the density falls; all further steps rise towards the quantile without passing it.
     normal = NormalDist().inv_cdf(probability)
     terms = (normal**3 + normal) / 4, (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96
     t = normal + terms[0] / df + terms[1] / df**2
@@ -62,7 +62,7 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def t_probability(t: float, df: float) -> float:
-    """Return the probability below `t` of Student's t: 1 - I(df / (df + t^2); df/2, 1/2) / 2.
+    """Return the probability that Student's t is below `t`: 1 - I(df / (df + t^2); df/2, 1/2) / 2.
 
     Args:
         t: 0 or more.
@@ -78,6 +78,11 @@ def t_probability(t: float, df: float) -> float:
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
     """Compute the regularised incomplete beta function I(x; a, b) by its continued fraction.
+
+    Args:
+        x: The argument; I is 0 below 0 and 1 above 1.
+        a: The first parameter, above 0.
+        b: The second parameter, above 0.
 
     Returns:
         A probability, 0 to 1.
@@ -95,29 +100,30 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function."""
+    """Return the continued fraction of the incomplete beta function, by Lentz's algorithm."""
     tiny = 1e-300
-    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
+    c, d = 1.0, 1 / _replace_tiny(1 - (a + b) * x / (a + 1), tiny)
     value = d
     for m in range(1, _STEPS):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
         ):
-            d = 1 / _away_from_zero(1 + term * d, tiny)
-            c = _away_from_zero(1 + term / c, tiny)
+            d = 1 / _replace_tiny(1 + term * d, tiny)
+            c = _replace_tiny(1 + term / c, tiny)
             value *= c * d
         if abs(c * d - 1) < 1e-16:
             break
     return value
 
 
-def _away_from_zero(value: float, tiny: float) -> float:
+def _replace_tiny(value: float, tiny: float) -> float:
+    """Return the value, or `tiny` if the value is too small to divide by, as Lentz's algorithm requires."""
     return value if abs(value) > tiny else tiny
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return each probability adjusted for all of them, in their order.
+    """Return p-values corrected by Holm's step-down method, in the given order.
 
     Returns:
         Probabilities, 0 to 1.
@@ -138,9 +144,10 @@ FINE, COARSE = 64, 1024
 
 
 def paper_grid(l_max: int = REG_TO) -> tuple[int, ...]:
-    """Return `{64 i, 0 ≤ i < 16} ∪ {1024 i, i ≥ 1}` up to `l_max` tokens, which is always the last point.
+    """Return the paper's grid `{64 i, 0 ≤ i < 16} ∪ {1024 i, i ≥ 1}` up to `l_max` tokens.
 
-    At 16K this is the paper's grid ("Evaluating Reasoning Efficiency Gap"); further up its coarse part goes on.
+    `l_max` is always the last point. The paper's own grid ("Evaluating Reasoning Efficiency Gap") ends at 16K; above,
+    multiples of 1024 continue.
     """
     check_end(l_max)
     points = {*range(0, min(COARSE, l_max), FINE), *range(COARSE, l_max, COARSE), l_max}
@@ -148,10 +155,14 @@ def paper_grid(l_max: int = REG_TO) -> tuple[int, ...]:
 
 
 def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the points to integrate on: `grid` up to `l_max`, or the paper's; `l_max` is always the last.
+    """Return the points of integration, in tokens: `grid` up to `l_max`, or the paper's grid if `grid` is None.
 
-    Without `l_max` a given grid is taken whole, and the paper's ends at 16K. A grid that is not increasing, has fewer
-    than two points or stops before `l_max` is a `Problem`.
+    Args:
+        l_max: The last point. None stands for the end of `grid`, or for 16K in the paper's grid.
+        grid: Budgets in tokens.
+
+    Raises:
+        Problem: E0404 for a grid that does not increase, has fewer than two points, or ends before `l_max`.
     """
     if grid is None:
         return paper_grid(REG_TO if l_max is None else l_max)
@@ -186,15 +197,18 @@ def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None
 def trapezoid_weights(points: Sequence[int]) -> tuple[float, ...]:
     """Return the weight of each point in the trapezoid integral over points.
 
+    Args:
+        points: The points of integration, in tokens.
+
     Returns:
-        Weights in the points' unit, which is tokens.
+        Weights in tokens.
     """
     widths = [b - a for a, b in itertools.pairwise(points)]
     return tuple((a + b) / 2 for a, b in zip([0, *widths], [*widths, 0], strict=True))
 
 
 def check_end(l_max: int) -> None:
-    """Check that an upper end of integration is in range."""
+    """Check that the end of integration is from 1 to `MOST_TOKENS` tokens (E0404)."""
     if not 1 <= l_max <= MOST_TOKENS:
         raise problem(
             "E0404",
@@ -210,11 +224,11 @@ MEAN = "mean"
 
 @dataclass(frozen=True, slots=True)
 class RegRow:
-    """REG of a model on a benchmark, or on their `mean`, in tokens; for an `ended` curve what it lies between.
+    """REG of a model on a benchmark, or on the `mean` over benchmarks, in tokens.
 
-    For other kinds of curves `reg` is the gap between them, which is not REG.
-    `difference` is REG minus that of the table's `relative_to`, and `change_pct` that in percent of its size: None where its
-    95% interval holds 0, or no interval is known.
+    An `ended` curve has only two bounds of REG, `between`. For other kinds of curves `reg` is the gap between the curves,
+    which is not REG. `difference` is REG minus the REG of the table's `relative_to`. `change_pct` is the difference in
+    percent of the size of that REG, None if its 95% interval contains 0 or is unknown.
     """
 
     model: str
@@ -229,7 +243,7 @@ class RegRow:
 class RegTable:
     """REG of every model: `rows` by model, benchmarks in the frontier's order and then `mean`; `grid` in tokens.
 
-    `kind` is that of the models' curves.
+    `kind` is the kind of the models' curves.
     """
 
     rows: tuple[RegRow, ...]
@@ -238,11 +252,15 @@ class RegTable:
     kind: str = "J"
 
     def __getitem__(self, key: tuple[str, str]) -> RegRow:
-        """Return the row of a model and benchmark (or `mean`)."""
+        """Return the row of a model and a benchmark (or `mean`)."""
         return next(row for row in self.rows if (row.model, row.benchmark) == key)
 
     def nested(self, field: str = "reg") -> dict[str, dict[str, Any]]:
-        """Return `{model: {benchmark: REG, …, "mean": REG}}`, or another field of the rows in its place."""
+        """Return `{model: {benchmark: REG, …, "mean": REG}}`, or the same of another field.
+
+        Args:
+            field: A field of `RegRow`.
+        """
         out: dict[str, dict[str, Any]] = {}
         for row in self.rows:
             out.setdefault(row.model, {})[row.benchmark] = getattr(row, field)
@@ -250,10 +268,9 @@ class RegTable:
 
 
 def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[int] | None = None) -> float:
-    """Integrate (frontier - J) over the grid up to `l_max` by trapezoids: signed, never clipped.
+    """Integrate (frontier - J) over the grid up to `l_max` by trapezoids; the result keeps its sign.
 
-    A curve that beats the frontier has a negative REG. Both curves are linear between their points, of the same kind,
-    and must cover the grid; otherwise it is a `Problem`.
+    A curve that beats the frontier has a negative REG. Both curves are linear between their points.
 
     Args:
         frontier: The frontier's curve.
@@ -263,6 +280,9 @@ def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[
 
     Returns:
         REG in tokens.
+
+    Raises:
+        Problem: E0424 for a curve that does not cover the grid, E0435 for curves of different kinds.
     """
     points = integration_grid(l_max, grid)
     common_kind([("the frontier", frontier), ("the curve", curve)])
@@ -280,12 +300,22 @@ def reg_table(
     relative_to: str | None = None,
     questions: int | None = None,
 ) -> RegTable:
-    """Return REG of each model on each benchmark of the frontier, the mean over them, and changes from `relative_to`.
+    """Return REG of each model on each benchmark, the mean over benchmarks, and changes from a baseline.
 
-    `questions` is how many a benchmark's curve is a mean over, at least; changes in percent need it. A model has exactly
-    the frontier's benchmarks. A frontier that is one mean curve (as the published ones, "Average") is compared with the
-    mean of the model's curves, which has the same REG as the mean over benchmarks. Models whose curves are `ended` have two
-    numbers that their REG lies between, and no differences.
+    A frontier that is one mean curve (as published ones, "Average") is compared with the mean of the model's curves,
+    which has the same REG as the mean over benchmarks. Models with `ended` curves have two bounds of REG and no
+    differences.
+
+    Args:
+        frontier: The frontier's curve on each benchmark.
+        models: The curves of each model, on exactly the frontier's benchmarks.
+        l_max: The end of integration in tokens; None for 16K.
+        grid: The points of integration; None for the paper's grid.
+        relative_to: The baseline, if changes are wanted.
+        questions: The least number of questions of a benchmark; changes in percent need it.
+
+    Raises:
+        Problem: E0114 for an unknown baseline, or if curves cannot be compared.
     """
     points = integration_grid(l_max, grid)
     check_benchmarks(frontier, "the frontier")
@@ -297,8 +327,8 @@ def reg_table(
     if kind == "ended" and (relative_to is not None or common_kind(frontier.items()) != "J"):
         raise problem(
             "E0435",
-            "a gap or a difference between `ended` curves is none of REG, and bounds none",
-            help="take a frontier of the kind `J` and no baseline, which gives two numbers that REG lies between",
+            "a gap or a difference between `ended` curves is not REG and does not bound REG",
+            help="use a frontier of the kind `J` and no baseline, which gives a lower and an upper bound of REG",
         )
     values: dict[str, dict[str, float]] = {}
     between: dict[str, dict[str, tuple[float, float]]] = {}
@@ -343,12 +373,12 @@ def reg_table(
 
 
 def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[float, float]:
-    """Return the ends between which REG lies, from a curve of ended responses.
+    """Return bounds of REG from a curve of ended responses.
 
-    Forced answers are right if the ended responses are, and at most always.
+    A forced answer is right if the ended response is right, and may be right in all other cases.
 
     Returns:
-        The lower and upper end in tokens.
+        The lower and the upper bound in tokens.
     """
     most = Curve((points[0], points[-1]), (1.0, 1.0))
     return reg(frontier, most, grid=points), reg(frontier, replace(curve, kind="J"), grid=points)
@@ -357,14 +387,18 @@ def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[flo
 def excludes_zero(
     value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None
 ) -> bool:
-    """Return whether a 95% interval of a REG excludes 0, if a benchmark's curve is a mean over so many questions.
+    """Return whether a 95% interval of a REG excludes 0; False if the number of questions is unknown.
 
-    Curves do not say how a question's scores at several budgets go together. The standard error is that of questions
-    which are right at all budgets or at none, as far as the curve allows: no other is larger. The frontier is taken as
-    it is.
+    Curves do not say how a question's scores at different budgets are correlated. So the standard error assumes
+    questions that are right at all budgets or at none, as far as the curve allows, which is the largest possible
+    error. The frontier is taken as exact.
 
-    Returns:
-        False without the number of questions.
+    Args:
+        value: The REG, in tokens.
+        curves: The model's curves.
+        benchmark: The benchmark of the REG, or `mean`.
+        points: The points of integration, in tokens.
+        questions: The number of questions over which a benchmark's curve is a mean.
     """
     if questions is None or questions < 2:
         return False
@@ -381,23 +415,27 @@ def excludes_zero(
 
 
 def change_pct(value: float, base: float) -> float | None:
-    """Return the change from a baseline's REG in percent of its size, positive if REG grew; None for a base of 0.
+    """Return the change from a baseline's REG in percent of the size of that REG; None if that REG is 0.
+
+    Args:
+        value: REG.
+        base: REG of the baseline.
 
     Returns:
-        Percent.
+        Percent, positive if REG grew.
     """
     return None if base == 0 else 100 * (value - base) / abs(base)
 
 
 def comparable(frontier: Curves, curves: Curves) -> Curves:
-    """Return a model's curves in the frontier's form: their mean if the frontier is a mean, else all."""
+    """Return a model's curves in the frontier's form: the mean curve if the frontier is a mean, else all curves."""
     if mean_only(frontier) and set(curves) != set(frontier):
         return {next(iter(frontier)): average(curves)}
     return curves
 
 
 def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
-    """Return the finding that a baseline is none of the models."""
+    """Return E0114 for a baseline that is not among the models."""
     return error(
         "E0114",
         f"there is no model `{name}` to compare with",

@@ -1,4 +1,4 @@
-"""A study's verdict: every two arms' difference of REG, who leads and who ties; and what a gap consists of."""
+"""A study's verdict: the difference of REG of every pair of arms, who leads and who ties; and the causes of a gap."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 MARGIN_SHARE = 0.1
-"""The share of the baseline's REG that a margin may be for two arms to be called the same within it.
+"""The largest margin of equivalence as a share of the baseline's REG.
 
-What methods claim over each other is a fifth of it and more; a tenth is half of the least that anybody would report.
+Methods claim differences of at least a fifth of this REG; a tenth is half of the least difference worth reporting.
 """
 
 KEYS = ("benchmark", "question", "seed", "sample")
@@ -50,7 +50,7 @@ class PairDifference:
     high: float | None = None
     """The upper end of the uncorrected interval, in tokens."""
     p: float | None = None
-    """The two-sided probability of the difference if the arms were equal."""
+    """The two-sided p-value against equal arms."""
     p_holm: float | None = None
     """`p` corrected for all comparisons of the study."""
     significant: bool = False
@@ -63,7 +63,7 @@ class PairDifference:
     """The equal responses of the two arms."""
 
     def swapped(self) -> PairDifference:
-        """Return the same pair with its arms in the other order."""
+        """Return the difference of the same pair with the arms exchanged."""
         return replace(
             self,
             one=self.two,
@@ -89,10 +89,10 @@ class StudyVerdict:
     baseline: str | None
     """The baseline, if there is one."""
     against_baseline: tuple[PairDifference, ...]
-    """Each other arm minus the baseline, of arms beyond `arms` too, in their order."""
+    """Each other arm minus the baseline, including arms that are not in `arms`."""
     margin: float | None
-    """The largest `same_within` worth naming in tokens, a tenth of the baseline's REG; None without a baseline, or if the
-    interval of its REG contains 0.
+    """The largest `same_within` at which a pair counts as equivalent, in tokens: a tenth of the baseline's REG. None without
+    a baseline, or if the interval of its REG contains 0.
     """
     comparisons: int
     """The number of comparisons that is corrected for."""
@@ -110,7 +110,7 @@ class StudyVerdict:
 
     @property
     def same(self) -> tuple[PairDifference, ...]:
-        """Return the pairs that are the same within a margin worth naming."""
+        """Return the pairs that are equivalent within `margin`."""
         if self.margin is None:
             return ()
         return tuple(e for e in self.pairs if e.same_within is not None and e.same_within <= self.margin)
@@ -123,7 +123,7 @@ def judge(
     baseline_reg: tuple[float, float] | None = None,
     common: Mapping[frozenset[str], EqualResponses] | None = None,
 ) -> StudyVerdict:
-    """Return the verdict of a study's comparisons, on the arms that are all compared in pairs.
+    """Return the verdict from a study's comparisons, on the arms that are compared in all pairs.
 
     Args:
         comparisons: The comparisons.
@@ -163,12 +163,16 @@ def judge(
 
 
 def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], EqualResponses]:
-    """Return how many responses every two arms have in common, by the evaluations of arms and seeds."""
+    """Return the number of equal responses of every pair of arms.
+
+    Args:
+        folders: Folders of evaluations, by arm and seed.
+    """
     import polars as pl
 
     parts: dict[str, list[pl.DataFrame]] = {}
     for (arm, seed), folder in folders.items():
-        # Results of others may have no text, which is equal to none.
+        # Imported results may lack texts, and a missing text equals no other.
         text = pl.when(pl.col("response").is_not_null()).then(pl.col("response").hash()).alias("response")
         rows = pl.scan_parquet(folder / "samples.parquet", glob=False).select(
             "benchmark", "question", "sample", text
@@ -182,10 +186,12 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
 
 
 def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> EqualResponses:
-    """Count the responses that two arms' samples have in common: equal responses to the same question, seed and sample.
+    """Count the equal responses of two arms to the same question, with the same seed and sample.
 
-    The samples are rows of `samples.parquet`; those of several seeds carry a column `seed`. `on` is the column that is
-    compared.
+    Args:
+        one: Rows of `samples.parquet`, with a column `seed` if there are several seeds.
+        two: Rows of the other arm.
+        on: The column that is compared.
     """
     keys = [key for key in KEYS if key in one.columns and key in two.columns]
     both = one.select(*keys, on).join(two.select(*keys, on), on=keys, suffix="_other")
@@ -193,7 +199,7 @@ def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response")
 
 
 VERDICT = "verdict.json"
-"""The file of a score or a report that holds it."""
+"""The name of the verdict's file in the folder of a score or a report."""
 
 
 def to_json(verdict: StudyVerdict) -> dict[str, Any]:
@@ -202,13 +208,23 @@ def to_json(verdict: StudyVerdict) -> dict[str, Any]:
 
 
 def from_json(data: Any, new_names: Mapping[str, str] | None = None) -> StudyVerdict:
-    """Return the verdict of JSON data, with the arms renamed by `new_names`. Raises ValueError."""
+    """Return a verdict from JSON data.
+
+    Args:
+        data: The content of a verdict's file.
+        new_names: Current names of arms by stored name, if arms were renamed.
+
+    Raises:
+        ValueError: The data are not a verdict.
+    """
     names = new_names or {}
 
     def arm(name: str) -> str:
+        """Return the current name of an arm."""
         return names.get(name, name)
 
     def pairs(rows: Any) -> tuple[PairDifference, ...]:
+        """Return the differences of pairs from rows of JSON data."""
         return tuple(
             PairDifference(
                 **{
@@ -231,7 +247,7 @@ def from_json(data: Any, new_names: Mapping[str, str] | None = None) -> StudyVer
             }
         )
     except (KeyError, TypeError, AttributeError) as failure:
-        raise ValueError(f"this is no verdict: {failure}") from None
+        raise ValueError(f"this is not a verdict: {failure}") from None
 
 
 CAUSES = {
@@ -241,12 +257,16 @@ CAUSES = {
     "cut": "cut off at the longest length",
     "unsolved": "never solved",
 }
-"""The causes of budgets at which an answer is wrong, in the order of a response, with words for them."""
+"""The causes of wrong answers at a budget, in the order of their time in a response, with words for each."""
 SAMPLE_KEYS = ("benchmark", "question", "sample")
 
 
 def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
-    """Return the weight of each budget in the integral up to `to`, or up to the last budget.
+    """Return the weight of each budget in the integral up to `to`, or up to the last budget if `to` is None.
+
+    Args:
+        budgets: The evaluated budgets, in tokens.
+        to: The end of integration, in tokens.
 
     Returns:
         Tokens by budget.
@@ -257,17 +277,17 @@ def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
 
 
 def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
-    """Return the tokens that each response loses to each of `CAUSES`.
+    """Return the tokens of budget at which each response's answer is wrong, by cause.
 
-    Together they are the integral of 1 less whether its answer is right.
+    The sum over causes is the integral of 1 - correctness.
 
     Args:
         forced: Rows of `forced.parquet`.
         samples: Rows of `samples.parquet`.
-        weights: Tokens by budget, of `weigh`.
+        weights: Tokens by budget, from `weigh`.
 
     Returns:
-        A row for each response, with a column for each cause, in tokens.
+        A row for each response, with a column for each of `CAUSES`, in tokens.
     """
     import polars as pl
 

@@ -104,7 +104,7 @@ def test_a_published_frontier_scores_each_benchmark_and_their_mean(
         (dict.fromkeys(FOUR, FULL), ("--base", "Qwen/Qwen3-8B"), "E0433", "these curves go back to Qwen/Qwen3-8B", FOUR),
         (dict.fromkeys(FOUR, FULL), (), "E0433", "nothing says to which model these curves go back", FOUR),
         (dict.fromkeys(FOUR[:2], FULL), PAPER[2:], "E0425", "`mine` lacks amc23, minerva", FOUR[:2]),
-        ({"gsm8k": FULL}, PAPER[2:], "E0425", "has gsm8k, which the frontier has not", ("Average",)),
+        ({"gsm8k": FULL}, PAPER[2:], "E0425", "has gsm8k, which the frontier lacks", ("Average",)),
         (
             {**dict.fromkeys(FOUR[:3], FULL), "minerva_math": FULL},
             PAPER[2:],
@@ -273,7 +273,7 @@ def test_the_authors_files_are_read_as_they_are(capsys: pytest.CaptureFixture[st
     )
     assert "`reodsl frontier several.json --of Qwen3-8B -o edge.json`" in err
     means = written("means.json", {"frontiers": {"Qwen3-4B": FULL}})
-    assert "a mean over benchmarks that it does not name" in refused(capsys, "reg", mine, "--frontier", means)
+    assert "a mean over unnamed benchmarks" in refused(capsys, "reg", mine, "--frontier", means)
     assert "~0.0" in printed(capsys, "reg", mine, "--frontier", means, "--approximate")
     printed(capsys, "frontier", several, "--of", "Qwen3-4B", "-o", "one.json")
     assert json.loads(Path("one.json").read_text())["base"] == ["Qwen3-4B"]
@@ -375,4 +375,4 @@ def test_two_kinds_of_curves_never_meet(capsys: pytest.CaptureFixture[str]) -> N
     Path("mixed.csv").write_text(table)
     assert "of two kinds, `bare` and `J`" in refused(capsys, "frontier", "mixed.csv")
     Path("odd.csv").write_text(table.replace("bare", "K").replace(",J", ",K"))
-    assert "`kind` is 'K', which is no kind of curve" in refused(capsys, "frontier", "odd.csv")
+    assert "`kind` is 'K', which is not a kind of curve" in refused(capsys, "frontier", "odd.csv")

@@ -60,7 +60,7 @@ def found(compiled: Callable[..., CompileResult], text: str, letter: str = "E") 
             "nothing says of which model the responses of `base` are, and the frontier is of Qwen/Qwen3-4B",
         ),
         (TWO, "`base` lacks amc23, minerva"),
-        (GSM, "`base` lacks aime24, aime25, amc23, minerva and has gsm8k, which the frontier has not"),
+        (GSM, "`base` lacks aime24, aime25, amc23, minerva and has gsm8k, which the frontier lacks"),
         (SPARSE, "the grid of `base` has no point between 0 and 4096 tokens, where REG is taken at 18"),
         (
             mine("[0 tokens, 8K tokens, 16K tokens]", "[0.1, 0.4, 0.5]"),
@@ -173,7 +173,7 @@ def test_a_frontier_of_several_models_scores_what_was_made_from_any(
         (
             mine().replace("curve aime24", "curve mean"),
             "E0616",
-            "a mean over benchmarks that it does not name",
+            "a mean over unnamed benchmarks",
         ),
         (mine().replace("to: 16K tokens)\n}", "to: 32K tokens)\n}"), "E0607", "ends at 16384"),
     ],

@@ -273,12 +273,12 @@ def test_arms_have_the_names_of_now_everywhere() -> None:
 
 @pytest.mark.parametrize("data", [None, [], {}, {"arms": 3}, {"tied": [{}]}, "text"])
 def test_anything_else_is_no_verdict(data: Any) -> None:
-    with pytest.raises(ValueError, match="this is no verdict"):
+    with pytest.raises(ValueError, match="this is not a verdict"):
         from_json(data)
 
 
 def test_a_verdict_with_another_key_is_no_verdict() -> None:
-    with pytest.raises(ValueError, match="this is no verdict"):
+    with pytest.raises(ValueError, match="this is not a verdict"):
         from_json(to_json(judged(1)) | {"new": 1})
 
 
