@@ -1,4 +1,4 @@
-"""Write tables of training as Parquet files, whole or not at all, and measure its speed."""
+"""Tables of training as Parquet files that are written atomically, and measures of training speed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
         frame.write_parquet(temporary)
 
 
-def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
-    """Concatenate Parquet files in their order, without loading them; a column that a file lacks is null in its rows."""
-    none = pl.LazyFrame(schema=schema)
+def join_parquet(files: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
+    """Concatenate Parquet files in their order, without loading them into memory.
+
+    Args:
+        files: The files to read.
+        schema: The columns of the result and their types; a column that a file lacks is null in its rows.
+        path: The file to write.
+    """
+    empty = pl.LazyFrame(schema=schema)
     frame = (
-        pl.scan_parquet(list(parts), schema=schema, missing_columns="insert", glob=False) if parts else none
+        pl.scan_parquet(list(files), schema=schema, missing_columns="insert", glob=False) if files else empty
     )
     frame.sink_parquet(path, maintain_order=True)
 
@@ -57,12 +63,15 @@ PEAK_FLOPS = {
     "A800": 312e12,
     "L40S": 362.05e12,
 }
-"""FLOP/s of dense bf16 products by the device's name, from NVIDIA's data sheets (the SXM figure if there are several)."""
+"""FLOP/s of dense bf16 matrix products by a part of the device's name, from NVIDIA's data sheets (SXM versions)."""
 
 
 @dataclass(slots=True)
 class ThroughputCounter:
-    """Work since the counter was last emptied: each sequence's tokens and passes (a backward pass is two)."""
+    """The sequences that were run since the counter was last emptied: tokens and number of forward passes of each.
+
+    A backward pass counts as two forward passes.
+    """
 
     runs: list[tuple[int, float]] = field(default_factory=list)
 
@@ -71,27 +80,26 @@ class ThroughputCounter:
 
         Args:
             lengths: Tokens of each sequence.
-            passes: Forward passes, of which a backward pass costs two.
+            passes: The cost in forward passes; a backward pass costs two.
         """
         self.runs.extend((length, passes) for length in lengths)
 
     def empty(
         self, seconds: float, sizes: Sizes | None, devices: int, peak: float | None
     ) -> dict[str, float]:
-        """Return the rates since the last call, and empty the counter.
+        """Return the throughput since the last call, and reset the counter.
 
-        FLOPs are the model's own: what activation checkpointing computes again is not counted.
+        FLOPs are those of the model; the second forward pass of activation checkpointing is not counted.
 
         Args:
             seconds: Seconds that the work took.
-            sizes: The model's sizes, None if its config does not tell them.
+            sizes: The model's sizes, None if its config lacks them.
             devices: Number of devices.
             peak: FLOP/s of one device, None if unknown.
 
         Returns:
-            `train_tokens_per_second`, the tokens that a gradient went through; and `mfu`, the model FLOPs utilisation
-                (0 to 1),
-            if sizes and peak are known. Empty if nothing was trained.
+            `train_tokens_per_second`, the tokens with a full backward pass (3 passes in total) per second; and `mfu`,
+            the model FLOPs utilisation (0 to 1), if sizes and peak are known. Empty if there were no such tokens.
         """
         runs, self.runs = self.runs, []
         trained = sum(length for length, passes in runs if passes == 3)
@@ -106,11 +114,7 @@ class ThroughputCounter:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Return the FLOP/s of dense bf16 products in the device's data sheet; None if `PEAK_FLOPS` lacks the device.
-
-    Returns:
-        FLOP/s of a single device.
-    """
+    """Return the FLOP/s of dense bf16 matrix products of one device; None if `PEAK_FLOPS` lacks the device."""
     if device.type == "cpu":
         return None
     name = torch.get_device_module(device).get_device_name(device)

@@ -1,4 +1,4 @@
-"""Optimizers on a device or its host, their learning-rate curve, and their state as named tensors."""
+"""Optimizers on a GPU or on the host's CPU, their learning rate, and their state as named tensors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from runners.train.sharding import full_tensor, to_local, wrap_rows
 
 
 class HostOptimizer(torch.optim.Optimizer):
-    """An optimizer of copies on the host, for parameters on another device.
+    """An optimizer that runs on the host, for parameters on a GPU.
 
-    `step` copies this process's rows of each weight and gradient to the host, steps, and copies the weights back, by
-    buffers that stay: memory that a GPU reaches is dear to make. `state` is that of the inner optimizer, by the
-    parameters of the device; its tensors are on the host, and have this process's rows of sharded parameters.
+    `step` copies this process's rows of each weight and gradient to the host, runs the inner optimizer there, and
+    copies the weights back. The host buffers are kept, because allocating page-locked memory is slow. `state` maps the
+    GPU's parameters to the inner optimizer's state, whose tensors are on the host and have this process's rows of
+    sharded parameters.
     """
 
     def __init__(
@@ -27,46 +28,52 @@ class HostOptimizer(torch.optim.Optimizer):
         settings: dict[str, Any],
         build: Callable[..., torch.optim.Optimizer],
     ) -> None:
-        """`build` is given the copies and `settings` by name. Its step must read single numbers, as AdamW's does."""
+        """Allocate the host buffers, and build the inner optimizer over them.
+
+        Args:
+            parameters: The parameters on the GPU.
+            settings: Keyword arguments for the inner optimizer, such as `lr`.
+            build: The class of the inner optimizer. Its step must not read the weights' device.
+        """
         super().__init__(parameters, dict(settings))
         self._copies = [_copy_for(to_local(parameter)) for parameter in parameters]
-        self._slopes = [_copy_for(to_local(parameter)) for parameter in parameters]
+        self._gradients = [_copy_for(to_local(parameter)) for parameter in parameters]
         self._inner = build(self._copies, **settings)
         for parameter, copy in zip(parameters, self._copies, strict=True):
-            # One dictionary, of which both optimizers know.
+            # Both optimizers share one dictionary of state per parameter.
             self.state[parameter] = self._inner.state[copy]
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Step the inner optimizer. The device has the authoritative weights before and after."""
+        """Run a step of the inner optimizer on copies of the GPU's weights and gradients, and copy the weights back."""
         assert closure is None
-        (group,), (inner,) = self.param_groups, self._inner.param_groups
-        inner["lr"] = group["lr"]
+        (group,), (inner_group,) = self.param_groups, self._inner.param_groups
+        inner_group["lr"] = group["lr"]
         devices = {to_local(parameter).device for parameter in group["params"]}
-        for parameter, copy, slope in zip(group["params"], self._copies, self._slopes, strict=True):
+        for parameter, copy, gradient in zip(group["params"], self._copies, self._gradients, strict=True):
             copy.copy_(to_local(parameter), non_blocking=True)
             if parameter.grad is not None:
-                copy.grad = slope.copy_(to_local(parameter.grad), non_blocking=True)
+                copy.grad = gradient.copy_(to_local(parameter.grad), non_blocking=True)
         for device in devices:
-            # All are on their way together, and waited for once.
+            # Wait once for all copies, which run at the same time.
             torch.get_device_module(device).synchronize()
         self._inner.step()
         for parameter, copy in zip(group["params"], self._copies, strict=True):
             copy.grad = None
-            # The device's next step comes after this copy, and the host's next one after that.
+            # No wait: the device orders its next pass after this copy, and the next `step` waits for that pass.
             to_local(parameter).copy_(copy, non_blocking=True)
 
 
 class ProcessorMuon(torch.optim.Muon):
-    """Muon for a processor: its iteration multiplies in float32.
+    """Muon for a CPU, with an iteration in float32.
 
-    torch's multiplies in bfloat16, which most processors emulate: twenty times slower, with last bits that differ from
-    one processor to the next.
+    torch's Muon iterates in bfloat16, which most CPUs emulate: this is about twenty times slower, and its last bits
+    differ between CPUs.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Step with Nesterov's momentum.
+        """Run a step with Nesterov momentum.
 
         Source: Jordan et al. 2024, Muon.
         """
@@ -77,61 +84,73 @@ class ProcessorMuon(torch.optim.Muon):
                     continue
                 if not (state := self.state[parameter]):
                     state["momentum_buffer"] = torch.zeros_like(gradient)
-                average = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-                update = _orthogonalize(gradient.lerp(average, group["momentum"]), group)
+                momentum = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
+                update = _orthogonalize(gradient.lerp(momentum, group["momentum"]), group)
                 rows, columns = parameter.shape
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.add_(update, alpha=-group["lr"] * max(1.0, rows / columns) ** 0.5)
 
 
 def _orthogonalize(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Return a matrix with the same singular vectors, whose singular values are all near 1 (Newton-Schulz iteration)."""
+    """Return a matrix with the same singular vectors and singular values near 1, by Newton-Schulz iteration.
+
+    Args:
+        matrix: The update, [rows, columns].
+        group: The parameter group of Muon, with the polynomial's coefficients `ns_coefficients`, `ns_steps` and `eps`.
+    """
     a, b, c = group["ns_coefficients"]
-    tall = matrix.size(0) > matrix.size(1)
-    result = matrix.T if tall else matrix
+    is_tall = matrix.size(0) > matrix.size(1)
+    result = matrix.T if is_tall else matrix
     result = result / result.norm().clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
         gram = result @ result.T
         result = torch.addmm(result, torch.addmm(gram, gram, gram, beta=b, alpha=c), result, beta=a)
-    return result.T if tall else result
+    return result.T if is_tall else result
 
 
 def _copy_for(weight: Tensor) -> Tensor:
-    """Return an empty tensor on the host for a weight, in memory that a GPU reaches directly."""
+    """Return an uninitialised host tensor with a weight's shape and type, page-locked if the weight is on a GPU."""
     return torch.empty(weight.shape, dtype=weight.dtype, device="cpu", pin_memory=weight.is_cuda)
 
 
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:
-    """Return an optimizer over all parameters; with `muon` Muon over the matrices of layers, and AdamW over the rest.
+    """Build the optimizers of a model's trainable parameters.
 
-    Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without it, to
-    AdamW with the same settings). Each group keeps its full rate as `full_lr`. Adam and AdamW step `on` the host if the
-    settings say so.
+    `muon` optimizes the matrices of layers by Muon, with momentum `betas[0]`. Embeddings, the output matrix, norms and
+    biases go to AdamW, with the settings `rest` if given. Other algorithms are one optimizer over all parameters, which
+    runs on the host if `settings.on` is `host`.
+
+    Args:
+        model: The model.
+        settings: The settings of the optimizer.
+
+    Returns:
+        The optimizers. Each parameter group has its learning rate before any curve as `full_lr`.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if settings.algorithm != "muon":
-        kind = torch.optim.Adam if settings.algorithm == "adam" else torch.optim.AdamW
+        adam = torch.optim.Adam if settings.algorithm == "adam" else torch.optim.AdamW
         parameters = [p for _, p in named]
-        numbers: dict[str, Any] = {
+        options: dict[str, Any] = {
             "lr": settings.lr,
             "betas": settings.betas,
             "eps": settings.eps,
             "weight_decay": settings.weight_decay,
             "fused": True,
         }
-        # A processor's own memory is the host's.
-        away = settings.on == "host" and any(p.device.type != "cpu" for p in parameters)
+        # Parameters on the CPU are in the host's memory already.
+        on_host = settings.on == "host" and any(p.device.type != "cpu" for p in parameters)
         optimizers: list[torch.optim.Optimizer] = [
-            HostOptimizer(parameters, numbers, kind) if away else kind(parameters, **numbers)
+            HostOptimizer(parameters, options, adam) if on_host else adam(parameters, **options)
         ]
     else:
-        ends = {
+        embedding_ids = {
             id(m.weight)
             for m in (model.get_input_embeddings(), model.get_output_embeddings())
             if m is not None
         }
-        matrices = [p for _, p in named if p.ndim == 2 and id(p) not in ends]
-        params = [p for _, p in named if p.ndim != 2 or id(p) in ends]
+        matrices = [p for _, p in named if p.ndim == 2 and id(p) not in embedding_ids]
+        params = [p for _, p in named if p.ndim != 2 or id(p) in embedding_ids]
         rest = settings.rest or settings
         muon = torch.optim.Muon if all(p.is_cuda for p in matrices) else ProcessorMuon
         optimizers = [
@@ -159,10 +178,9 @@ def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float
 
 
 def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizers' tensors, this process's rows of sharded tensors.
+    """Return the tensors of the optimizers' state by `<index of the optimizer>/<field>/<parameter>`.
 
-    Returns:
-        Tensors by `<optimizer>/<field>/<parameter>`.
+    A sharded tensor is this process's rows.
     """
     names = {id(p): name for name, p in model.named_parameters()}
     return {
@@ -177,21 +195,22 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
 def full_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the full tensors of `optimizer_state`; a collective, so every process has to iterate.
+    """Yield the gathered tensors of `optimizer_state`; a collective, so every process has to iterate.
 
-    Returns:
-        Pairs of a name and a tensor with the shape of its parameter, or [] for a count.
+    Yields:
+        Pairs of a name and a tensor with the shape of its parameter, or [] for a count of steps.
     """
     for name, value in optimizer_state(model, optimizers).items():
         parameter = model.get_parameter(name.split("/", 2)[2])
-        # On the host they are this process's rows, as plain tensors.
+        # A `HostOptimizer` has this process's rows as plain tensors.
         yield name, full_tensor(value if isinstance(value, DTensor) else wrap_rows(value, parameter))
 
 
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Return the bytes of this process's moments that do not exist yet.
+    """Return the bytes of this process's optimizer moments that are not allocated yet.
 
-    A parameter has one moment with Muon, two with other optimizers, and none if its moments are on the host.
+    Moments are allocated at the first step: one per parameter with Muon, two with other optimizers, and none on the
+    device if the optimizer runs on the host.
     """
     return sum(
         to_local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
@@ -206,7 +225,7 @@ def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
 def load_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]
 ) -> None:
-    """Load the tensors of `optimizer_state`, for the same model and kinds of optimizers.
+    """Load the tensors of `optimizer_state` into the optimizers, for the same model and kinds of optimizers.
 
     Args:
         model: The model.
@@ -221,5 +240,5 @@ def load_optimizer_state(
         if isinstance(optimizer, HostOptimizer):
             moments[field] = to_local(value).to("cpu", copy=True)
         else:
-            # The count of steps too: the fused kernels read it where the parameter is.
+            # The count of steps moves too: the fused kernels read it on the parameter's device.
             moments[field] = value.to(parameter.device, copy=True)

@@ -1,7 +1,7 @@
-"""A loss of the user's: loaded and tried on small tensors, then called with the tokens of micro-batches.
+"""A user's loss function: loaded and tried on small tensors, then called with the tokens of micro-batches.
 
-It runs in the process that trains, since a gradient cannot leave it. Its gradient is taken at once, so that all errors
-in it happen while its line is known, and so that it cannot reach the model.
+The function runs in the training process, since gradients cannot cross processes. Its gradient with respect to the
+scores is computed at once. Errors in its backward pass are therefore reported at its line, and it cannot reach the model.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from runners.own.worker import UserCodeError, error_of, load_function
 from runners.train.batch import TrainBatch
 
 _TRIAL_LENGTHS = (3, 1, 4)
-"""Tokens of the responses that a loss is tried on."""
+"""The numbers of tokens of the three responses that a loss is tried on."""
 _ROUNDING = 1e-4
+"""The relative and absolute tolerance between losses of separate and joint responses."""
 _FLOAT_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class UserLoss:
-    """The user's loss that a spec names, as the sum over a micro-batch with its gradient."""
+    """The user's loss function that a spec names, as the weighted sum over a micro-batch with its gradient."""
 
     def __init__(self, code: FunctionCode, method: Ppo) -> None:
         self.code, self.method = code, method
-        self._said = {
+        self._request = {
             "module": code.module,
             "file": str(code.path),
             "root": str(code.root or ""),
@@ -43,88 +44,103 @@ class UserLoss:
             "source": code.source.decode("utf-8", "replace"),
         }
         with self._explain():
-            self._function: Any = load_function(self._said)
+            self._function: Any = load_function(self._request)
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
         """Return the weighted sum of a micro-batch's losses.
 
         Args:
             batch: The micro-batch.
-            scores: As `Learner.logprobs` returns them, [trained tokens] or [rows, trained tokens].
+            scores: What `Learner.logprobs` returns: log-probabilities, [trained tokens], or with further rows for
+                entropies and divergences, [rows, trained tokens].
 
         Returns:
             The loss, [].
         """
         if not len(batch.advantages):
             return scores.sum()
-        losses, slopes = self._slopes(batch, scores)
-        # The loss, and what is 0 with the slopes that are known.
-        return (batch.weights * losses).sum() + (slopes * (scores - scores.detach())).sum()
+        losses, gradients = self._differentiate(batch, scores)
+        # The second term is 0, and its gradient is the gradient that was computed already.
+        return (batch.weights * losses).sum() + (gradients * (scores - scores.detach())).sum()
 
     def try_it(self, device: torch.device) -> None:
-        """Try the loss on a few tokens of three responses, alone and together. Raises E0744 if it fails."""
+        """Try the loss on a few tokens of three responses, both separately and in one batch.
+
+        Raises:
+            Problem: E0744, if the loss fails, has no gradient, or depends on the other responses of a batch.
+        """
         batch = _trial_batch(self.method, device)
-        losses, slopes = self._try(batch)
-        if not bool((slopes != 0).any()):
-            raise self._unfit("no gradient reaches `tokens.logprobs`, so that nothing would be learnt")
-        alone = torch.cat([self._try(batch.select([row]))[0] for row in range(len(_TRIAL_LENGTHS))])
-        if not torch.allclose(alone, losses, rtol=_ROUNDING, atol=_ROUNDING):
+        losses, gradients = self._try(batch)
+        if not bool((gradients != 0).any()):
+            raise self._unfit("no gradient reaches `tokens.logprobs`, so the policy would learn nothing")
+        separate = torch.cat([self._try(batch.select([row]))[0] for row in range(len(_TRIAL_LENGTHS))])
+        if not torch.allclose(separate, losses, rtol=_ROUNDING, atol=_ROUNDING):
             raise self._unfit(
-                f"the losses of three responses are {_format(alone)} by themselves, and {_format(losses)} beside each other",
-                "return the loss of each token by itself and by its own response, with no mean over all, which the trainer "
-                "takes, as `loss_mean` says, over a minibatch that is run in parts; and with no chance and no memory",
+                f"the losses of three responses are {_format(separate)} by themselves, and {_format(losses)} in one batch",
+                "compute the loss of a token from its own response alone, without a mean over all tokens (the trainer "
+                "averages over a minibatch as `loss_mean` says), without random numbers, and without state between calls",
             )
         self._try(replace(batch, advantages=torch.zeros_like(batch.advantages)))
 
     def _try(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
-        """Return the losses of a made-up batch, and their slopes by log-probabilities."""
+        """Return the losses of a synthetic batch, and their gradients with respect to log-probabilities, both [tokens]."""
         old = batch.old_logprobs
         rows = [old + 0.3 * torch.sin(5 * old)]
         if self.method.entropy:
             rows.append(-old / 2)
         if self.method.uses_reference and self.method.loss.compares_all:
             rows.append(old.square() / 9)
-        losses, slopes = self._slopes(batch, torch.stack(rows) if len(rows) > 1 else rows[0])
-        return losses, slopes[0] if slopes.ndim > 1 else slopes
+        losses, gradients = self._differentiate(batch, torch.stack(rows) if len(rows) > 1 else rows[0])
+        return losses, gradients[0] if gradients.ndim > 1 else gradients
 
-    def _slopes(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of tokens, and the slopes of their weighted sum by the scores. Raises E0744."""
-        leaves = scores.detach().requires_grad_()
-        tokens = _tokens(self.method, batch, leaves)
+    def _differentiate(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the losses of tokens, and the gradient of their weighted sum with respect to the scores.
+
+        Args:
+            batch: The micro-batch.
+            scores: As for `__call__`.
+
+        Returns:
+            Losses in float32, [trained tokens], and gradients of the shape of `scores`.
+
+        Raises:
+            Problem: E0744, if the user's code fails or returns unusable losses.
+        """
+        leaf = scores.detach().requires_grad_()
+        tokens = _tokens(self.method, batch, leaf)
         with self._explain(), torch.enable_grad():
             losses, shape = self._function(tokens), ""
             if isinstance(losses, Tensor):
-                # A class of the user's may do anything at each step below.
                 losses = losses if type(losses) is Tensor else losses.as_subclass(Tensor)
                 shape = _kind(losses)
-        shapes = [_kind(leaves.new_zeros(len(batch.advantages), dtype=kind)) for kind in _FLOAT_DTYPES]
+        shapes = [_kind(leaf.new_zeros(len(batch.advantages), dtype=kind)) for kind in _FLOAT_DTYPES]
         if shape not in shapes:
             raise self._unfit(
                 f"it gave {shape or type(losses).__name__}, and not {shapes[0]}",
-                "return one loss for each token, computed from the tensors that it is given: no sum and no mean, which the "
-                "trainer takes as `loss_mean` says",
+                "return one loss for each token, computed from the given tensors, without a sum or a mean (the trainer "
+                "averages as `loss_mean` says)",
             )
         if not losses.requires_grad:
             raise self._unfit("its losses are detached: they have no gradient")
         self._require_finite("losses", losses.detach())
         with self._explain():
-            (slopes,) = torch.autograd.grad((batch.weights * losses).sum(), leaves, materialize_grads=True)
-        self._require_finite("gradients", slopes)
-        return losses.detach().float(), slopes
+            (gradients,) = torch.autograd.grad((batch.weights * losses).sum(), leaf, materialize_grads=True)
+        self._require_finite("gradients", gradients)
+        return losses.detach().float(), gradients
 
     def _require_finite(self, noun: str, values: Tensor) -> None:
-        """Raise E0744 for losses or gradients that are not finite."""
+        """Raise E0744 if a value is not finite; `noun` names the values in the message."""
         bad = values[~torch.isfinite(values)]
         if len(bad):
             raise self._unfit(
                 f"{len(bad)} of {values.numel()} {noun} are no finite numbers, the first is {float(bad[0]):g}",
-                "bound what is exponentiated, as in `(tokens.logprobs - tokens.old).clamp(max=20).exp()`, and divide by "
-                "nothing that may be 0",
+                "bound the arguments of `exp`, as in `(tokens.logprobs - tokens.old).clamp(max=20).exp()`, and avoid "
+                "divisors that may be 0",
             )
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
-        """Run the user's code. Raises E0744 at the line that fails, or for a function that does not exist."""
+        """Turn errors of the user's code inside a `with` block into E0744 at the line that failed."""
         try:
             yield
         except UserCodeError as failure:
@@ -132,10 +148,10 @@ class UserLoss:
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
-            reply = error_of(failure, self._said)
-            advice = "mend the line; `reodsl explain own_code` says what the tensors are"
+            reply = error_of(failure, self._request)
+            advice = "correct the line; `reodsl explain own_code` describes the tensors"
             if (missing := reply.get("missing")) is not None:
-                where = "the environment that runs reodsl; files beside the spec cannot be imported"
+                where = "the environment that runs reodsl; files next to the spec cannot be imported"
                 advice = f"install `{missing}` in {where}"
             raise problem_at(
                 self.code, reply["message"], reply.get("line"), advice, reply.get("inside") or ""
@@ -146,7 +162,7 @@ class UserLoss:
         message: str,
         help: str = "compute with `tokens.logprobs` by torch, without `.detach()`, and return one loss for each token",
     ) -> Problem:
-        """Return the diagnostic E0744 about the loss, at the line of its function."""
+        """Return the diagnostic E0744 about the loss, at the first line of its function."""
         line = getattr(getattr(getattr(self, "_function", None), "__code__", None), "co_firstlineno", None)
         return problem(
             "E0744",
@@ -157,14 +173,24 @@ class UserLoss:
 
 
 def _kind(values: Tensor) -> str:
+    """Return the type, shape, layout and device of a tensor in words."""
     return f"{values.dtype} of shape {list(values.shape)}, {values.layout} on {values.device}"
 
 
 def open_loss(method: Ppo, folder: Path, resources: Resources) -> UserLoss | None:
-    """Return the user's loss of a method, tried on the device of this process; None if the method names none.
+    """Load the user's loss of a method, and try it on the device of this process.
 
-    Raises E0743 for a file that cannot be used, E0746 for a file that may not run as it is now, and what `try_it`
-    raises.
+    Args:
+        method: The settings.
+        folder: The folder of the spec.
+        resources: The device, and the settings of Python.
+
+    Returns:
+        The loss; None if the method names no user's loss.
+
+    Raises:
+        Problem: E0743, if the file cannot be used; E0746, if the user has not allowed this version of the file to run;
+            E0744, if the trial fails.
     """
     if method.loss.own is None:
         return None
@@ -173,9 +199,15 @@ def open_loss(method: Ppo, folder: Path, resources: Resources) -> UserLoss | Non
     return loss
 
 
-def _tokens(method: Ppo, batch: TrainBatch, leaves: Tensor) -> Tokens:
-    """Return the tokens of a micro-batch as the user's function reads them. They are copies that it may change in place."""
-    rows = list(leaves) if leaves.ndim > 1 else [leaves]
+def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
+    """Return the tokens of a micro-batch for the user's function, as copies that it may change in place.
+
+    Args:
+        method: The settings.
+        batch: The micro-batch.
+        scores: Log-probabilities, and entropies and divergences if the method has them, [tokens] or [rows, tokens].
+    """
+    rows = list(scores) if scores.ndim > 1 else [scores]
     lengths = batch.num_trained.clone()
     return Tokens(
         logprobs=rows[0],
@@ -196,7 +228,7 @@ def _tokens(method: Ppo, batch: TrainBatch, leaves: Tensor) -> Tokens:
 
 
 def _trial_batch(method: Ppo, device: torch.device) -> TrainBatch:
-    """Return a few tokens of three responses, with advantages of both signs."""
+    """Return a synthetic batch of three short responses, with advantages of both signs."""
     count = sum(_TRIAL_LENGTHS)
     old = -torch.linspace(0.02, 3.0, count)
     reference = old * 0.9 - 0.05 if method.uses_reference and not method.loss.compares_all else torch.zeros(0)
@@ -214,4 +246,5 @@ def _trial_batch(method: Ppo, device: torch.device) -> TrainBatch:
 
 
 def _format(values: Tensor) -> str:
+    """Return numbers with three digits, as in `[0.12, 3]`."""
     return "[" + ", ".join(f"{value:.3g}" for value in values.tolist()) + "]"

@@ -22,77 +22,79 @@ def update(
     batch: TrainBatch,
     method: Ppo,
     seed: int,
-    number: int,
+    step: int,
     engine_is_exact: bool = True,
     reference: Learner | None = None,
     user_loss: Loss | None = None,
 ) -> dict[str, float]:
-    """Run all epochs and minibatches of a step, and return its row for `metrics.parquet`.
+    """Run all epochs and minibatches of a step, and return its metrics.
 
-    If the method crops, a response is only run up to its last token with an advantage, and not at all without one: the
-    rest has no gradient. It still counts in the mean.
+    If `method.crops` is set, a response is run up to its last token with a nonzero advantage only, because later tokens
+    have no gradient. Cropped tokens still count in the means of the loss.
 
     Args:
         learner: The policy.
         batch: The step's batch.
         method: The settings.
         seed: The seed of the order of rows.
-        number: The step, counted from 0.
-        engine_is_exact: Whether the engine computes log-probabilities as the trainer does.
+        step: The step, counted from 0.
+        engine_is_exact: Whether the engine's log-probabilities equal the trainer's.
         reference: The reference model of `method.kl`.
         user_loss: The user's loss, which replaces the terms of `PpoObjective`.
 
     Returns:
-        Numbers by the names of columns.
+        Metrics by the column names of `metrics.parquet`.
 
     Raises:
-        Disagreement: Engine and trainer differ too much; nothing has changed then.
+        Disagreement: Engine and trainer differ too much; the step has changed no weights.
     """
     temperature = method.rollout.temperature or 1.0
-    orders = [
-        permutation(derive_seed(seed, "minibatches", number, epoch), len(batch))
+    permutations = [
+        permutation(derive_seed(seed, "minibatches", step, epoch), len(batch))
         for epoch in range(method.epochs)
     ]
-    lengths, sampled = batch.num_trained.tolist(), bool(batch.sampled_mask.all())
+    lengths, all_sampled = batch.num_trained.tolist(), bool(batch.sampled_mask.all())
     if method.crops:
         batch = batch.crop(batch.last_advantages())
-    trains = bool(batch.num_trained[np.array_split(orders[0], method.minibatches)[0]].any())
-    batch, gap, numbers = old_logprobs(
+    trains = bool(batch.num_trained[np.array_split(permutations[0], method.minibatches)[0]].any())
+    batch, gap, metrics = old_logprobs(
         learner,
         batch,
         method,
         temperature,
         engine_is_exact,
-        all_sampled=sampled,
+        all_sampled=all_sampled,
         first_minibatch_trains=trains,
     )
-    measured = require_agreement(gap, method.mismatch_limit, number)
+    measured = require_agreement(gap, method.mismatch_limit, step)
     batch, teacher = compare_with(reference, learner, batch, method, temperature)
     objective = PpoObjective(learner, method, user_loss)
 
     def check() -> None:
-        """Compare trainer and engine by the passes of the first minibatch, before the optimizer's first step."""
+        """Compare trainer and engine, once, with the log-ratios of the first minibatch, before the first optimizer step."""
         if objective.log_ratios is None:
             log_ratios = objective.end_first_minibatch()
             if gap is None:
-                measured.update(require_agreement(log_ratios, method.mismatch_limit, number))
+                measured.update(require_agreement(log_ratios, method.mismatch_limit, step))
 
-    steps = []
-    for epoch, order in enumerate(orders):
+    results = []
+    for epoch, order in enumerate(permutations):
         minibatches = [rows.tolist() for rows in np.array_split(order, method.minibatches)]
         weighted = weigh_tokens(batch, minibatches, lengths, method)
         for index, rows in enumerate(minibatches, 1):
-            where = f"step {number + 1}, epoch {epoch + 1}, minibatch {index}"
-            bonus = method.entropy > 0
-            steps.append(
-                optimizer_step(learner, weighted, objective, temperature, where, check, bonus, rows, teacher)
+            where = f"step {step + 1}, epoch {epoch + 1}, minibatch {index}"
+            entropies = method.entropy > 0
+            results.append(
+                optimizer_step(
+                    learner, weighted, objective, temperature, where, check, entropies, rows, teacher
+                )
             )
     return {
-        "loss": sum(step.loss for step in steps) / len(steps),
-        "grad_norm": sum(step.grad_norm for step in steps) / len(steps),
+        "loss": sum(result.loss for result in results) / len(results),
+        "grad_norm": sum(result.grad_norm for result in results) / len(results),
         **objective.metrics(),
         **measured,
-        **numbers,
+        **metrics,
         "trained_tokens": objective.trained_tokens / method.epochs,
     }
 
@@ -100,19 +102,19 @@ def update(
 def compare_with(
     reference: Learner | None, learner: Learner, batch: TrainBatch, method: Ppo, temperature: float
 ) -> tuple[TrainBatch, Teacher | None]:
-    """Return the batch with the reference model's log-probabilities, or a teacher that scores each minibatch.
+    """Add the reference model's log-probabilities to a batch, or return a teacher that scores each minibatch.
 
-    A divergence that is part of the advantages is subtracted from them here.
+    With the estimator `advantage`, the divergence is subtracted from the advantages here.
 
     Args:
         reference: The reference model or teacher, None if the method has none.
         learner: The policy.
         batch: The step's batch.
         method: The settings.
-        temperature: Of both distributions.
+        temperature: The temperature of the policy's and the reference model's distributions.
 
     Returns:
-        The batch, and the teacher if divergences are over the vocabulary or its most likely tokens.
+        The batch; and the teacher, or None if divergences are estimated from sampled tokens only.
     """
     form = method.loss
     if not method.kl:
@@ -134,18 +136,25 @@ def compare_with(
 def weigh_tokens(
     batch: TrainBatch, minibatches: Sequence[Sequence[int]], lengths: Sequence[int], method: Ppo
 ) -> TrainBatch:
-    """Return a batch with each token's weight in the mean of its minibatch; `lengths` are trained tokens before cropping."""
-    shares = torch.zeros(len(batch))
+    """Return a batch with each token's weight in the mean of its minibatch.
+
+    Args:
+        batch: The step's batch, perhaps cropped.
+        minibatches: The rows of each minibatch.
+        lengths: The number of trained tokens of each row before cropping.
+        method: The settings, with the kind of the mean.
+    """
+    row_weights = torch.zeros(len(batch))
     for rows in minibatches:
         weights = token_weights([lengths[row] for row in rows], method.loss_mean, method.rollout.max_tokens)
-        shares[rows] = torch.tensor(weights)
-    return replace(batch, weights=torch.from_numpy(np.repeat(shares.numpy(), batch.num_trained.numpy())))
+        row_weights[rows] = torch.tensor(weights)
+    return replace(batch, weights=torch.from_numpy(np.repeat(row_weights.numpy(), batch.num_trained.numpy())))
 
 
 class PpoObjective:
-    """PPO's loss of a micro-batch, called by each pass, and the sums that become a step's metrics.
+    """PPO's loss of a micro-batch, and the sums over passes that become a step's metrics.
 
-    The loss is the clipped policy term, or the user's loss, plus `kl` times the divergence and less `entropy` times the
+    The loss is the clipped policy term, or the user's loss, plus `kl` times the divergence, minus `entropy` times the
     entropy. Sums stay on the device until `metrics` reads them.
     """
 
@@ -157,11 +166,12 @@ class PpoObjective:
         self._sums: list[Tensor] = []
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
-        """Return the loss of a micro-batch, a sum that adds up over micro-batches.
+        """Return the loss of a micro-batch; the losses of micro-batches add up to the loss of a minibatch.
 
         Args:
             batch: The micro-batch.
-            scores: As `Learner.logprobs` returns them, [trained tokens] or [rows, trained tokens].
+            scores: What `Learner.logprobs` returns: log-probabilities, [trained tokens], or with further rows for
+                entropies and divergences, [rows, trained tokens].
 
         Returns:
             The loss, [].
@@ -169,43 +179,56 @@ class PpoObjective:
         logprobs = scores[0] if scores.ndim > 1 else scores
         if self.log_ratios is None:
             log_ratio = logprobs.detach() - batch.old_logprobs
-            # A mode's first token was not drawn from the policy.
+            # The first token of a mode was given, not sampled from the policy.
             self._first_log_ratios.append(
                 log_ratio[batch.sampled_mask] if self.method.loss.mode_tokens == "shares" else log_ratio
             )
-        kl = self._diverge(batch, scores, logprobs)
-        loss, clipped = self._lose(batch, scores, logprobs, kl)
-        tokens = logprobs.new_full((), len(logprobs))
-        sums = (clipped, (batch.advantages != 0).sum(), kl.sum(dtype=torch.float64), tokens)
+        kl = self._token_divergence(batch, scores, logprobs)
+        loss, clipped = self._compute_loss(batch, scores, logprobs, kl)
+        num_tokens = logprobs.new_full((), len(logprobs))
+        sums = (clipped, (batch.advantages != 0).sum(), kl.sum(dtype=torch.float64), num_tokens)
         self._sums.append(torch.stack([value.detach().double() for value in sums]))
         return loss
 
     def end_first_minibatch(self) -> Gaps:
-        """Return each token's log-ratio before the first update, and keep it for the metrics."""
+        """Gather and keep the log-ratios of the first minibatch, before the first update, [tokens of all ranks]."""
         log_ratios = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
         self.log_ratios = self.learner.ranks.all_gather(log_ratios.float()).numpy()
         return self.log_ratios
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the objective over all passes so far.
+        """Return the metrics of the objective over all passes so far, summed over all ranks.
 
         Returns:
-            `clip_fraction`, the share of tokens that were clipped; `ratio_error` and `ratio_error_median`, how far
-                log-ratios began
-            from 0; and `kl`, the divergence in nats a token, if the method has it.
+            `clip_fraction`, the share of tokens with an advantage that were clipped; `ratio_error` and
+            `ratio_error_median`, the largest and median |log-ratio| before the first update; and `kl`, the divergence
+            in nats per token, if the method has a divergence.
         """
-        mine = [sum(column) for column in torch.stack(self._sums, 1).tolist()] if self._sums else [0.0] * 4
-        clipped, self.trained_tokens, diverged, run = self.learner.ranks.all_reduce_sum(mine)
+        local_sums = (
+            [sum(column) for column in torch.stack(self._sums, 1).tolist()] if self._sums else [0.0] * 4
+        )
+        clipped, self.trained_tokens, kl_sum, num_tokens = self.learner.ranks.all_reduce_sum(local_sums)
         errors = np.zeros(0, np.float32) if self.log_ratios is None else np.abs(self.log_ratios)
         return {
             "clip_fraction": clipped / max(self.trained_tokens, 1.0),
             "ratio_error": float(errors.max()) if len(errors) else 0.0,
             "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-            **({"kl": diverged / max(run, 1.0)} if self.method.kl else {}),
+            **({"kl": kl_sum / max(num_tokens, 1.0)} if self.method.kl else {}),
         }
 
-    def _lose(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor, kl: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the number of clipped tokens. Importance weights apply to the policy's own term alone."""
+    def _compute_loss(
+        self, batch: TrainBatch, scores: Tensor, logprobs: Tensor, kl: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss and the number of clipped tokens, both [].
+
+        Importance weights multiply the policy's term alone, or the user's loss.
+
+        Args:
+            batch: The micro-batch.
+            scores: As for `__call__`.
+            logprobs: Log-probabilities of the policy, [trained tokens].
+            kl: The divergence at each token, [trained tokens].
+        """
         method = self.method
         weights = batch.weights * batch.importance if len(batch.importance) else batch.weights
         if self.user_loss:
@@ -221,15 +244,15 @@ class PpoObjective:
             method.loss,
         )
         loss = policy.loss
-        # In the advantages it has been counted.
+        # With `advantage` the divergence was already subtracted from the advantages.
         if method.kl and method.loss.estimator != "advantage":
             loss = loss + method.kl * (batch.weights * kl).sum()
         if method.entropy:
             loss = loss - method.entropy * (batch.weights * scores[1]).sum()
         return loss, policy.num_clipped
 
-    def _diverge(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
-        """Return the divergence from the reference model at each token, in nats; a single 0 if the method has none."""
+    def _token_divergence(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
+        """Return the divergence from the reference model at each token in nats, or a single 0 without a divergence."""
         form = self.method.loss
         if not self.method.kl:
             return logprobs.new_zeros(1)

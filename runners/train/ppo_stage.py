@@ -1,4 +1,4 @@
-"""A stage of PPO: its questions; sample, force, grade, gather, hand over weights, update, keep."""
+"""A stage of PPO: its questions, and its steps, which load weights into the engine, sample, grade, score and update."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ from runners.train.tracks import Tracks
 
 @dataclass(frozen=True, slots=True)
 class StageQuestions:
-    """A stage's questions, the splits of their responses in tokens, and the samples of the starting model.
+    """The questions of a stage, the splits of their responses in tokens, and the starting model's samples.
 
-    All questions share `shared_splits`, or each has its `question_splits`. `facts` are those of `StageRunner`.
+    All questions have `shared_splits`; or, if it is None, each question has its own splits in `question_splits`, or
+    each response has its own. `facts` are counts for `train.json`.
     """
 
     questions: list[PromptedQuestion]
@@ -76,37 +77,45 @@ class StageQuestions:
 
 
 def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
-    """Return the questions that can be trained on.
+    """Load the questions that a stage can train on, with their splits and reference samples.
 
-    Raises E0922 if a question lacks a number that is read, E0927 if no prompt fits, E0505 if reference samples do not
-    cover all questions alike, and E0405 if no question has a budget.
+    Args:
+        method: The settings.
+        model: The model's declaration, with its prompt.
+        job: The job of the stage.
+        tokenizer: The model's tokenizer.
+        seed: The stage's seed.
+
+    Raises:
+        Problem: E0922, if a question lacks a number that the method reads; E0927, if no prompt fits; E0505, if the
+            reference samples of questions differ in number; E0405, if no question has a budget.
     """
     table = read_table(job.inputs["data"])
     questions, too_long = fitting_questions(table, model.prompt, tokenizer, method.max_prompt)
     require_numbers(list_readers(method), questions)
-    places, own_places = _load_splits(method.reward, job, method.rollout.max_tokens, questions)
-    count = len(questions)
-    if places is None and not isinstance(method.reward.splits, (Steps, Exits)):
-        questions = [question for question in questions if question.id in own_places]
+    shared_splits, question_splits = _load_splits(method.reward, job, method.rollout.max_tokens, questions)
+    num_fitting = len(questions)
+    if shared_splits is None and not isinstance(method.reward.splits, (Steps, Exits)):
+        questions = [question for question in questions if question.id in question_splits]
     folder = job.inputs.get("reference")
     references = {} if folder is None else read_references(folder, method.reference_samples)
     draws = job.task.work["stage"].steps * (1 + method.resample)
-    places_met = questions_seen(seed, draws, method.batch.prompts, len(questions))
-    _require_questions([questions[i] for i in places_met], references, job)
+    used = questions_seen(seed, draws, method.batch.prompts, len(questions))
+    _require_questions([questions[i] for i in used], references, job)
     facts = {
         "questions": len(questions),
         "left_out_too_long": too_long,
-        "left_out_without_budget": count - len(questions),
+        "left_out_without_budget": num_fitting - len(questions),
         **repeated_rows(job.inputs["data"]),
         **_count_wordings(method, questions, references, job.task.work["seed"]),
     }
-    return StageQuestions(questions, places, own_places, references, facts)
+    return StageQuestions(questions, shared_splits, question_splits, references, facts)
 
 
 def _count_wordings(
     method: Ppo, questions: Sequence[PromptedQuestion], references: Mapping[str, Reference], seed: int
 ) -> dict[str, int]:
-    """Return how many questions get each wording, if a property of the question decides."""
+    """Return how many questions get each wording, if a property of the question decides, as counts for `train.json`."""
     known_questions = [question for question in questions if not references or question.id in references]
     modes = [choose_wording(method.wordings, references, seed, question) for question in known_questions]
     counts = Counter(mode for mode in modes if mode is not None)
@@ -114,51 +123,72 @@ def _count_wordings(
 
 
 def _load_splits(
-    reward: Reward, job: Job, longest: int, questions: Sequence[PromptedQuestion]
+    reward: Reward, job: Job, max_tokens: int, questions: Sequence[PromptedQuestion]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the splits that all questions share, or each question's own; neither if responses have their own splits."""
+    """Return the splits that all questions share and the splits of single questions by question id.
+
+    Args:
+        reward: The reward.
+        job: The job of the stage, perhaps with computed budgets among its inputs.
+        max_tokens: The largest number of tokens of a response.
+        questions: The questions.
+
+    Returns:
+        Shared splits, in tokens, and an empty dict; or None and the splits of each question; or None and an empty dict
+        if each response has its own splits.
+    """
     split = reward.splits
     if split is None:
-        return (longest,), {}
-    chosen = (
+        return (max_tokens,), {}
+    found_budgets = (
         json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
         if "budgets" in job.inputs
         else None
     )
     if isinstance(split, QuestionBudgets):
-        return None, dict(question_places(split, chosen, [question.id for question in questions]))
-    return budget_places(split, chosen), {}
+        return None, dict(question_places(split, found_budgets, [question.id for question in questions]))
+    return budget_places(split, found_budgets), {}
 
 
 def _require_questions(questions: list[PromptedQuestion], references: dict[str, Reference], job: Job) -> None:
-    """Raise E0405 if there is no question, and E0505 if the reference samples of questions differ in number."""
+    """Check that questions exist, and have equally many reference samples.
+
+    Args:
+        questions: The questions that the stage will draw.
+        references: The reference samples by question id; empty if the method reads no samples.
+        job: The job of the stage, for messages.
+
+    Raises:
+        Problem: E0405, if there is no question; E0505, if the numbers of reference samples differ or are 0.
+    """
     if not questions:
         raise problem(
             "E0405",
-            "every question was dropped, because none has a budget",
+            "no question can be trained on, because none has a budget",
             where=job.task.id,
             help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
         )
-    sizes = (
+    counts = (
         {len(references[q.id].lengths) if q.id in references else 0 for q in questions} if references else {1}
     )
-    if len(sizes) > 1 or 0 in sizes:
+    if len(counts) > 1 or 0 in counts:
         raise problem(
             "E0505",
             "the reference samples do not cover the questions alike",
             where="samples.parquet",
-            notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],
+            notes=[f"samples per question: {', '.join(str(count) for count in sorted(counts))}"],
             help="sample the same number of responses to every training question",
         )
 
 
 class PpoStage(StageRunner):
-    """A stage of PPO on the process that generates: sample, grade, score, update.
+    """A stage of PPO on rank 0, which samples, grades, scores and updates.
 
-    Step n learns from rollouts of the weights of step n - `lag`.
+    With `lag`, step n trains on rollouts that were sampled with the weights of step n - `lag`.
     """
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
+        """Load the questions, open the engine with the policy's weights, and restore the tracks and waiting steps."""
         super().__init__()
         self.context, self.learner, self.job = context, context.learner, context.job
         self.crew = Crew(self.learner, context.reference)
@@ -166,7 +196,7 @@ class PpoStage(StageRunner):
             reward = method.reward.model_copy(update={"name": self.job.task.arm or ""})
             method = method.model_copy(update={"reward": reward})
         self.method, self.offloaded, self.version = method, False, context.steps_done
-        # Trainers that are asked about tokens cannot learn at the same time.
+        # Trainers that score tokens for the reward cannot update weights at the same time.
         self.parallel = method.lag > 0 and can_overlap(self.job) and not method.asks_trainers
         self.rollout_files = self.job.work / "rollouts"
         self.rollout_files.mkdir(parents=True, exist_ok=True)
@@ -174,25 +204,25 @@ class PpoStage(StageRunner):
         self.pool = load_pool(method, context.model, self.job, context.loaded.tokenizer, context.seed)
         self.facts = self.pool.facts
         self._require_truths()
-        with self.opened as opening:
+        with self.opened as stack:
             functions, self.advantages = self._open_functions()
-            self.engine = opening.enter_context(closing(self._open_engine()))
-            # Servers take minutes to start, and others wait less than that inside a collective.
+            self.engine = stack.enter_context(closing(self._open_engine()))
+            # Servers take minutes to start: other ranks wait here, since they would time out in a later collective.
             self.crew.ranks.barrier()
             self._load_weights(context.steps_done)
             self.crew.release()
             self.sampler = self._make_sampler(functions)
-            monitored = self.job.work / "monitor"
-            self.tracks = Tracks(method, self.sampler, self.pool.questions, self._file, monitored)
+            monitor_folder = self.job.work / "monitor"
+            self.tracks = Tracks(method, self.sampler, self.pool.questions, self._file, monitor_folder)
             self.tracks.resume(context.rows, waiting)
-            self.queue = opening.enter_context(closing(StepQueue(self.make_step, waiting, self.parallel)))
-            self.opened = opening.pop_all()
+            self.queue = stack.enter_context(closing(StepQueue(self.make_step, waiting, self.parallel)))
+            self.opened = stack.pop_all()
 
     def run_step(self, step: int) -> Numbers:
-        """Hand over weights, sample the steps that are due, update, and write the step's rollouts."""
-        began = now()
+        """Run a step: load the weights into the engine, sample up to `lag` steps ahead, update, and save rollouts."""
+        start = now()
         if step > self.context.steps_done:
-            # Nothing is sampled while weights change.
+            # Wait for all samples before the engine's weights change.
             self.queue.drain()
             self._load_weights(step)
         loaded = now()
@@ -207,89 +237,99 @@ class PpoStage(StageRunner):
         row = {**data.metrics, **(_ages(data.table, step) if self.method.lag else {})}
         row |= _update(self.context, batch, self.method, step)
         write_parquet(data.table, self._file(step))
-        # It is on the disk before any saved state counts this step as done.
+        # The file must be on the disk before a saved state counts this step as finished.
         sync(self._file(step))
         self.queue.forget(step + 1)
-        return row, self._seconds(data, (began, loaded), (requested, waited), (waited, now()))
+        return row, self._seconds(data, (start, loaded), (requested, waited), (waited, now()))
 
     def make_step(self, step: int) -> StepData:
-        """Return a step's data: sample, grade and score as many draws of questions as it takes."""
+        """Return a step's data: sample, grade and score as many draws of questions as the step needs."""
         self._ensure_weights()
         sampler, metrics, seconds = self.tracks.prepare(step)
 
         def sample(draw: int) -> GradedStep:
+            """Sample and grade the questions of a draw."""
             self._ensure_weights()
-            questions, count = self.pool.questions, self.method.batch.prompts
-            chosen = batch_indices(self.context.seed, draw, count, len(questions))
-            return sampler.sample([questions[i] for i in chosen], draw)
+            questions, num_questions = self.pool.questions, self.method.batch.prompts
+            indices = batch_indices(self.context.seed, draw, num_questions, len(questions))
+            return sampler.sample([questions[i] for i in indices], draw)
 
         data = make_step(sample, self.method, step, self.advantages)
         self.tracks.record(step, data)
         return replace(data, metrics={**data.metrics, **metrics}, seconds={**data.seconds, **seconds})
 
     def save_pending(self, step: int) -> None:
-        """Save the steps that wait for their turn."""
+        """Save the data of steps that were sampled but not yet trained on."""
         if self.method.lag:
             steps = range(step, min(step + self.method.lag, self.context.stage.steps))
             save_waiting(self.job.work / "waiting", step, {step: self.queue.get(step) for step in steps})
 
     def write_tables(self, folder: Path, steps: int) -> None:
-        """Write `rollouts.parquet` and `monitor.parquet`."""
+        """Write `rollouts.parquet` and `monitor.parquet` for the first `steps` steps."""
         schema = rollouts_schema(self.method)
         join_parquet([self._file(step) for step in range(steps)], schema, folder / "rollouts.parquet")
         self.tracks.write_table(folder, steps)
 
     def _load_weights(self, version: int) -> None:
-        """Hand the learner's weights to the engine; `version` is how many steps they have been trained for."""
+        """Load the learner's weights into the engine; `version` is the number of steps that they were trained for."""
         self.engine.load_weights(self.crew.weights(as_copies=self.parallel), version)
         self.offloaded, self.version = False, version
 
     def _ensure_weights(self) -> None:
-        """Hand the weights over again if the engine has dropped them."""
+        """Load the weights into the engine again if the engine was offloaded."""
         if self.offloaded:
             self._load_weights(self.version)
 
     def _offload_engine(self) -> None:
-        """Give the engine's memory to the trainer."""
+        """Free the engine's memory for the trainer."""
         if not self.offloaded:
             self.engine.release()
         self.offloaded = True
 
-    def _score_tokens(self, teacher: bool, entropies: bool, batch: TrainBatch) -> Tensor:
-        """Score tokens with the trainers, while the engine is offloaded."""
+    def _score_tokens(self, by_reference: bool, with_entropies: bool, batch: TrainBatch) -> Tensor:
+        """Score trained tokens with the trainers while the engine is offloaded, as `Crew.score` does."""
         self._offload_engine()
-        return self.crew.call("score", teacher, entropies, batch=batch).cpu()
+        return self.crew.call("score", by_reference, with_entropies, batch=batch).cpu()
 
     def _file(self, step: int) -> Path:
+        """Return the file of a step's rollouts."""
         return self.rollout_files / f"{step:08d}.parquet"
 
     def _seconds(
-        self, data: StepData, handed: tuple[Moment, Moment], waited: tuple[Moment, Moment], updated: Any
+        self, data: StepData, handover: tuple[Moment, Moment], waiting: tuple[Moment, Moment], update: Any
     ) -> dict[str, float]:
-        """Return the seconds of a step's phases, from the moments at which they began and ended."""
+        """Return the seconds of a step's phases for `timings.parquet`.
+
+        Args:
+            data: The step's data, with the seconds of sampling.
+            handover: The begin and end of loading weights into the engine.
+            waiting: The begin and end of waiting for the step's data.
+            update: The begin and end of the update.
+        """
         if not self.method.lag:
-            return {**data.seconds, **time_spans("update", handed, updated)}
-        seconds = {**data.seconds, **time_spans("update", updated), **time_spans("wait", waited)}
+            return {**data.seconds, **time_spans("update", handover, update)}
+        seconds = {**data.seconds, **time_spans("update", update), **time_spans("wait", waiting)}
         if self.parallel:
-            # Processor time of the two threads cannot be parted.
+            # The processor time of the two threads cannot be separated; elapsed times remain.
             seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
         return seconds
 
     def _require_truths(self) -> None:
-        """Raise E0941 if a question lacks an answer that is read, or the answer does not fit into a model's context."""
+        """Check that reference answers exist and fit into the context of the policy and the reference model (E0941)."""
         configs = [self.learner.model.config]
         if self.method.uses_reference:
             configs.append(load_config(reference_folder(self.job)))
-        room, longest = (
+        context, longest = (
             min(config.max_position_embeddings for config in configs),
             _longest_response(self.context, self.method),
         )
-        require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, room)
+        require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, context)
 
     def _open_functions(self) -> tuple[dict[str, UserFunction], AdvantageFunction | None]:
-        """Open the reward's functions by their names, and the function of advantages, tried on a few numbers."""
+        """Open the user's functions that the reward calls, by name, and the user's function of advantages after a trial."""
 
         def open_one(python: Python, role: str, workers: int = 2) -> UserFunction:
+            """Open a function of the user's, which is closed with the stage."""
             function = open_function(python, role, self.job.folder, self.job.resources, workers)
             return self.opened.enter_context(closing(function))
 
@@ -304,7 +344,7 @@ class PpoStage(StageRunner):
         return functions, function.advantages
 
     def _open_engine(self) -> Engine:
-        """Open the engine of rollouts, without the learner's weights."""
+        """Open the engine of rollouts, with the starting weights."""
         return open_engine(
             self.job.inputs["start"] / "checkpoint",
             self.job.resources,
@@ -316,7 +356,7 @@ class PpoStage(StageRunner):
         )
 
     def _make_sampler(self, functions: Mapping[str, UserFunction]) -> RolloutSampler:
-        """Return the sampler of a step's questions, which grades responses during generation."""
+        """Build the sampler of a step's questions, which grades responses while other responses are generated."""
         context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
         grading, seed = context.stage.data.grading, job.task.work["seed"]
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
@@ -354,9 +394,10 @@ class PpoStage(StageRunner):
 
 
 class PpoFollower(StageRunner):
-    """A stage of PPO on a process that trains on what rank 0 generates."""
+    """A stage of PPO on a rank other than 0, which trains on the batches of rank 0."""
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
+        """Help rank 0 to load weights into its engine."""
         super().__init__()
         self.context, self.method = context, method
         self.crew = Crew(context.learner, context.reference)
@@ -364,18 +405,18 @@ class PpoFollower(StageRunner):
         self.crew.serve()
 
     def run_step(self, step: int) -> Numbers:
-        """Help to hand over weights until the step is sampled, then to update."""
+        """Run rank 0's calls until the step is sampled, then take part in the update."""
         self.crew.serve()
         return _update(self.context, broadcast_batch(self.crew.ranks, None), self.method, step), {}
 
 
 def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
-    """Do this process's part of a step's update; then move a teacher that follows, if its step has come."""
+    """Run this process's part of a step's update, and then update a moving teacher if it is due."""
     learner, reference = context.learner, context.reference
-    # In bfloat16 engine and trainer round different sums.
-    exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"
-    exact &= context.job.resources.engine == "embedded"
-    row = update(learner, batch, method, context.seed, step, exact, reference, context.loss)
+    # In bfloat16, engine and trainer round intermediate results differently.
+    engine_is_exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"
+    engine_is_exact &= context.job.resources.engine == "embedded"
+    row = update(learner, batch, method, context.seed, step, engine_is_exact, reference, context.loss)
     ema = method.teacher_follows
     if reference is not None and ema is not None and (step + 1) % ema.every == 0:
         reference.update_ema(learner, ema.decay)
@@ -383,26 +424,31 @@ def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) ->
 
 
 def can_overlap(job: Job) -> bool:
-    """Return whether responses can be made while the trainer works: on other devices, or on other cores."""
+    """Return whether the engine can generate while the trainer works, on other devices or on other CPU cores."""
     embedded = job.resources.engine == "embedded"
     return job.resources.device == "cpu" if embedded else job.resources.disaggregated
 
 
-def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
-    """Return the mean and the largest age, in steps, of the oldest weights of a response."""
-    ages = number - table["weight_versions"].list.min()
+def _ages(table: pl.DataFrame, step: int) -> dict[str, float]:
+    """Return `lag` and `lag_max`, the mean and largest age of responses.
+
+    Args:
+        table: The rollouts of the step, with the versions of the weights that sampled them.
+        step: The step, counted from 0; the age of a response is the number of steps since its oldest weights.
+    """
+    ages = step - table["weight_versions"].list.min()
     return {"lag": float(ages.mean()), "lag_max": float(ages.max())}  # type: ignore[arg-type]
 
 
 def _longest_sequence(context: StageContext, method: Ppo) -> int | None:
-    """Return the most tokens of a sequence, or None for the model's context."""
+    """Return the largest number of tokens that the engine needs in a sequence; None for the model's full context."""
     if context.job.resources.engine == "embedded":
         return None
     return _longest_response(context, method) + forced_length(method.forcing, context.loaded.tokenizer)
 
 
 def _longest_response(context: StageContext, method: Ppo) -> int:
-    """Return the most tokens of a prompt and a response."""
+    """Return the largest number of tokens of a prompt with its response, with prefix and inserted end of thinking."""
     tokenizer = context.loaded.tokenizer
     prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
     phases = Phases.of(method.rollout, context.model, tokenizer)

@@ -1,4 +1,4 @@
-"""Share values between the processes that train one model; alone, nothing moves."""
+"""Communication between the processes that train one model; a single process communicates with nobody."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from runners.machine.rendezvous import gloo_at
 T = TypeVar("T")
 
 _ROLLOUT_TIMEOUT = datetime.timedelta(days=7)
-"""Longest wait of the other processes while the first one generates and grades."""
+"""The longest wait of other processes while rank 0 generates and grades."""
 COMPUTE_TIMEOUT = datetime.timedelta(minutes=10)
-"""Longest wait for another process within a forward or backward pass."""
+"""The longest wait for another process within a forward or backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank of this process among the `world` processes that hold a model together. Rank 0 also generates and writes.
+    """The rank of this process among the `world` processes that train a model; rank 0 also generates and writes.
 
-    `mesh` is what the model is sharded over, None if this process trains alone with plain tensors; each row of a mesh
-    of two dimensions has a copy of the model. `control` carries values between processors, with a timeout of its own.
+    The model is sharded over `mesh`; None if this process trains alone with plain tensors. If the mesh has two
+    dimensions, each of its rows has a full copy of the model. `control` is a gloo group for Python values, with a
+    longer timeout.
     """
 
     rank: int = 0
@@ -41,24 +42,24 @@ class Ranks:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Return whether this process generates and writes."""
+        """Return whether this process is rank 0, which also generates and writes."""
         return self.rank == 0
 
     @property
     def device(self) -> torch.device:
-        """Return the device from which tensors travel to other processes; a mesh must exist."""
+        """Return the device whose tensors collectives exchange; only for processes with a mesh."""
         assert self.mesh is not None
-        # Each process has made its own device the present one.
+        # `join_ranks` has made this process's device the current device.
         return torch.device(self.mesh.device_type)
 
     @property
     def shard(self) -> tuple[int, int]:
-        """Return the index of the shard of the weights that this process holds, and the number of shards of a copy."""
-        parts = 1 if self.mesh is None else self.mesh.size(self.mesh.ndim - 1)
-        return self.rank % parts, parts
+        """Return the index of this process's shard of the weights, and the number of shards of one copy of the model."""
+        num_shards = 1 if self.mesh is None else self.mesh.size(self.mesh.ndim - 1)
+        return self.rank % num_shards, num_shards
 
     def broadcast(self, value: T | None) -> T:
-        """Return rank 0's value on all processes; the values of the other ranks are ignored."""
+        """Return rank 0's picklable value on all ranks; values of other ranks are ignored."""
         if self.world == 1:
             return cast(T, value)
         values: list[Any] = [value]
@@ -66,7 +67,7 @@ class Ranks:
         return values[0]
 
     def all_gather_objects(self, value: T) -> list[T]:
-        """Return every process's value, by rank, on all of them."""
+        """Return the picklable values of all ranks, in order of rank, on every rank."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
@@ -74,10 +75,10 @@ class Ranks:
         return values
 
     def all_gather(self, numbers: Tensor) -> Tensor:
-        """Concatenate the numbers of all processes in order of rank; they travel between devices.
+        """Concatenate one-dimensional tensors of all ranks in order of rank, by a collective between devices.
 
         Args:
-            numbers: This process's numbers, [n]; n may differ between processes.
+            numbers: This process's tensor, [n]; n may differ between processes.
 
         Returns:
             All numbers, [sum of n], on the CPU of each process.
@@ -85,16 +86,16 @@ class Ranks:
         if self.world == 1:
             return numbers.cpu()
         counts = self.all_gather_objects(len(numbers))
-        most = max(counts)
-        every = numbers.new_empty(self.world * most)
-        dist.all_gather_into_tensor(every, F.pad(numbers, (0, most - len(numbers))))
-        rows = every.cpu().view(self.world, most)
+        longest = max(counts)
+        padded = numbers.new_empty(self.world * longest)
+        dist.all_gather_into_tensor(padded, F.pad(numbers, (0, longest - len(numbers))))
+        rows = padded.cpu().view(self.world, longest)
         return torch.cat([row[:count] for row, count in zip(rows, counts, strict=True)])
 
     def broadcast_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return rank 0's tensors on all processes; the tensors of the other ranks are ignored.
+        """Return rank 0's tensors on all ranks; tensors of other ranks are ignored.
 
-        They travel between devices, one after another: pickled, a large batch would keep all GPUs waiting.
+        The tensors are sent between devices. Pickling a large batch instead would keep all GPUs waiting.
 
         Args:
             tensors: Tensors of any shapes on the CPU.
@@ -104,29 +105,29 @@ class Ranks:
         """
         if self.world == 1:
             return list(tensors)
-        spread = []
-        kinds = self.broadcast([(tensor.shape, tensor.dtype) for tensor in tensors])
-        for i, (shape, dtype) in enumerate(kinds):
-            moved = (tensors[i] if self.is_rank_zero else torch.empty(shape, dtype=dtype)).to(self.device)
-            dist.broadcast(moved, 0)
-            spread.append(tensors[i] if self.is_rank_zero else moved.cpu())
-        return spread
+        received = []
+        layouts = self.broadcast([(tensor.shape, tensor.dtype) for tensor in tensors])
+        for i, (shape, dtype) in enumerate(layouts):
+            on_device = (tensors[i] if self.is_rank_zero else torch.empty(shape, dtype=dtype)).to(self.device)
+            dist.broadcast(on_device, 0)
+            received.append(tensors[i] if self.is_rank_zero else on_device.cpu())
+        return received
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
-        """Sum numbers over all processes, in order of rank, so that each process has the same bits.
+        """Sum numbers over all ranks, in order of rank, so that each rank gets the same bits.
 
         Args:
-            numbers: This process's numbers, as many as on every other process.
+            numbers: This process's numbers; every process passes equally many.
 
         Returns:
-            The sum of each number.
+            The sum of each number over ranks.
         """
         if self.world == 1:
             return list(numbers)
         return [sum(column) for column in zip(*self.all_gather_objects(list(numbers)), strict=True)]
 
     def barrier(self) -> None:
-        """Wait until every process has come to this call."""
+        """Wait until every rank has reached this call."""
         if self.world > 1:
             dist.barrier(group=self.control)
 
@@ -149,15 +150,21 @@ def join_ranks(
     store: Store,
     device: torch.device,
     host: str | None = None,
-    parts: int | None = None,
+    copy_size: int | None = None,
 ) -> Iterator[Ranks]:
-    """Join the processes that have a store in common, until the block ends.
+    """Join the process group of a training for the duration of a `with` block.
 
-    `host` is the address at which processes on other machines reach this process, None if all are on one machine. Each
-    copy of the model is held by `parts` neighbouring processes; if None, by all of them together.
+    Args:
+        rank: The rank of this process.
+        world: The number of processes.
+        store: The store at which all processes meet.
+        device: The device of this process.
+        host: The address at which processes on other machines reach this process; None if all processes are on one
+            machine.
+        copy_size: The number of neighbouring ranks that hold one copy of the model together; None for all ranks.
     """
-    parts = parts or world
-    shape = (world // parts, parts) if parts < world else (world,)
+    copy_size = copy_size or world
+    shape = (world // copy_size, copy_size) if copy_size < world else (world,)
     names = ("copies", "parts")[-len(shape) :]
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
@@ -171,7 +178,7 @@ def join_ranks(
             yield Ranks(rank, world, init_device_mesh(device.type, shape, mesh_dim_names=names), control)
         except BaseException:
             if device.type != "cpu" and dist.is_initialized():
-                # Others may still be in the middle of something, which an orderly end would wait for.
+                # Abort: an orderly end would wait for collectives that other ranks are still in.
                 dist.distributed_c10d._abort_process_group()
             raise
         finally:

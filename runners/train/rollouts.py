@@ -1,4 +1,4 @@
-"""Roll out a step's questions: generate, force, and grade responses and cuts."""
+"""Sample a step's rollouts: generate responses, force answers at cuts, and grade responses and cuts."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from runners.train.likelihood import Ask, ask_models
 READERS: Mapping[str, Callable[[Generation, Callable[[], str]], float]] = {
     "ended": lambda response, text: float(response.finish == "stop"),
 }
-"""The number of each word of `READINGS` that a reward knows, from a response and its text; `mode` is its question's, and
-`thinking` is found by the model's marks."""
+"""Functions from a response, and a function that decodes it, to the value of a word of `READINGS`, such as `ended(y)`. The
+words `mode` and `thinking` have values from the question and from the model's marks instead."""
 ANSWERS: Mapping[str, Callable[[GradedRollout], float]] = {
-    "answered": lambda one: float(bool(one.answer[0].text))
+    "answered": lambda graded: float(bool(graded.answer[0].text))
 }
-"""The number of each `graded` word of `READINGS`, from a response whose answer was read."""
+"""Functions from a graded response to the value of a `graded` word of `READINGS`."""
 MIN_ENDED = 8
-"""The fewest responses that ended from which the share with an answer is computed."""
+"""The smallest number of finished responses from which the share with an answer is computed."""
 REWARD = "reward"
-"""The start of the reason of a response at which Python of the reward failed."""
+"""The first word of the reason for a response without a reward, if the reward's Python failed."""
 THINKING = "thinking"
-"""The number that responses are given where it is counted: how many of their tokens are thinking."""
+"""The name of the feature with the number of a response's thinking tokens."""
 MAX_TEXT_CHARS = 1 << 20
-"""Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
+"""The number of characters of responses that a step stores: all of a small model's texts, a share of a large model's."""
 
 
 Prompted = tuple[PromptedQuestion, Request]
@@ -58,7 +58,7 @@ Prompted = tuple[PromptedQuestion, Request]
 
 @dataclass(frozen=True, slots=True)
 class GradedStep:
-    """A step's rollouts with their verdicts, question by question: `rollouts[i * size + k]` is the k-th of question i."""
+    """The rollouts of a step with their verdicts; `rollouts[i * size + k]` is the k-th of `size` rollouts of question i."""
 
     rollouts: tuple[Rollout, ...]
     """The rollouts, question by question."""
@@ -69,97 +69,110 @@ class GradedStep:
     unforced_verdicts: CutVerdicts
     """Verdicts on the answers of prefixes at the reward's cuts, without forcing."""
     prefix_answers: tuple[tuple[tuple[int, bool], ...], ...]
-    """For each rollout (tokens, verdict) at every prefix whose answer differs from the one before."""
+    """For each rollout, (tokens, verdict) at each prefix length at which the prefix's answer changes."""
     seconds: Mapping[str, float]
     """Seconds of each phase, by column name."""
     unsettled: tuple[tuple[str, ...], ...] = ()
-    """For each rollout a reason for each answer that the verifier could not judge (`timeout`, `failed`), and for each of
-    the user's functions that failed at it (`reward`).
+    """For each rollout, a reason for each answer that the verifier could not judge (`timeout`, `failed`), and for each
+    user's function that failed for the rollout (`reward: …`).
     """
     answered: float = 1.0
-    """The share with an answer of the responses that ended; 1 if fewer than `MIN_ENDED` did."""
+    """The share of finished responses with an answer; 1 if fewer than `MIN_ENDED` responses finished."""
     texts: tuple[str | None, ...] = ()
-    """The texts of responses, up to `MAX_TEXT_CHARS` characters; None past that."""
+    """The texts of responses, up to `MAX_TEXT_CHARS` characters in total; None for responses beyond this limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSampler:
-    """A stage's way to roll out questions, the same at every step."""
+    """The sampler of rollouts for the questions of a stage; `tracks` and `history` change from step to step."""
 
     generator: Generator
     """Generates responses and forces answers."""
     grader: Grader
     """Reads and grades answers."""
     queue: GradingQueue
-    """Grades rollouts by `grader` while others are generated."""
+    """Grades rollouts by `grader` while other rollouts are generated."""
     rollouts: int
-    """Responses to each question."""
+    """The number of responses to each question."""
     reward: Reward
-    """The reward, whose splits and cuts are sampled."""
+    """The reward, whose splits and cuts decide which answers are forced."""
     shared_splits: tuple[int, ...] | None
-    """Splits that all questions share, in tokens; if None, each question has its own, or each response its reasoning
-    steps.
-    """
+    """Splits that all questions share, in tokens; None if each question or each response has its own splits."""
     question_splits: Mapping[str, tuple[int, ...]]
     """Splits of each question by its id, in tokens."""
     references: Mapping[str, Reference]
-    """The starting model's samples by a question's id."""
+    """The starting model's samples by question id."""
     seed: int
     """The stage's seed."""
     wordings: Wordings | None = None
-    """The wordings of questions; None for the question's own prompt."""
+    """The wordings of questions; None if each question has one prompt."""
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     """The user's functions that the reward calls, by name."""
     tracks: Mapping[str, float] = field(default_factory=dict)
     """The values of the reward's tracks at the step, by name."""
     history: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """Tokens and verdict of each earlier response, by a question's id, if the reward reads them."""
+    """Tokens and verdict of each earlier response, by question id, if the reward reads earlier responses."""
     models: Ask | None = None
-    """Scores tokens with the policy or the reference model."""
+    """The function that scores tokens with the policy or the reference model, if the reward needs scores."""
     cut_at: tuple[float, ...] = ()
-    """Shares of a response at which some rollouts are cut and made to answer."""
+    """Shares of a response's length at which copies of the response are cut and made to answer."""
     marks: Thinking | None = None
-    """Delimit the thinking whose tokens are counted."""
+    """The marks that delimit thinking, if thinking tokens are counted."""
 
-    def requests(self, question: PromptedQuestion, draw: int, position: int) -> list[Prompted]:
-        """Return the prompted question and the request of each rollout of a question.
+    def requests(self, question: PromptedQuestion, draw: int, index: int) -> list[Prompted]:
+        """Return the prompts and requests of all rollouts of a question.
 
-        A request's stream is a function of the seed, the draw and the question's position in the draw.
+        Args:
+            question: The question.
+            draw: The number of the draw of questions.
+            index: The index of the question in the draw. Seed, draw and index fix the random numbers of a request.
+
+        Returns:
+            For each rollout, the question in its wording, and the request to the engine.
         """
         if self.wordings is None:
             questions = [question] * self.rollouts
         else:
-            questions = self.wordings.ask(question, draw, position, self.rollouts)
+            questions = self.wordings.ask(question, draw, index, self.rollouts)
         return [
-            (prompted, Request(prompted.prompt, derive_seed(self.seed, "rollout", draw, position, rollout)))
+            (
+                prompted,
+                Request(prompted.prompt, derive_seed(self.seed, "rollout", draw, index, rollout)),
+            )
             for rollout, prompted in enumerate(questions)
         ]
 
     def sample(self, questions: Sequence[PromptedQuestion], draw: int) -> GradedStep:
-        """Generate, force and grade the rollouts of a draw's questions.
+        """Generate, force and grade the rollouts of the questions of a draw.
 
-        Every random draw is a function of the seed, the number of the draw and a rollout's position there.
+        All randomness is a function of the seed, the draw, and the indices of question and rollout.
+
+        Args:
+            questions: The questions.
+            draw: The number of the draw.
         """
-        began = now()
+        start = now()
         pairs: list[Prompted] = []
-        for position, question in enumerate(questions):
-            pairs += self.requests(question, draw, position)
+        for question_index, question in enumerate(questions):
+            pairs += self.requests(question, draw, question_index)
         requests = [request for _, request in pairs]
         group = self.queue.expect(len(pairs), list)
 
-        def cuts(number: int, response: Generation) -> Sequence[int]:
-            alone = replace(self, rollouts=1, references={})
+        def cuts(index: int, response: Generation) -> Sequence[int]:
+            """Return the cuts at which a finished response needs forced answers already during generation."""
+            single = replace(self, rollouts=1, references={})
             try:
-                inputs = alone.reward_inputs([pairs[number][0]], [response])
+                inputs = single.reward_inputs([pairs[index][0]], [response])
                 return needed_cuts(self.reward, inputs).forced[0]
             except Problem:
-                # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
+                # The reward needs the other rollouts of the question: `grade` forces its answers after generation.
                 return ()
 
-        def ended(number: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
-            question, request = pairs[number]
+        def ended(index: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+            """Hand a finished response with its forced answers, by cut in tokens, to the grading queue."""
+            question, request = pairs[index]
             forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
-            self.queue.add([(group, number, Rollout(question, number, request, response, forced))])
+            self.queue.add([(group, index, Rollout(question, index, request, response, forced))])
 
         if self.cut_at:
             generator = self.generator
@@ -168,9 +181,9 @@ class RolloutSampler:
                 generator.engine, requests, generator.sampling, generator.phases, self.cut_at, self.rollouts
             )
         else:
-            early = cuts if self.reward.splits is not None else None
-            responses = self.generator.generate(requests, early, ended)
-        return self.grade(pairs, responses, (began, now()), group)
+            early_cuts = cuts if self.reward.splits is not None else None
+            responses = self.generator.generate(requests, early_cuts, ended)
+        return self.grade(pairs, responses, (start, now()), group)
 
     def grade(
         self,
@@ -179,31 +192,34 @@ class RolloutSampler:
         generating: tuple[Moment, Moment],
         group: RolloutGroup[list[GradedRollout]],
     ) -> GradedStep:
-        """Force and grade responses, question by question and rollout by rollout.
+        """Force the remaining answers, grade all responses, and collect the arrays that a reward reads.
 
-        `generating` are the moments at which generation began and ended; `group` has the rollouts that were graded
-        meanwhile.
+        Args:
+            pairs: The prompted questions and requests, question by question and rollout by rollout.
+            responses: The responses to the requests.
+            generating: The moments at which generation began and ended.
+            group: The group of rollouts in the grading queue, some of which are graded already.
         """
         inputs = self.reward_inputs([question for question, _ in pairs], responses)
         cuts = needed_cuts(self.reward, inputs)
         measured = now()
         forced = self.generator.force([request for _, request in pairs], responses, cuts.forced)
         answered = now()
-        triples = zip(pairs, responses, forced, strict=True)
+        answered_pairs = zip(pairs, responses, forced, strict=True)
         rollouts = [
-            Rollout(question, number, request, response, tuple(answers))
-            for number, ((question, request), response, answers) in enumerate(triples)
+            Rollout(question, index, request, response, tuple(answers))
+            for index, ((question, request), response, answers) in enumerate(answered_pairs)
         ]
-        self.queue.add((group, number, rollout) for number, rollout in enumerate(rollouts))
+        self.queue.add((group, index, rollout) for index, rollout in enumerate(rollouts))
         graded = grade_later(group.result.result(), rollouts, self.grader)
         prefixes = tuple(tuple((end, answer[1].correct) for end, answer in row.prefixes) for row in graded)
-        bare = [(n, cut, _verdict_at(prefixes[n], cut)) for n, row in enumerate(cuts.bare) for cut in row]
-        at_cuts = [
+        unforced = [(n, cut, _verdict_at(prefixes[n], cut)) for n, row in enumerate(cuts.bare) for cut in row]
+        forced_verdicts = [
             (n, cut, answer[1].correct) for n, row in enumerate(graded) for cut, answer in row.forced.items()
         ]
         shape, width = inputs.length.shape, 1 + int(inputs.length.max())
         correct = np.array([row.answer[1].correct for row in graded], dtype=float).reshape(shape)
-        values, unpaid = self._own_values(graded, correct)
+        values, failures = self._call_functions(graded, correct)
         for name in ANSWERS.keys() & inputs.features.keys():
             values[name] = np.array([ANSWERS[name](row) for row in graded]).reshape(correct.shape)
         checked, tokens = now(), {}
@@ -217,8 +233,8 @@ class RolloutSampler:
         return GradedStep(
             rollouts=tuple(rollouts),
             inputs=replace(inputs, correct=correct, features={**inputs.features, **values}, tokens=tokens),
-            forced=CutVerdicts.of(at_cuts, width),
-            unforced_verdicts=CutVerdicts.of(bare, width),
+            forced=CutVerdicts.of(forced_verdicts, width),
+            unforced_verdicts=CutVerdicts.of(unforced, width),
             prefix_answers=prefixes,
             seconds={
                 **time_spans("generate", generating),
@@ -226,7 +242,7 @@ class RolloutSampler:
                 **time_spans("grade", (generating[1], measured), (answered, checked), (scored, rewarded)),
                 **(time_spans("score", (checked, scored)) if tokens else {}),
             },
-            unsettled=tuple((*_unsettled(g), *reasons) for g, reasons in zip(graded, unpaid, strict=True)),
+            unsettled=tuple((*_unsettled(g), *reasons) for g, reasons in zip(graded, failures, strict=True)),
             answered=_share_answered(graded),
             texts=texts,
         )
@@ -234,30 +250,37 @@ class RolloutSampler:
     def reward_inputs(
         self, prompted: Sequence[PromptedQuestion], responses: Sequence[Generation]
     ) -> RewardInputs:
-        """Return the step's arrays as far as they are known before grading."""
+        """Return the arrays that a reward reads of a step, as far as they are known before grading.
+
+        Verdicts, answers and values of the user's functions are 0.
+
+        Args:
+            prompted: The prompted questions, question by question and rollout by rollout.
+            responses: The responses to the prompts.
+        """
         shape, tokenizer = (-1, self.rollouts), self.generator.tokenizer
         questions = prompted[:: self.rollouts]
         length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
-        places, present = self._places(questions, responses)
+        split_tokens, present = self._response_splits(questions, responses)
         features = {name: np.array(row).reshape(shape) for name, row in shared_numbers(prompted).items()}
-        words = {node.field for node in walk(self.reward) if isinstance(node, Attribute)}
-        for name in READERS.keys() & words:
-            read = [READERS[name](r, partial(self.grader.text, r.sequence())) for r in responses]
-            features[name] = np.array(read).reshape(shape)
+        attributes = {node.field for node in walk(self.reward) if isinstance(node, Attribute)}
+        for name in READERS.keys() & attributes:
+            values = [READERS[name](r, partial(self.grader.text, r.sequence())) for r in responses]
+            features[name] = np.array(values).reshape(shape)
         if self.marks is not None:
             pairs = zip(prompted, responses, strict=True)
-            thought = [count_thinking(self.marks, tokenizer, question.prompt, r) for question, r in pairs]
-            features[THINKING] = np.array(thought, dtype=float).reshape(shape)
-        # What the user's functions give is known once all is graded, as what else an answer decides.
+            thinking = [count_thinking(self.marks, tokenizer, question.prompt, r) for question, r in pairs]
+            features[THINKING] = np.array(thinking, dtype=float).reshape(shape)
+        # Placeholders: the user's functions and answers are evaluated after grading.
         features.update(
-            (name, np.zeros(length.shape)) for name in (*self.reward.functions, *ANSWERS.keys() & words)
+            (name, np.zeros(length.shape)) for name in (*self.reward.functions, *ANSWERS.keys() & attributes)
         )
         references = [self.references[q.id] for q in questions] if self.references else []
         return RewardInputs(
             questions=tuple(q.id for q in questions),
             length=length,
             correct=np.zeros(length.shape),
-            split_tokens=places,
+            split_tokens=split_tokens,
             present=present,
             features=features,
             reference_length=np.array([r.lengths for r in references]) if references else None,
@@ -269,43 +292,58 @@ class RolloutSampler:
             tracks=self.tracks,
         )
 
-    def _places(
+    def _response_splits(
         self, questions: Sequence[PromptedQuestion], responses: Sequence[Generation]
     ) -> tuple[Floats, Any]:
-        """Return the splits of each response in tokens, and whether it has them, [questions, rollouts, splits]."""
+        """Return the splits of each response in tokens, and whether the response has them.
+
+        Args:
+            questions: The questions.
+            responses: All responses, question by question.
+
+        Returns:
+            Splits, and a mask, both of a shape that broadcasts to [questions, rollouts, splits].
+        """
         split = self.reward.splits
         if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
-            shared = [self.shared_splits or self.question_splits[question.id] for question in questions]
-            places = [
-                reached_places(shared[number // self.rollouts], len(response.tokens))
-                for number, response in enumerate(responses)
+            ends = [self.shared_splits or self.question_splits[question.id] for question in questions]
+            splits = [
+                reached_places(ends[index // self.rollouts], len(response.tokens))
+                for index, response in enumerate(responses)
             ]
-            return _pad_groups(places, self.rollouts)
+            return _pad_groups(splits, self.rollouts)
         if self.shared_splits is not None:
             return pad_places([[self.shared_splits]])
         if isinstance(split, Steps):
             steps = split
 
             def decode(tokens: Sequence[int]) -> str:
+                """Return the text of tokens."""
                 return response_text(self.generator.tokenizer, tokens, ())
 
-            places = [step_places(steps, response.tokens, decode) for response in responses]
-            return _pad_groups(places, self.rollouts)
+            splits = [step_places(steps, response.tokens, decode) for response in responses]
+            return _pad_groups(splits, self.rollouts)
         if isinstance(split, Exits):
-            places = [exit_places(split, response.tokens, self.seed) for response in responses]
-            return _pad_groups(places, self.rollouts)
+            splits = [exit_places(split, response.tokens, self.seed) for response in responses]
+            return _pad_groups(splits, self.rollouts)
         return pad_places([[self.question_splits[question.id]] for question in questions])
 
-    def _own_values(
+    def _call_functions(
         self, graded: Sequence[GradedRollout], correct: Floats
     ) -> tuple[dict[str, Floats], list[list[str]]]:
-        """Return what each of the user's functions gives each response, [questions, rollouts], and the reasons of failures.
+        """Call each of the user's functions that the reward uses on all responses.
 
-        A failed function gives 0.
+        Args:
+            graded: The responses.
+            correct: The verdicts, [questions, rollouts], for the shape of the result.
+
+        Returns:
+            For each function, its values, [questions, rollouts], 0 if the function failed; and for each response, the
+            reasons of failures.
         """
-        unpaid: list[list[str]] = [[] for _ in graded]
+        failures: list[list[str]] = [[] for _ in graded]
         if not self.functions:
-            return {}, unpaid
+            return {}, failures
         rows = [
             {
                 **answer_row(row.answer[0]),
@@ -319,50 +357,65 @@ class RolloutSampler:
         values = {}
         for name, function in self.functions.items():
             results = function.call(rows)
-            for reasons, result in zip(unpaid, results, strict=True):
+            for reasons, result in zip(failures, results, strict=True):
                 reasons += [f"{REWARD}: {result.why}"] if isinstance(result, FailedRow) else []
-            plain = [0.0 if isinstance(result, FailedRow) else result for result in results]
-            values[name] = np.array(plain, dtype=float).reshape(correct.shape)
-        return values, unpaid
+            numbers = [0.0 if isinstance(result, FailedRow) else result for result in results]
+            values[name] = np.array(numbers, dtype=float).reshape(correct.shape)
+        return values, failures
 
 
-def _pad_groups(places: Sequence[tuple[int, ...]], size: int) -> tuple[Floats, Any]:
-    """Return the splits of responses as padded arrays; `size` successive responses belong to a question."""
-    return pad_places([places[start : start + size] for start in range(0, len(places), size)])
+def _pad_groups(splits: Sequence[tuple[int, ...]], group_size: int) -> tuple[Floats, Any]:
+    """Return the splits of responses as padded arrays, if `group_size` successive responses belong to a question.
+
+    Returns:
+        Splits in tokens, and whether a response has the split, both [questions, rollouts, splits].
+    """
+    return pad_places([splits[start : start + group_size] for start in range(0, len(splits), group_size)])
 
 
 def _unsettled(graded: GradedRollout) -> list[str]:
-    """Return a reason for each answer of a rollout that was not judged."""
-    every = (graded.answer, *graded.forced.values(), *(answer for _, answer in graded.prefixes))
-    return [why for _, verdict in every if (why := verdict.unsettled) is not None]
+    """Return a reason for each answer of a rollout that the verifier could not judge."""
+    answers = (graded.answer, *graded.forced.values(), *(answer for _, answer in graded.prefixes))
+    return [why for _, verdict in answers if (why := verdict.unsettled) is not None]
 
 
 def _share_answered(graded: Sequence[GradedRollout]) -> float:
+    """Return the share of finished responses with an answer; 1 if fewer than `MIN_ENDED` responses finished."""
     answered = [ANSWERS["answered"](g) for g in graded if g.rollout.response.finish == "stop"]
     return sum(answered) / len(answered) if len(answered) >= MIN_ENDED else 1.0
 
 
-def limit_texts(text_of: Callable[[int], str], count: int, size: int) -> tuple[str | None, ...]:
-    """Return a step's texts up to `MAX_TEXT_CHARS` characters: first rollouts of all questions, then second rollouts.
+def limit_texts(text_of: Callable[[int], str], count: int, group_size: int) -> tuple[str | None, ...]:
+    """Return the texts of a step up to a total of `MAX_TEXT_CHARS` characters.
 
-    There are `count` texts, question by question, `size` of each question. From the first text that does not fit, they
-    are None and are not decoded.
+    The first rollouts of all questions come first, then the second rollouts, and so on. Texts after the limit are None,
+    and are not decoded.
+
+    Args:
+        text_of: Returns the text of a response by index.
+        count: The number of responses, which are in the order of questions.
+        group_size: The number of responses to a question.
     """
     texts: list[str | None] = [None] * count
-    room = MAX_TEXT_CHARS
-    for i in sorted(range(count), key=lambda number: (number % size, number)):
+    chars_left = MAX_TEXT_CHARS
+    for i in sorted(range(count), key=lambda number: (number % group_size, number)):
         text = text_of(i)
-        room -= len(text)
-        if room < 0:
+        chars_left -= len(text)
+        if chars_left < 0:
             break
         texts[i] = text
     return tuple(texts)
 
 
 def _verdict_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
-    """Return the verdict on the first `cut` tokens: that of the last box that closes within them."""
+    """Return the verdict on the first `cut` tokens of a response.
+
+    Args:
+        changes: Pairs of a prefix length in tokens, increasing, and the verdict from this length on.
+        cut: The number of tokens.
+    """
     verdict = False
-    for position, correct in changes:
-        if position <= cut:
+    for tokens, correct in changes:
+        if tokens <= cut:
             verdict = correct
     return verdict

@@ -1,9 +1,9 @@
-"""The runner of `train` tasks: from a starting checkpoint to a trained one, with optimizer and tables.
+"""The runner of `train` tasks: it trains a checkpoint, and writes the trained checkpoint, optimizer state and tables.
 
-A stage goes on from the last saved step of an interrupted attempt and ends with the same bytes: every draw is a
-function of the run's seed, the stage's index and the step. The optimizer's state is carried over from the
-stage before when that stage of the same experiment used the same algorithm and method; its learning-rate curve,
-warm-up included, is each stage's own.
+An interrupted stage continues from its last saved step and gives the same bytes as without an interruption, because all
+randomness is a function of the run's seed, the stage's index and the step. A stage takes over the optimizer state of the
+experiment's previous stage if both have the same algorithm and method. The learning-rate curve, with its warm-up, starts
+anew with each stage.
 """
 
 from __future__ import annotations
@@ -57,22 +57,24 @@ from runners.train.stages import PreferenceStage, SftStage, StageContext, StageR
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 19.0
-"""A stage is saved after this many seconds and this many times the seconds that saving took: a twentieth of its time."""
+"""A stage is saved when `SAVE_SECONDS` plus `SAVE_SHARE` times the duration of the last save have passed. Saving thus takes
+at most a twentieth of the time."""
 PROGRESS_METRICS = ("reward", "accuracy", "length", "loss")
 UNJUDGED_METRICS = ("verifier_timeouts", "verifier_failures", "reward_failures")
 POOL_COUNTS = ("questions", "traces", "pairs")
 MIN_ANSWERED_SHARE = 0.5
-"""The share of responses with an answer, of those that ended, below which progress shows it."""
+"""Progress shows the share of finished responses with an answer if it is below this share."""
 
 
 def train(job: Job) -> None:
-    """Train a stage with `job.resources.trainers` processes, this process included.
+    """Train a stage with `job.resources.trainers` processes, including this process.
 
     It writes `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
     `rollouts.parquet`.
 
-    Raises a Problem for data, rewards or numbers that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), if
-    engine and trainer disagree (E0936), memory runs out (E0937), or a process ends (E0938).
+    Raises:
+        Problem: Data, rewards or values that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), engine and
+            trainer that disagree (E0936), too little memory (E0937), or the end of a process (E0938).
     """
     stage: Stage = job.task.work["stage"]
     if job.resources.trainers > 1 or _is_sharded(stage, job):
@@ -82,44 +84,44 @@ def train(job: Job) -> None:
 
 
 def train_among(job: Job, ranks: Ranks) -> None:
-    """Do this process's part in a stage; rank 0 writes."""
+    """Train a stage together with the other ranks; rank 0 writes the results."""
     stage: Stage = job.task.work["stage"]
     model: Model = job.task.work["model"]
     index: int = job.task.work["index"]
     seed = derive_seed(job.task.work["seed"], "stage", index)
     start = job.inputs["start"] / "checkpoint"
-    own = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
+    user_loss = open_loss(stage.method, job.folder, job.resources) if isinstance(stage.method, Ppo) else None
     tokenizer = load_tokenizer(start)
     learner = _build_learner(stage, job, ranks)
-    carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
+    carried_over = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     reference = _load_reference(stage, job, learner) if stage.method.uses_reference else None
     ema = reference.model if reference is not None and stage.method.ema_reference else None
     state = load_state(job.work, learner.model, learner.optimizers, ranks, ema)
     loaded = LoadedModel(learner.model, tokenizer)
-    context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), own)
+    context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), user_loss)
     with _open_stage(context) as runner:
         context = replace(context, stage=_limit_steps(stage, runner.sequences))
         _run(context, runner, state, ema)
-    _finish(context, runner, state, carried)
+    _finish(context, runner, state, carried_over)
 
 
 def _is_sharded(stage: Stage, job: Job) -> bool:
-    """Return whether even a single process shards its model: FSDP2 then has bfloat16 weights of a layer at a time."""
+    """Return whether even a single process shards its model, so that FSDP2 casts one layer at a time to bfloat16."""
     return job.resources.device != "cpu" and _choose_precision(stage, job) != torch.float32
 
 
 def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
-    """Return the precision of passes: the stage's, else the model's, else the device's default."""
-    device, chosen = job.resources.device, stage.precision
-    if chosen == "auto":
-        chosen = job.task.work["model"].precision
-    if chosen == "auto":
-        chosen = "float32" if device == "cpu" else "bfloat16"
-    return torch.bfloat16 if chosen == "bfloat16" else torch.float32
+    """Return the precision of forward passes: the stage's setting, else the model's, else the device's default."""
+    device, precision = job.resources.device, stage.precision
+    if precision == "auto":
+        precision = job.task.work["model"].precision
+    if precision == "auto":
+        precision = "float32" if device == "cpu" else "bfloat16"
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
 def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """Return the model on this process's device, sharded if `_is_sharded` or if several processes share it."""
+    """Load the model to train, and build its optimizers."""
     device = job.resources.device
     start = job.inputs["start"] / "checkpoint"
     model, scorer = _place_model(stage, job, ranks, start, stage.lora)
@@ -137,20 +139,39 @@ def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
 def _place_model(
     stage: Stage, job: Job, ranks: Ranks, folder: Path, lora: Lora | None = None
 ) -> tuple[Any, Scorer]:
-    """Return a model on this process's device, with adapters if asked, and its pass."""
+    """Load a model onto this process's device, in shards if the stage shards models.
+
+    Args:
+        stage: The stage.
+        job: The job of the stage.
+        ranks: The processes of the training.
+        folder: The checkpoint.
+        lora: The settings of adapters to add.
+
+    Returns:
+        The model, and the scorer that runs its forward pass.
+    """
     device = torch.device(job.resources.device)
     seed = derive_seed(job.task.work["seed"], "lora", job.task.work["index"])
     sizes = from_config(load_config(folder).to_dict())
-    doing = "while weights were put on the device"
-    with explain_oom(device, lambda: explain_training(sizes, device, doing)):
+    activity = "while weights were put on the device"
+    with explain_oom(device, lambda: explain_training(sizes, device, activity)):
         return load_trained_model(folder, device, _choose_precision(stage, job), ranks, lora, seed)
 
 
 def _load_reference(stage: Stage, job: Job, learner: Learner) -> Learner:
-    """Return the reference model, frozen: a teacher, or the checkpoint that the stage started from.
+    """Load the frozen reference model: a teacher, or the checkpoint that the stage started from.
 
-    Its passes are counted with `learner`'s. With adapters the starting weights are still in memory, and no others are
-    loaded but those of a teacher that follows the policy. Raises E0514 for a teacher with another vocabulary.
+    With adapters, the learner's own frozen weights are the reference model, unless the reference model follows the
+    policy.
+
+    Args:
+        stage: The stage.
+        job: The job of the stage.
+        learner: The policy; its counter of throughput counts the reference model's passes too.
+
+    Raises:
+        Problem: E0514, if a teacher has another vocabulary.
     """
     folder = reference_folder(job)
     if "teacher" in job.inputs:
@@ -158,23 +179,28 @@ def _load_reference(stage: Stage, job: Job, learner: Learner) -> Learner:
     elif learner.adapted and not stage.method.ema_reference:
         return replace(learner, optimizers=(), base=True)
     model, scorer = _place_model(stage, job, learner.ranks, folder)
-    frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
-    sizes, mine = frozen.sizes, learner.sizes
-    cost = sizes.products / mine.products if sizes is not None and mine is not None else 1.0
-    return replace(frozen, throughput=learner.throughput, cost=cost)
+    reference = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
+    sizes, own_sizes = reference.sizes, learner.sizes
+    cost = sizes.products / own_sizes.products if sizes is not None and own_sizes is not None else 1.0
+    return replace(reference, throughput=learner.throughput, cost=cost)
 
 
 def _open_stage(context: StageContext) -> StageRunner:
-    """Open the stage on this process, by its method."""
+    """Build the runner of the stage on this process, by its method."""
     method = context.stage.method
     if isinstance(method, Ppo):
-        kind = PpoStage if context.learner.ranks.is_rank_zero else PpoFollower
-        return kind(context, method)
+        runner_class = PpoStage if context.learner.ranks.is_rank_zero else PpoFollower
+        return runner_class(context, method)
     return SftStage(context, method) if isinstance(method, Sft) else PreferenceStage(context, method)
 
 
 def _limit_steps(stage: Stage, sequences: int) -> Stage:
-    """Return the stage with no more steps than its passes over the sequences take."""
+    """Return the stage with at most as many steps as its `passes` over the data take.
+
+    Args:
+        stage: The stage.
+        sequences: The number of traces or pairs in a pass over the data.
+    """
     if stage.passes is None or isinstance(stage.method, Ppo):
         return stage
     steps = math.ceil(stage.passes * sequences / stage.method.batch)
@@ -182,18 +208,25 @@ def _limit_steps(stage: Stage, sequences: int) -> Stage:
 
 
 def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: Any) -> None:
-    """Do the steps that are left. `ema` is the model of a teacher that follows the policy."""
+    """Run the stage's remaining steps; after each step record metrics, report progress, and save the state if due.
+
+    Args:
+        context: The settings and objects of the stage.
+        runner: Runs a single step.
+        state: The finished steps, to which new steps are added.
+        ema: The model of a teacher that follows the policy by a moving average, else None; its weights are saved too.
+    """
     stage, job, learner, ranks = context.stage, context.job, context.learner, context.learner.ranks
-    saved, saved_at, took = state.steps, time.monotonic(), 0.0
+    saved_steps, saved_at, saving_seconds = state.steps, time.monotonic(), 0.0
     sizes, peak, left_out = learner.sizes, peak_flops(learner.device), _count_left_out(runner.facts)
 
     def save() -> None:
-        nonlocal saved, saved_at, took
-        began = time.monotonic()
+        nonlocal saved_steps, saved_at, saving_seconds
+        start = time.monotonic()
         runner.save_pending(state.steps)
         save_state(job.work, learner.model, learner.optimizers, state, ranks, ema)
-        saved, saved_at = state.steps, time.monotonic()
-        took = saved_at - began
+        saved_steps, saved_at = state.steps, time.monotonic()
+        saving_seconds = saved_at - start
 
     if left_out:
         job.progress(Progress(state.steps, stage.steps, left_out))
@@ -203,22 +236,22 @@ def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: 
         step = state.steps
         factor = stage.optim.rate_factor(step, stage.steps)
         set_learning_rate(learner.optimizers, factor)
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             row, seconds = runner.run_step(step)
         except Disagreement:
-            # Nothing of this step has been applied, so what was done before it can be kept.
-            if step > saved:
+            # This step has changed no weights, so the state after the previous step can be saved.
+            if step > saved_steps:
                 save()
             raise
-        seconds["seconds"] = time.perf_counter() - began
-        most = peak_memory(learner.device.type)
-        if most is not None:
-            seconds["memory"] = most / 1e9
+        seconds["seconds"] = time.perf_counter() - start
+        memory = peak_memory(learner.device.type)
+        if memory is not None:
+            seconds["memory"] = memory / 1e9
         passes = sum(seconds.get(f"seconds_{phase}", 0.0) for phase in ("update", "score"))
         seconds |= learner.throughput.empty(passes, sizes, ranks.world, peak)
-        due = time.monotonic() - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
-        row, seconds, due = ranks.broadcast((row, seconds, due))
+        is_due = time.monotonic() - saved_at >= SAVE_SECONDS + SAVE_SHARE * saving_seconds
+        row, seconds, is_due = ranks.broadcast((row, seconds, is_due))
         state.rows.append({"step": step + 1, **row, "lr": stage.optim.lr * factor})
         state.seconds.append({"step": step + 1, **seconds})
         if ranks.is_rank_zero:
@@ -229,32 +262,39 @@ def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: 
         numbers["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         numbers |= left_out | count_unjudged(state.rows)
         job.progress(Progress(state.steps, stage.steps, numbers))
-        if due or (stage.save_every > 0 and state.steps % stage.save_every == 0):
+        if is_due or (stage.save_every > 0 and state.steps % stage.save_every == 0):
             save()
 
 
 def count_unjudged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return how many answers of all steps were never judged.
+    """Return how many answers of all steps were not judged, by the kind of failure.
 
     Args:
         rows: The metrics of each step.
 
     Returns:
-        Counts by what failed at the answers; only those above 0.
+        Counts by the names in `UNJUDGED_METRICS`; counts of 0 are left out.
     """
     counts = {name: sum(row.get(name, 0.0) for row in rows) for name in UNJUDGED_METRICS}
     return {name: count for name, count in counts.items() if count}
 
 
 def _count_left_out(facts: Mapping[str, int]) -> dict[str, float]:
-    """Return the counts of data that is and is not trained on; nothing if all data is trained on."""
+    """Return how much data is trained on and how much is left out; an empty dict if nothing is left out."""
     left_out = {name: float(count) for name, count in facts.items() if name.startswith("left_out") and count}
     counts = {name: float(count) for name, count in facts.items() if name in POOL_COUNTS}
     return counts | left_out if left_out else {}
 
 
 def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
-    """Return whether the mean over the last window rose by at most `within` over the window before it."""
+    """Return whether training has reached its plateau.
+
+    The plateau is reached if a metric's mean over the last `window` steps exceeds its mean over the `window` steps
+    before by at most `within`.
+
+    Raises:
+        Problem: E0314, if training does not measure the metric.
+    """
     if plateau is None or len(rows) < 2 * plateau.window:
         return False
     name = plateau.metric.removeprefix("train.")
@@ -264,20 +304,20 @@ def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
             f"the stage ends at a plateau of `{plateau.metric}`, which training does not measure",
             where="until",
             notes=["it measures " + ", ".join(sorted(rows[-1]))],
-            help="name one of these",
+            help="name a metric from the list",
         )
     values = [row[name] for row in rows]
-    last, before = values[-plateau.window :], values[-2 * plateau.window : -plateau.window]
-    return sum(last) / plateau.window - sum(before) / plateau.window <= plateau.within
+    last, earlier = values[-plateau.window :], values[-2 * plateau.window : -plateau.window]
+    return sum(last) / plateau.window - sum(earlier) / plateau.window <= plateau.within
 
 
 def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
-    """Load the optimizer state of the stage before, if it belongs to the same algorithm and method."""
+    """Load the previous stage's optimizer state if it has the same algorithm and method; return whether it was loaded."""
     path = folder / "state.safetensors"
     if not path.is_file():
         return False
     stored = TensorFiles([path])
-    # Adapters end with their stage, in its checkpoint: the next one's are others.
+    # The moments of adapters are useless for the next stage: its adapters are new, the old ones are merged.
     if stage.lora is not None or "adapters" in stored.facts:
         return False
     if (stored.facts["algorithm"], stored.facts["method"]) != (stage.optim.algorithm, stage.method.kind):
@@ -287,8 +327,8 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     return True
 
 
-def _finish(context: StageContext, runner: StageRunner, state: TrainingState, carried: bool) -> None:
-    """Write the checkpoint, the optimizers' tensors and the tables, on rank 0; all ranks help to gather tensors."""
+def _finish(context: StageContext, runner: StageRunner, state: TrainingState, carried_over: bool) -> None:
+    """Write the checkpoint, the optimizer state and the tables, on rank 0; all ranks take part in gathering tensors."""
     job, stage, learner, model = context.job, context.stage, context.learner, context.loaded.model
     cpu = torch.device("cpu")
     weights = None
@@ -298,7 +338,7 @@ def _finish(context: StageContext, runner: StageRunner, state: TrainingState, ca
         weights = {name: value.to(cpu) for name, value in merge_state(model).items()}
     tensors = {}
     for name, tensor in full_optimizer_state(model, learner.optimizers):
-        # One process has to hold them all.
+        # Rank 0 alone keeps the full tensors.
         if learner.ranks.is_rank_zero:
             tensors[name] = tensor.to(cpu)
     if not learner.ranks.is_rank_zero:
@@ -315,5 +355,5 @@ def _finish(context: StageContext, runner: StageRunner, state: TrainingState, ca
     write_parquet(metrics_table(state.seconds), job.out / "timings.parquet")
     runner.write_tables(job.out, state.steps)
     reason = "plateau" if state.steps < stage.steps else "steps"
-    summary = {"steps": state.steps, "ended": reason, "optimizer_carried_over": carried, **runner.facts}
+    summary = {"steps": state.steps, "ended": reason, "optimizer_carried_over": carried_over, **runner.facts}
     (job.out / "train.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -1,6 +1,6 @@
-"""A decoder's pass as one module, FSDP2's shards of it over processes, and its tensors put together again.
+"""A decoder's forward pass as one module, its shards over processes by FSDP2, and the gathering of its tensors.
 
-Rows are padded on the right, which a causal decoder never looks at, so no mask is needed; or packed into one.
+Rows are padded on the right or packed. Padding needs no mask, because a causal decoder attends to earlier tokens only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from runners.train.ranks import ALONE, Ranks
 
 
 class Scorer(nn.Module):
-    """Log-probabilities of tokens as a module, so that sharded parameters are gathered from the embedding to the loss.
+    """A module from token ids to log-probabilities, so that FSDP2 gathers parameters from the embedding to the loss.
 
-    `precision` is that of the passes. A sharded model has its weights in it; a model that `casts` keeps its residual
-    stream, norms and softmax in float32.
+    `precision` is the precision of passes. A sharded model's gathered weights have it. If `casts` is True, passes use
+    autocast instead: residual stream, norms and softmax stay in float32.
     """
 
     def __init__(self, model: Any, precision: torch.dtype = torch.float32, casts: bool = False) -> None:
-        """Wrap a model."""
+        """Wrap a `transformers` causal language model."""
         super().__init__()
         self.model, self.precision, self.casts = model, precision, casts
 
@@ -40,56 +40,64 @@ class Scorer(nn.Module):
         positions: Tensor,
         targets: Tensor | None,
         temperature: float = 1.0,
-        entropies: bool = False,
+        with_entropies: bool = False,
         sequences: PackedSequences | None = None,
         other: Distributions | TopkDistributions | None = None,
     ) -> Tensor:
-        """Return the scores of `score_tokens`, or hidden states.
+        """Return the scores of trained tokens by `score_tokens`, or the hidden states that predict them.
 
         Args:
-            ids: Token ids of `MicroBatch`, [rows, width] or [1, tokens].
-            positions: Flat positions in `ids` that predict the targets, [trained tokens].
-            targets: Token ids, [trained tokens]; None asks for hidden states.
-            temperature: Of the distribution.
-            entropies: Whether entropies are asked for.
-            sequences: The boundaries of packed rows.
-            other: The distributions to compare with, None for no divergence.
+            ids: Token ids of a `MicroBatch`, [rows, width] or [1, tokens].
+            positions: Flat positions in `ids` whose outputs predict the targets, [trained tokens].
+            targets: Token ids to score, [trained tokens]; None to return hidden states.
+            temperature: The divisor of the logits.
+            with_entropies: Whether to compute entropies.
+            sequences: The boundaries of packed rows; None for padded rows.
+            other: The distributions from which divergences are computed; None for no divergences.
 
         Returns:
             Nats, [trained tokens] or [2 or 3, trained tokens]; without targets the last hidden states, [trained tokens,
-                hidden].
+            hidden].
         """
-        where = {} if sequences is None else {"position_ids": sequences.positions, "sequences": sequences}
-        body = self.model.get_submodule("model")
+        packing = {} if sequences is None else {"position_ids": sequences.positions, "sequences": sequences}
+        decoder = self.model.get_submodule("model")
         with torch.autocast(ids.device.type, self.precision, enabled=self.casts):
-            states = body(input_ids=ids, use_cache=False, **where).last_hidden_state
+            states = decoder(input_ids=ids, use_cache=False, **packing).last_hidden_state
         hidden: Tensor = states.flatten(0, 1)[positions].to(self.precision)
         if targets is None:
             return hidden
         weight = self.model.get_output_embeddings().weight.to(self.precision)
-        return score_tokens(hidden, weight, targets, temperature, entropies, other)
+        return score_tokens(hidden, weight, targets, temperature, with_entropies, other)
 
 
 def enable_activation_checkpointing(model: Any) -> None:
-    """Let the model's forward pass keep a hidden state for each layer, and its backward pass compute the rest again."""
+    """Store one hidden state per layer in forward passes, and recompute the other activations in the backward pass."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for layer in model.get_submodule("model").layers:
-        # Of the layer alone: what is inside it stays in evaluation mode, so that no dropout begins.
+        # transformers checkpoints layers in training mode. Submodules stay in evaluation mode, without dropout.
         layer.training = True
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
-    """Spread the parameters over `ranks.mesh`, layer by layer, as float32 shards; passes run in `precision`.
+    """Shard the parameters over `ranks.mesh` with FSDP2, layer by layer, in float32.
 
-    Copies of the model, if it has two dimensions, add up the gradients of their shards. Gradients are summed over
-    processes in float32, not averaged: a loss carries its mean over all of them. The root's
-    weights too are given back after each pass, since a step may change shards without a backward pass.
+    If the mesh has two dimensions, copies of the model sum the gradients of their shards. Gradients are summed over
+    processes in float32, not averaged, because a loss already contains the factor of the mean. The root module's
+    weights are also resharded after each pass, since a step may change shards without a backward pass.
+
+    Args:
+        model: The model.
+        ranks: The processes of the training.
+        precision: The precision of passes.
+
+    Returns:
+        The module that runs the model's forward pass.
     """
-    rule = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32)
     scorer = Scorer(model, precision)
     for layer in model.get_submodule("model").layers:
-        fully_shard(layer, mesh=ranks.mesh, mp_policy=rule, reshard_after_forward=True)
-    fully_shard(scorer, mesh=ranks.mesh, mp_policy=rule, reshard_after_forward=True)
+        fully_shard(layer, mesh=ranks.mesh, mp_policy=policy, reshard_after_forward=True)
+    fully_shard(scorer, mesh=ranks.mesh, mp_policy=policy, reshard_after_forward=True)
     for module in scorer.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
@@ -97,29 +105,29 @@ def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
     return scorer
 
 
-def join_copies(scorer: Scorer, now: bool) -> None:
-    """Let copies of the model add up their gradients in the next backward pass, or keep them for a later pass."""
+def join_copies(scorer: Scorer, reduces: bool) -> None:
+    """Set whether the next backward pass sums gradients over copies of the model, or keeps them for a later pass."""
     if isinstance(scorer, FSDPModule):
-        scorer.set_requires_all_reduce(now)
+        scorer.set_requires_all_reduce(reduces)
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """Gather a sharded tensor, as a collective; a plain tensor is returned as it is.
-
-    Returns:
-        The full tensor on every process.
-    """
+    """Return the full tensor of a sharded tensor, as a collective; return a plain tensor unchanged."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def iter_full_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor gathered, by its `transformers` name; a collective, so every process has to iterate.
+    """Yield the full tensors of a model one by one; a collective, so every process has to iterate.
 
-    A tied matrix comes once, under its first name. Tensors are rounded to `precision` before they travel, sums with
-    adapters afterwards.
+    Tied matrices are yielded once. Adapters are added to the weights that they adapt.
 
-    Returns:
-        Pairs of a name and a full tensor.
+    Args:
+        model: The model.
+        precision: The type of the result. Plain weights are rounded to it before they are gathered, adapted weights
+            after the sum.
+
+    Yields:
+        Pairs of a `transformers` name, the first name of a tied matrix, and a full tensor.
     """
     adapted = {
         f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LoraLinear)
@@ -136,12 +144,12 @@ def iter_full_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str,
 
 
 def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield this process's rows of each weight that training changes, with its adapter merged; a collective.
+    """Yield this process's rows of each weight that training changes, with its adapter added; a collective.
 
-    Names are those of parameters. B of an adapter has the rows of the sum, and each row needs all of A.
+    Rows of B give the same rows of the sum, but each row needs all of A, which is gathered.
 
-    Returns:
-        Pairs of a name and a tensor, [rows of this process, ...].
+    Yields:
+        Pairs of a parameter's name and a tensor, [rows of this process, ...].
     """
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and not is_adapter(name):
@@ -153,12 +161,16 @@ def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
-    """Gather all tensors on rank 0, as a collective.
+    """Gather the full tensors of a model on rank 0, as a collective; tied matrices appear under each of their names.
 
-    A tied matrix appears under each of its names. Tensors are rounded to `precision` before they travel.
+    Args:
+        model: The model.
+        ranks: The processes of the training.
+        device: The device of the result.
+        precision: The type of the result; tensors are rounded to it before they are gathered.
 
     Returns:
-        Full tensors by their `transformers` names on rank 0, nothing on other ranks.
+        Full tensors by their `transformers` names on rank 0, an empty dict on other ranks.
     """
     state: dict[str, Tensor] = {}
     for name, tensor in iter_full_tensors(model, precision):
@@ -170,7 +182,12 @@ def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.
 
 
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
-    """Yield all stored names in order, with the first name of the tensor, and the tensor if that is its name."""
+    """Yield the names under which tensors are stored, with the first name of the same tensor.
+
+    Yields:
+        The name; the first name of this tensor, which differs for a tied matrix; and the tensor, or None if the name is
+        not the first.
+    """
     names: dict[int, str] = {}
     for name, tensor in _stored(model):
         first = names.setdefault(id(tensor), name)
@@ -179,23 +196,19 @@ def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
 
 def full_shapes(model: Any) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all full tensors by their names in files, tied tensors included, without a collective."""
-    every = ((name, torch.empty(tensor.shape, device="meta")) for name, tensor in _stored(model))
-    return {name: tuple(tensor.shape) for name, tensor in name_as_in_files(model, every)}
+    tensors = ((name, torch.empty(tensor.shape, device="meta")) for name, tensor in _stored(model))
+    return {name: tuple(tensor.shape) for name, tensor in name_as_in_files(model, tensors)}
 
 
 def name_as_in_files(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield full tensors by their names in files, by which servers know them: each expert of a mixture for itself.
-
-    Returns:
-        Pairs of a name and a tensor.
-    """
+    """Yield full tensors under their names in checkpoint files, where each expert of a mixture is a separate tensor."""
     converts = get_model_conversion_mapping(model, add_legacy=False)
     for name, tensor in tensors:
         yield from revert_weight_conversion(model, {name: tensor}).items() if converts else [(name, tensor)]
 
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors that are stored, in order; a tied matrix under each of its names."""
+    """Yield all tensors to store, in order, with a tied matrix under each of its names; adapters are left out."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if not is_adapter(name):
             yield name, parameter
@@ -203,31 +216,33 @@ def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Return the buffers of a model that are part of its state dict, by name."""
     names = set(model.state_dict())
     return ((name, buffer) for name, buffer in model.named_buffers() if name in names)
 
 
 def local_range(count: int, ranks: Ranks) -> tuple[int, int]:
-    """Return the first of this process's rows and the row after the last, as FSDP2 splits `count` rows.
+    """Return the range of rows that FSDP2 gives to this process, as the first row and the row after the last.
 
-    FSDP2 makes even shards, of which the last are shorter or empty.
+    FSDP2 splits `count` rows into shards of equal size; the last shards are shorter or empty.
     """
-    index, parts = ranks.shard
-    size = -(-count // parts)
+    index, num_shards = ranks.shard
+    size = -(-count // num_shards)
     return min(index * size, count), min((index + 1) * size, count)
 
 
 def read_local_rows(stored: TensorFiles, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
-    """Read this process's rows of a stored tensor, and nothing else.
+    """Read only this process's rows of a stored tensor.
 
     Args:
         stored: The files.
-        name: The tensor's name in them.
-        parameter: The parameter whose layout the result gets.
-        ranks: The processes.
+        name: The tensor's name in the files.
+        parameter: The parameter whose sharding the result gets.
+        ranks: The processes of the training.
 
     Returns:
-        The rows, laid out as the parameter. They may be mapped from the file: copy what is to stay or change.
+        The rows, sharded like the parameter. They may be memory-mapped from the file: copy tensors to keep or to
+        change.
     """
     shape = stored.shape(name)
     if not shape or ranks.mesh is None:
@@ -236,38 +251,38 @@ def read_local_rows(stored: TensorFiles, name: str, parameter: Tensor, ranks: Ra
 
 
 def load_local_rows(model: Any, stored: TensorFiles, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
-    """Load this process's rows of all weights into a sharded model whose parameters are on no device.
+    """Load this process's rows of all weights into a sharded model whose parameters are on the meta device.
 
     Args:
         model: The model.
         stored: The files.
-        ranks: The processes.
-        adapters: Full tensors of adapters by name, which are not in the files.
+        ranks: The processes of the training.
+        adapters: The full initial tensors of adapters by parameter name, which are not in the files.
     """
     assert ranks.mesh is not None
     parameters: dict[int, nn.Parameter] = {}
     state: dict[str, Tensor] = {}
-    for name, empty in model.named_parameters(remove_duplicate=False):
-        # A tied matrix stays one.
-        if id(empty) not in parameters:
-            first, last = local_range(empty.shape[0], ranks)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        # Tied matrices share one parameter.
+        if id(parameter) not in parameters:
+            first, last = local_range(parameter.shape[0], ranks)
             rows = torch.empty(
-                (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
+                (last - first, *parameter.shape[1:]), dtype=parameter.dtype, device=ranks.mesh.device_type
             )
             rows.copy_(adapters[name][first:last] if name in adapters else stored.rows(name, first, last))
-            parameters[id(empty)] = nn.Parameter(wrap_rows(rows, empty), empty.requires_grad)
-        state[name] = parameters[id(empty)]
+            parameters[id(parameter)] = nn.Parameter(wrap_rows(rows, parameter), parameter.requires_grad)
+        state[name] = parameters[id(parameter)]
     for name, buffer in _buffers(model):
         state[name] = read_local_rows(stored, name, buffer, ALONE).to(buffer)
     model.load_state_dict(state, assign=True)
 
 
 def wrap_rows(rows: Tensor, parameter: Tensor) -> Tensor:
-    """Wrap this process's rows as the sharded tensor that they belong to.
+    """Return this process's rows as a tensor that is sharded like a parameter.
 
     Args:
         rows: This process's rows, [rows of this process, ...].
-        parameter: The parameter whose layout the result gets.
+        parameter: The parameter whose sharding the result gets.
 
     Returns:
         A tensor with the parameter's shape; the rows themselves if the parameter is not sharded.
@@ -284,9 +299,5 @@ def wrap_rows(rows: Tensor, parameter: Tensor) -> Tensor:
 
 
 def to_local(value: Tensor) -> Tensor:
-    """Return this process's rows of a sharded tensor; a plain tensor as it is.
-
-    Returns:
-        [rows of this process, ...].
-    """
+    """Return this process's rows of a sharded tensor, [rows of this process, ...]; return a plain tensor unchanged."""
     return value.to_local() if isinstance(value, DTensor) else value

@@ -1,4 +1,4 @@
-"""Run the stages of supervised and preference training on traces and pairs, and what every stage has for its loop."""
+"""The stages of supervised and preference training, on traces and pairs, and the base class of all stages."""
 
 from __future__ import annotations
 
@@ -30,22 +30,31 @@ from runners.train.update import Learner, Loss, optimizer_step
 
 
 def reference_folder(job: Job) -> Path:
-    """Return the folder of the reference model: the teacher's, or that of the checkpoint that the stage started from."""
+    """Return the checkpoint of the reference model: the teacher, or else the checkpoint that the stage started from."""
     return job.inputs.get("teacher", job.inputs["start"]) / "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A prompt and the tokens that are trained after it, the end of sequence included."""
+    """A prompt and the tokens to train after it, which end with the end-of-sequence token if the text is complete."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
 
 
 def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
-    """Return prompts with their traces, of at most `longest` tokens together, and how many are longer.
+    """Return the traces of a table that have at most `longest` tokens, and the number of traces that are longer.
 
-    The end of sequence follows each trace. Raises E0510 if there are no traces, E0927 if none fits.
+    A trace is a question's prompt with a worked solution.
+
+    Args:
+        table: The questions, with the column `trace`.
+        prompt: The template of prompts.
+        tokenizer: The model's tokenizer.
+        longest: The largest number of tokens of a prompt with its trace.
+
+    Raises:
+        Problem: E0510, if the table has no traces; E0927, if no trace fits.
     """
     if "trace" not in table.columns or table["trace"].null_count() == table.height:
         raise problem(
@@ -53,7 +62,7 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
             "supervised training needs worked solutions, and the questions have none",
             where="questions.parquet",
             notes=[f"columns: {', '.join(table.columns)}"],
-            help='name the column that holds them, as in `columns: columns(trace: "solution")`',
+            help='name the column of worked solutions, as in `columns: columns(trace: "solution")`',
         )
     table = table.filter(pl.col("trace").is_not_null())
     traces = sequences_of(table, "trace", prompt, tokenizer)
@@ -71,9 +80,16 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
 
 
 def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: Any) -> list[Trace]:
-    """Return prompts with the texts of a column, each after its prefix if the table has a column of prefixes.
+    """Return the prompts of a table with the texts of a column as the tokens to train on.
 
-    The end of sequence follows a text that ended, and every text if the table does not say.
+    A text comes after its prefix, if the table has a column `<column>_prefix`. It is followed by the end-of-sequence
+    token, unless the column `<column>_ended` says that the text is incomplete.
+
+    Args:
+        table: The questions and texts.
+        column: The column of texts.
+        prompt: The template of prompts.
+        tokenizer: The model's tokenizer.
     """
     prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
     end = tokenizer.eos_token_id
@@ -82,18 +98,25 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
     sequences = []
     texts = encode_traces(tokenizer, table[column].to_list())
     for tokens, text, prefix, is_finished in zip(prompts, texts, prefixes, finished, strict=True):
-        lead = continuation_tokens(tokenizer, prefix) if prefix else ()
-        body = (*lead, *text)
-        sequences.append(Trace(tokens, body if body[-1:] == (end,) or not is_finished else (*body, end)))
+        prefix_ids = continuation_tokens(tokenizer, prefix) if prefix else ()
+        ids = (*prefix_ids, *text)
+        sequences.append(Trace(tokens, ids if ids[-1:] == (end,) or not is_finished else (*ids, end)))
     return sequences
 
 
 def pairs_of(
-    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
+    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, max_tokens: int
 ) -> tuple[list[tuple[Trace, Trace]], int]:
-    """Return preferred and rejected sequences of at most `longest` tokens, and how many pairs are longer.
+    """Return the pairs of preferred and rejected sequences that fit into `max_tokens`, and the number of longer pairs.
 
-    Raises E0510 if there are no pairs, E0927 if none fits.
+    Args:
+        table: The questions, with the columns `preferred` and `rejected`.
+        prompt: The template of prompts.
+        tokenizer: The model's tokenizer.
+        max_tokens: The largest number of tokens of a prompt with a response.
+
+    Raises:
+        Problem: E0510, if the table has no pairs; E0927, if no pair fits.
     """
     if "preferred" not in table.columns:
         raise problem(
@@ -106,11 +129,11 @@ def pairs_of(
     sides = [sequences_of(table, role, prompt, tokenizer) for role in ("preferred", "rejected")]
     pairs = list(zip(*sides, strict=True))
     lengths = [max(len(trace.prompt) + len(trace.tokens) for trace in pair) for pair in pairs]
-    fitting = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= longest]
+    fitting = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= max_tokens]
     if not fitting:
         raise problem(
             "E0927",
-            f"no pair fits into `max_tokens`, {longest} tokens",
+            f"no pair fits into `max_tokens`, {max_tokens} tokens",
             where="questions.parquet",
             notes=[f"{len(pairs)} pairs, the shortest has {min(lengths)} tokens with its prompt"],
             help=f"set `max_tokens` to at least {min(lengths)} tokens",
@@ -124,7 +147,7 @@ Numbers = tuple[Row, Row]
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """The settings and objects that every stage is opened with."""
+    """The settings and objects that every stage is built with."""
 
     stage: Stage
     """The stage's settings."""
@@ -147,15 +170,15 @@ class StageContext:
 
     @property
     def steps_done(self) -> int:
-        """Return how many steps are done already."""
+        """Return how many steps are finished already."""
         return len(self.rows)
 
 
 class StageRunner:
-    """A stage's steps. Leaving the context closes everything that the stage opened, even if closing fails for a part.
+    """The steps of a stage on this process; leaving its context closes all resources that the stage opened.
 
-    `facts` are written to `train.json`, such as how many questions were left out. `sequences` counts the traces or
-    pairs of a pass over the data.
+    `facts` are counts for `train.json`, such as the number of questions that were left out. `sequences` is the number
+    of traces or pairs in a pass over the data.
     """
 
     facts: Mapping[str, int] = {}
@@ -165,14 +188,14 @@ class StageRunner:
         self.opened = ExitStack()
 
     def run_step(self, step: int) -> Numbers:
-        """Do a step, counted from 0."""
+        """Run a step, counted from 0, and return its metrics and the seconds of its phases."""
         raise NotImplementedError
 
     def save_pending(self, step: int) -> None:
-        """Save what the steps after the first `step` need besides weights and optimizers, which are saved next."""
+        """Save data that later steps need besides weights and optimizers, when the first `step` steps are finished."""
 
     def write_tables(self, folder: Path, steps: int) -> None:
-        """Write the tables of a finished stage."""
+        """Write the tables of a finished stage of `steps` steps into a folder."""
 
     def __enter__(self) -> Self:
         return self
@@ -201,66 +224,79 @@ class SftStage(StageRunner):
         self.sequences = len(self.traces)
 
     def run_step(self, step: int) -> Numbers:
-        """Do a step, counted from 0."""
-        began, method = now(), self.method
-        chosen = draw_traces(self.lengths, self.context.seed, step, method.batch, method.bucket_by_length)
-        row = sft_step(self.context.learner, [self.traces[i] for i in chosen], step)
-        return row, time_spans("update", (began, now()))
+        """Train on the step's batch of traces, and return its metrics and seconds."""
+        start, method = now(), self.method
+        indices = draw_traces(self.lengths, self.context.seed, step, method.batch, method.bucket_by_length)
+        row = sft_step(self.context.learner, [self.traces[i] for i in indices], step)
+        return row, time_spans("update", (start, now()))
 
 
 WINDOW_BATCHES = 16
-"""Batches that are sorted by length together: enough for batches of equal length, few enough to mix within an epoch."""
+"""The number of batches whose traces are sorted by length together. More would give batches of more similar length, fewer
+would mix traces better within an epoch."""
 
 
-def draw_traces(lengths: tuple[int, ...], seed: int, step: int, batch: int, by_length: bool) -> Sequence[int]:
+def draw_traces(lengths: tuple[int, ...], seed: int, step: int, size: int, by_length: bool) -> Sequence[int]:
     """Return the indices of the traces that a step trains on; a function of its arguments alone.
 
-    Without `by_length` it is the next `batch` of an endless sequence of shuffled epochs. With it each epoch is cut into
-    batches of similar length, in random order; traces that do not fill a batch wait for another epoch.
+    Without `by_length`, steps take successive batches of an endless sequence of shuffled epochs. With `by_length`, each
+    epoch is split into batches of traces of similar length, in random order; an epoch leaves out random traces that do
+    not fill a batch.
+
+    Args:
+        lengths: Tokens of each trace.
+        seed: The stage's seed.
+        step: The step, counted from 0.
+        size: Traces of a batch.
+        by_length: Whether a batch has traces of similar length.
     """
-    if not by_length or len(lengths) < batch:
-        return batch_indices(seed, step, batch, len(lengths))
-    batches = len(lengths) // batch
-    return _bucket_epoch(lengths, seed, step // batches, batch)[step % batches]
+    if not by_length or len(lengths) < size:
+        return batch_indices(seed, step, size, len(lengths))
+    batches = len(lengths) // size
+    return _bucket_epoch(lengths, seed, step // batches, size)[step % batches]
 
 
 @lru_cache(maxsize=2)
-def _bucket_epoch(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> list[list[int]]:
-    """Return an epoch's batches of similar length, as indices of traces, in random order."""
+def _bucket_epoch(lengths: tuple[int, ...], seed: int, epoch: int, size: int) -> list[list[int]]:
+    """Return the batches of an epoch, each with traces of similar length, in random order.
+
+    Returns:
+        For each batch, the indices of its traces.
+    """
     order = permutation(derive_seed(seed, "epoch", epoch), len(lengths))
-    order = order[: len(lengths) // batch * batch]
+    order = order[: len(lengths) // size * size]
     batches: list[list[int]] = []
-    for start in range(0, len(order), WINDOW_BATCHES * batch):
-        window = sorted(order[start : start + WINDOW_BATCHES * batch].tolist(), key=lambda i: (lengths[i], i))
-        batches.extend(window[i : i + batch] for i in range(0, len(window), batch))
+    for start in range(0, len(order), WINDOW_BATCHES * size):
+        window = sorted(order[start : start + WINDOW_BATCHES * size].tolist(), key=lambda i: (lengths[i], i))
+        batches.extend(window[i : i + size] for i in range(0, len(window), size))
     return [batches[i] for i in permutation(derive_seed(seed, "batches", epoch), len(batches))]
 
 
 def batch_loss(batch: TrainBatch, logprobs: Tensor) -> Tensor:
-    """Return the weighted sum of minus the log-probabilities.
+    """Return the weighted negative log-likelihood of a micro-batch.
 
     Args:
         batch: A micro-batch.
         logprobs: Log-probabilities, [trained tokens].
 
     Returns:
-        The loss, [].
+        The sum of -weight * log-probability, [].
     """
     return -(batch.weights * logprobs).sum()
 
 
 def batch_of_traces(traces: Sequence[Trace]) -> TrainBatch:
-    """Return traces as a batch; prompts are read and not trained."""
+    """Return traces as a batch; the model reads prompts, and is trained on the tokens after them."""
     return TrainBatch.of([trace.prompt for trace in traces], [trace.tokens for trace in traces])
 
 
-def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str, float]:
-    """Take an optimizer step on the mean loss over all trace tokens of the batch.
+def sft_step(learner: Learner, traces: Sequence[Trace], step: int) -> dict[str, float]:
+    """Run an optimizer step on the mean loss over all trained tokens of the batch.
 
     Args:
         learner: The model.
         traces: The batch.
-        number: The step, counted from 0.
+        step: The step, counted from 0.
 
     Returns:
         `loss` in nats, `grad_norm`, and `tokens`, the number of trained tokens.
@@ -268,12 +304,12 @@ def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str
     batch = batch_of_traces(traces)
     total = len(batch.weights)
     batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / total))
-    stepped = optimizer_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
-    return {"loss": stepped.loss, "grad_norm": stepped.grad_norm, "tokens": float(total)}
+    result = optimizer_step(learner, batch, batch_loss, 1.0, f"step {step + 1}")
+    return {"loss": result.loss, "grad_norm": result.grad_norm, "tokens": float(total)}
 
 
 class PreferenceStage(StageRunner):
-    """Training on pairs of responses, against the frozen start if the method has a reference model."""
+    """Training on pairs of responses, relative to a frozen reference model if the method has a reference model."""
 
     def __init__(self, context: StageContext, method: Preference) -> None:
         super().__init__()
@@ -291,56 +327,57 @@ class PreferenceStage(StageRunner):
         self.sequences = len(self.pairs)
 
     def run_step(self, step: int) -> Numbers:
-        """Do a step, counted from 0."""
-        began, context = now(), self.context
+        """Train on the step's batch of pairs, and return its metrics and seconds."""
+        start, context = now(), self.context
         pairs = [self.pairs[i] for i in batch_indices(context.seed, step, self.method.batch, len(self.pairs))]
         row = preference_step(context.learner, pairs, self.method, step, context.reference)
-        return row, time_spans("update", (began, now()))
+        return row, time_spans("update", (start, now()))
 
 
 Pair = tuple[Trace, Trace]
 
 
 def preference_step(
-    learner: Learner, pairs: Sequence[Pair], method: Preference, number: int, reference: Learner | None = None
+    learner: Learner, pairs: Sequence[Pair], method: Preference, step: int, reference: Learner | None = None
 ) -> dict[str, float]:
-    """Take an optimizer step on the mean loss over pairs, and return its metrics.
+    """Run an optimizer step on the mean loss over pairs.
 
-    The loss depends on a pair through two scores alone: means of log-probabilities if the method is `per_token`, else
-    sums, less those of the reference model if there is one. Its derivative by the scores is computed in a pass without
-    gradients; a second pass then has that gradient, however pairs fall into micro-batches.
+    The loss depends on each pair through two scores: means of log-probabilities if `method.per_token` is set, else
+    sums, minus the reference model's scores if there is a reference model. A first pass without gradients computes the
+    scores and the loss's derivative with respect to them. A second pass with these derivatives as weights gives the
+    gradient, so that a pair may be split over micro-batches.
 
     Args:
         learner: The policy.
-        pairs: Preferred and rejected traces.
+        pairs: Pairs of a preferred and a rejected trace.
         method: The settings.
-        number: The step, counted from 0.
-        reference: The reference model, if the method has one.
+        step: The step, counted from 0.
+        reference: The reference model, if the method has a reference model.
 
     Returns:
         `loss`, `grad_norm`, `margin`, `accuracy` (0 to 1), and `tokens`, the number of trained tokens.
     """
     batch = batch_of_traces([trace for pair in pairs for trace in pair])
-    policy = _scores(learner, batch, method.per_token)
+    policy_scores = _scores(learner, batch, method.per_token)
     if reference is not None:
-        theirs = _scores(reference, batch, method.per_token)
-        policy = [mine - other for mine, other in zip(policy, theirs, strict=True)]
-    scores = torch.tensor(policy, dtype=torch.float64, requires_grad=True)
+        reference_scores = _scores(reference, batch, method.per_token)
+        policy_scores = [score - other for score, other in zip(policy_scores, reference_scores, strict=True)]
+    scores = torch.tensor(policy_scores, dtype=torch.float64, requires_grad=True)
     lead = scores[0::2] - scores[1::2]
     loss = pair_loss(lead, method.beta, method.gamma)
-    (slopes,) = torch.autograd.grad(loss, scores)
+    (gradient,) = torch.autograd.grad(loss, scores)
     if method.per_token:
-        slopes = slopes / batch.num_trained
-    slopes = slopes.float().repeat_interleave(batch.num_trained)
+        gradient = gradient / batch.num_trained
+    gradient = gradient.float().repeat_interleave(batch.num_trained)
 
-    def linear(batch: TrainBatch, logprobs: Tensor) -> Tensor:
+    def weighted_sum(batch: TrainBatch, logprobs: Tensor) -> Tensor:
         return (batch.weights * logprobs).sum()
 
-    stepped = optimizer_step(learner, replace(batch, weights=slopes), linear, 1.0, f"step {number + 1}")
+    result = optimizer_step(learner, replace(batch, weights=gradient), weighted_sum, 1.0, f"step {step + 1}")
     lead = lead.detach()
     return {
         "loss": float(loss.detach()),
-        "grad_norm": stepped.grad_norm,
+        "grad_norm": result.grad_norm,
         "margin": float(method.beta * lead.mean() - method.gamma),
         "accuracy": float((lead > 0).double().mean()),
         "tokens": float(batch.num_trained.sum()),
@@ -348,16 +385,17 @@ def preference_step(
 
 
 def _scores(learner: Learner, batch: TrainBatch, per_token: bool) -> list[float]:
-    """Return the mean, or else the sum, of the log-probabilities of each sequence's tokens."""
-    of_tokens = (row.double() for row in learner.score(batch, 1.0).split(batch.num_trained.tolist()))
-    return [float(row.mean() if per_token else row.sum()) for row in of_tokens]
+    """Return the mean, or the sum if `per_token` is False, of the log-probabilities of each sequence's tokens."""
+    rows = (row.double() for row in learner.score(batch, 1.0).split(batch.num_trained.tolist()))
+    return [float(row.mean() if per_token else row.sum()) for row in rows]
 
 
-def _require_batch(count: int, batch: int, noun: str, job: Job) -> None:
-    if count < batch:
+def _require_batch(count: int, batch_size: int, noun: str, job: Job) -> None:
+    """Raise E0513 if the data has fewer traces or pairs (`noun`) than a batch takes."""
+    if count < batch_size:
         raise problem(
             "E0513",
-            f"the pool gives {count} {noun}, and a batch takes {batch}",
+            f"the pool gives {count} {noun}, and a batch takes {batch_size}",
             where=job.task.id,
-            help=f"sample more questions or more responses a question, or set `batch.prompts` to {count} or less",
+            help=f"sample more questions or more responses per question, or set `batch.prompts` to {count} or less",
         )

@@ -1,4 +1,4 @@
-"""Make the data of later steps while this one trains, and keep on the disk what waits for its turn."""
+"""Make the data of later steps while the current step trains, and save the data that is not trained on yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runners.train.gather import StepData
 
 Step = TypeVar("Step")
 POLL_SECONDS = 1.0
-"""Seconds between two checks whether the step has still to be waited for."""
+"""Seconds between two checks for cancellation while waiting for a step."""
 
 
 class QueueClosed(Exception):
@@ -33,44 +33,47 @@ class QueueClosed(Exception):
 
 
 class StepQueue(Generic[Step]):
-    """Steps by number, each made once, in the order in which they are requested.
+    """Data of steps by step number, made in the order of requests, each step once.
 
-    An engine has one set of weights at a time: new ones may come when nothing is being made (`drain`).
+    An engine has one set of weights at a time: call `drain` before the weights change.
     """
 
     def __init__(self, make: Callable[[int], Step], waiting: Mapping[int, Step], overlap: bool) -> None:
-        """`make` gets a step's number; `waiting` are steps made by an earlier attempt.
+        """Start with the steps that an earlier attempt has made.
 
-        Without `overlap` steps are made before `request` returns.
+        Args:
+            make: Makes the data of a step from its number.
+            waiting: Data that was made by an earlier attempt, by step number.
+            overlap: Whether to make steps in a thread; if False, `request` returns when the steps are made.
         """
         self._make = make
         self._steps: dict[int, Future[Step]] = {}
         self._threads = ThreadPoolExecutor(1, "rollouts") if overlap else None
-        self._over = threading.Event()
-        for number, step in waiting.items():
-            self._steps[number] = Future()
-            self._steps[number].set_result(step)
+        self._closed = threading.Event()
+        for step_number, step in waiting.items():
+            self._steps[step_number] = Future()
+            self._steps[step_number].set_result(step)
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Make the steps of these numbers that are neither made nor being made."""
+        """Make the steps of these numbers, except steps that are made or being made already."""
         for number in numbers:
             if number in self._steps:
                 continue
             if self._threads is not None:
-                self._steps[number] = self._threads.submit(copy_context().run, self._watched, number)
+                self._steps[number] = self._threads.submit(copy_context().run, self._make_cancellable, number)
                 continue
             self._steps[number] = Future()
             self._steps[number].set_result(self._make(number))
 
     def get(self, number: int) -> Step:
-        """Return a step, which stays until `forget`. Raises what making it raised."""
+        """Wait for a step and return it, or raise the exception of making it; the step is kept until `forget`."""
         future = self._steps[number]
         while not wait([future], POLL_SECONDS).done:
             check_cancelled()
         return future.result()
 
     def drain(self) -> None:
-        """Wait until nothing is being made."""
+        """Wait until all requested steps are made."""
         for number in list(self._steps):
             self.get(number)
 
@@ -80,26 +83,31 @@ class StepQueue(Generic[Step]):
             del self._steps[number]
 
     def close(self) -> None:
-        """Cancel the step that is being made, at the engine's next check."""
-        self._over.set()
+        """Cancel the step that is being made, at the engine's next check for cancellation."""
+        self._closed.set()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def _watched(self, number: int) -> Step:
-        """Make a step in the thread, which `close` cancels."""
-        with cancellable(self._look):
+    def _make_cancellable(self, number: int) -> Step:
+        """Make a step in the queue's thread; `close` makes the engine's next check raise `QueueClosed`."""
+        with cancellable(self._raise_if_closed):
             return self._make(number)
 
-    def _look(self) -> None:
-        if self._over.is_set():
+    def _raise_if_closed(self) -> None:
+        """Raise `QueueClosed` after `close`."""
+        if self._closed.is_set():
             raise QueueClosed
 
 
-def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> None:
-    """Write the data of the steps that are made but not yet trained on, after the first `done` steps.
+def save_waiting(folder: Path, steps_done: int, waiting: Mapping[int, StepData]) -> None:
+    """Write the data of steps that are made but not yet trained on.
 
-    The file of the previous call stays until the next call: the saved training state that belongs to it may be the
-    last.
+    The previous file is kept until the next call, because the saved training state may still be the previous state.
+
+    Args:
+        folder: The folder of these files.
+        steps_done: The number of finished steps.
+        waiting: The data by step number.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
@@ -108,35 +116,40 @@ def save_waiting(folder: Path, done: int, waiting: Mapping[int, StepData]) -> No
         tensors |= {f"{number}/{f.name}": getattr(step.batch, f.name) for f in fields(TrainBatch)}
         tensors[f"{number}/table"] = _table_bytes(step.table)
         facts[str(number)] = {"metrics": dict(step.metrics), "seconds": dict(step.seconds)}
-    path = _path(folder, done)
+    path = _path(folder, steps_done)
     save_tensors(path, tensors, facts)
-    every = sorted(folder.glob("*.safetensors"))
-    before = every[: every.index(path)]
-    for old in every:
-        # Files of later steps are of an attempt that ended before those counted.
-        if old not in (path, *before[-1:]):
-            old.unlink(missing_ok=True)
+    files = sorted(folder.glob("*.safetensors"))
+    earlier = files[: files.index(path)]
+    for file in files:
+        # A file of a later step is from an attempt that ended before it saved that step's state.
+        if file not in (path, *earlier[-1:]):
+            file.unlink(missing_ok=True)
 
 
-def load_waiting(folder: Path, step: int) -> dict[int, StepData]:
-    """Return what `save_waiting` wrote after `step` steps; nothing before the first step. Raises E0939 if unreadable."""
-    if not step:
+def load_waiting(folder: Path, steps_done: int) -> dict[int, StepData]:
+    """Return the data that `save_waiting` wrote after `steps_done` steps, by step number; no data for 0 steps.
+
+    Raises:
+        Problem: E0939, if the file cannot be read.
+    """
+    if not steps_done:
         return {}
     try:
-        with safe_open(_path(folder, step), framework="pt") as file:
+        with safe_open(_path(folder, steps_done), framework="pt") as file:
             facts = json.loads(file.metadata()["facts"])
             return {int(name): _read_waiting(file, name, facts[name]) for name in sorted(facts, key=int)}
     except Exception as fault:
         raise problem(
             "E0939",
-            "the rollouts that an interrupted stage has left cannot be read",
-            where=str(_path(folder, step)),
+            "the saved rollouts of an interrupted stage cannot be read",
+            where=str(_path(folder, steps_done)),
             notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
-            help="remove the stage's work folder, and it begins again",
+            help="remove the stage's work folder to start the stage again",
         ) from fault
 
 
 def _read_waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
+    """Return the data of the step `name` from an open file of `save_waiting`, with its `facts`: metrics and seconds."""
     batch = {column.name: file.get_tensor(f"{name}/{column.name}") for column in fields(TrainBatch)}
     table = io.BytesIO(file.get_tensor(f"{name}/table").numpy().tobytes())
     return StepData(
@@ -145,11 +158,12 @@ def _read_waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
 
 
 def _table_bytes(frame: pl.DataFrame) -> Tensor:
-    """Return a table as the bytes of a Parquet file."""
+    """Return a table as the bytes of a Parquet file, [bytes]."""
     parquet = io.BytesIO()
     frame.write_parquet(parquet)
     return torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
 
 
 def _path(folder: Path, step: int) -> Path:
+    """Return the file of the data that waits after `step` finished steps."""
     return folder / f"{step:08d}.safetensors"

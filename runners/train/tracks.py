@@ -1,6 +1,7 @@
-"""Keep what a reward's tracks read from step to step: tables of earlier steps, and responses to the monitor set.
+"""The tracks of a reward: statistics over earlier steps and over responses to the monitor set, a fixed set of questions.
 
-Both are on the disk before a step counts as done, so that an interrupted stage finds the values that it had.
+The tables that tracks read are on the disk before a step counts as finished, so that an interrupted stage continues with
+the same values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import ANSWERS, RolloutSampler
 
 HISTORY_COLUMNS = ["question", "tokens", "correct"]
-"""The columns that a question's history keeps of its responses."""
+"""The columns of the rollouts that become a question's history."""
 TRACK_PREFIX = "track_"
 """The start of the names of columns of `metrics.parquet` for the values of tracks."""
 MONITOR_REWARD = Reward(name="monitor", outcome=Correct(of="y"))
@@ -35,7 +36,7 @@ MONITOR_REWARD = Reward(name="monitor", outcome=Correct(of="y"))
 
 @dataclass(slots=True)
 class Tracks:
-    """The tracks of a stage's reward, and what they read of earlier steps."""
+    """The values of a reward's tracks, and the tables and histories of earlier steps from which they are computed."""
 
     method: Ppo
     """The settings, with the reward and its monitor."""
@@ -50,67 +51,73 @@ class Tracks:
     tables: dict[int, pl.DataFrame] = field(default_factory=dict)
     """The columns that tracks read of recent steps, by the step's number."""
     monitored: tuple[int, pl.DataFrame] | None = None
-    """The step of the last responses to the monitor set, and those responses."""
+    """The step at which the monitor set was last answered, and the table of its responses."""
     last: Mapping[str, float] = field(default_factory=dict)
-    """The tracks' values at the last step that was made, and its metrics."""
+    """The values of tracks at the last prepared step, and the metrics of the last recorded step."""
     history: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
     """Tokens and verdict of the last `MEMORY` responses to each question, if the reward reads them."""
 
-    def prepare(self, number: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
-        """Return a sampler that has the tracks' values before a step; steps come in their order.
+    def prepare(self, step: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
+        """Compute the tracks' values for a step, and return a sampler that has them; call it for each step in order.
 
-        The monitor set is answered with the weights that the engine has.
+        If it is due, the monitor set is answered first, with the engine's current weights.
 
         Args:
-            number: The step, counted from 0.
+            step: The step, counted from 0.
 
         Returns:
-            The sampler, the values as metrics, and the seconds that the monitor took.
+            The sampler, the values of tracks as metrics, and the seconds that the monitor took.
         """
         reward, monitor = self.method.reward, self.method.monitor
         sampler = replace(self.sampler, history=self.history)
         if not reward.tracks:
             return sampler, {}, {}
-        began, table = now(), None
+        start, monitor_table = now(), None
         if monitor is not None and reward.monitors:
-            table = self._monitored(monitor, number)
-        recent = [self._table(i) for i in range(max(0, number - reward.window), number)]
-        values = self.last = track_values(reward, number, recent, table, before=self.last)
-        seconds = time_spans("monitor", (began, now())) if table is not None else {}
+            monitor_table = self._monitor_table(monitor, step)
+        recent = [self._step_table(i) for i in range(max(0, step - reward.window), step)]
+        values = self.last = track_values(reward, step, recent, monitor_table, before=self.last)
+        seconds = time_spans("monitor", (start, now())) if monitor_table is not None else {}
         row = {f"{TRACK_PREFIX}{name}": value for name, value in values.items()}
         return replace(sampler, tracks=values), row, seconds
 
     def resume(self, rows: Sequence[Mapping[str, float]], waiting: Mapping[int, StepData]) -> None:
-        """Restore the state after the steps that are done, and after steps that are made but not yet trained on.
+        """Restore the state after the finished steps and after the steps that were sampled but not yet trained on.
 
         Args:
-            rows: The metrics of the steps that are done.
-            waiting: The data of the steps that are made, by number.
+            rows: The metrics of the finished steps.
+            waiting: The data of the sampled steps, by step number.
         """
         if self.method.reward.remembers:
-            for number in range(len(rows)):
-                self._remember(pl.read_parquet(self.file_of(number), columns=HISTORY_COLUMNS, glob=False))
-        for number, step in waiting.items():
-            self.record(number, step)
-        metrics = [*rows[-1:], *(step.metrics for step in waiting.values())]
+            for step in range(len(rows)):
+                self._remember(pl.read_parquet(self.file_of(step), columns=HISTORY_COLUMNS, glob=False))
+        for step, data in waiting.items():
+            self.record(step, data)
+        metrics = [*rows[-1:], *(data.metrics for data in waiting.values())]
         if metrics:
             self.last = {
                 track.name: metrics[-1][f"{TRACK_PREFIX}{track.name}"] for track in self.method.reward.tracks
             } | _read_metrics(metrics[-1])
 
-    def record(self, number: int, step: StepData) -> None:
-        """Record the rollouts and metrics of a step, and drop rollouts that no track reads any more."""
-        self.last = {**self.last, **_read_metrics(step.metrics)}
+    def record(self, step: int, data: StepData) -> None:
+        """Record the rollouts and metrics of a step, and drop the rollouts of steps that no track reads any more."""
+        self.last = {**self.last, **_read_metrics(data.metrics)}
         if self.method.reward.remembers:
-            self._remember(step.table)
+            self._remember(data.table)
         window = self.method.reward.window
         if window:
-            self.tables[number] = step.table.select(COLUMNS)
-            for old in [i for i in self.tables if i <= number - window]:
-                del self.tables[old]
+            self.tables[step] = data.table.select(COLUMNS)
+            for old_step in [i for i in self.tables if i <= step - window]:
+                del self.tables[old_step]
 
     def write_table(self, folder: Path, steps: int) -> None:
-        """Write `monitor.parquet`: all responses to the monitor set, `step` counted as the step after them."""
+        """Write `monitor.parquet`, all responses to the monitor set.
+
+        Args:
+            folder: The folder of the file.
+            steps: The number of finished steps. The column `step` counts from 1: responses before the first step have
+                1.
+        """
         monitor = self.method.monitor
         if monitor is not None and self.method.reward.monitors:
             paths = [self._path(number) for number in range(0, steps, monitor.every)]
@@ -118,40 +125,45 @@ class Tracks:
 
     @property
     def _schema(self) -> dict[str, Any]:
-        """Return the columns of the monitor's responses; no reward reads those that are known only after grading."""
+        """Return the columns of rollouts, without the columns whose values are known only after grading."""
         return {name: kind for name, kind in rollouts_schema(self.method).items() if name not in ANSWERS}
 
     def _remember(self, table: pl.DataFrame) -> None:
+        """Add the responses of a step's table to the histories of their questions."""
         for question, tokens, correct in table.select(HISTORY_COLUMNS).iter_rows():
             earlier = self.history.setdefault(question, deque(maxlen=MEMORY))
             earlier.append((float(tokens), float(correct)))
 
-    def _table(self, number: int) -> pl.DataFrame:
-        if number not in self.tables:
-            self.tables[number] = pl.read_parquet(self.file_of(number), columns=list(COLUMNS), glob=False)
-        return self.tables[number]
+    def _step_table(self, step: int) -> pl.DataFrame:
+        """Return the columns that tracks read of an earlier step's rollouts, from memory or from the disk."""
+        if step not in self.tables:
+            self.tables[step] = pl.read_parquet(self.file_of(step), columns=list(COLUMNS), glob=False)
+        return self.tables[step]
 
-    def _monitored(self, monitor: Monitor, number: int) -> pl.DataFrame:
-        """Return the last responses to the monitor set before a step; sample them now if it is time."""
-        last = number - number % monitor.every
-        if last == number and (self.monitored is None or self.monitored[0] != number):
-            table = self._answered(monitor, number)
+    def _monitor_table(self, monitor: Monitor, step: int) -> pl.DataFrame:
+        """Return the latest responses to the monitor set before a step; sample new responses if they are due."""
+        last_step = step - step % monitor.every
+        if last_step == step and (self.monitored is None or self.monitored[0] != step):
+            table = self._answer_monitor(monitor, step)
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_parquet(table, self._path(number))
-            # On the disk before any standing that takes this step for done.
-            sync(self._path(number))
-            self.monitored = number, table
-        if self.monitored is None or self.monitored[0] != last:
-            self.monitored = last, pl.read_parquet(self._path(last), glob=False)
+            write_parquet(table, self._path(step))
+            # The file must be on the disk before a saved state counts this step as finished.
+            sync(self._path(step))
+            self.monitored = step, table
+        if self.monitored is None or self.monitored[0] != last_step:
+            self.monitored = last_step, pl.read_parquet(self._path(last_step), glob=False)
         return self.monitored[1]
 
-    def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:
-        """Sample and grade responses to the monitor set, as a table of rollouts."""
+    def _answer_monitor(self, monitor: Monitor, step: int) -> pl.DataFrame:
+        """Sample and grade responses to the monitor set, and return them as a table of rollouts.
+
+        The questions and random numbers are a function of the stage's seed and the step. No answers are forced.
+        """
         sampler = self.sampler
         seed = derive_seed(sampler.seed, "monitor")
         chosen = permutation(derive_seed(seed, "questions"), len(self.questions))[: monitor.questions]
         wordings = sampler.wordings
-        plain = replace(
+        monitor_sampler = replace(
             sampler,
             cut_at=(),
             generator=replace(sampler.generator, forcing=None),
@@ -164,15 +176,16 @@ class Tracks:
             seed=seed,
             wordings=None if wordings is None else replace(wordings, seed=seed),
         )
-        graded = plain.sample([self.questions[i] for i in chosen], number)
+        graded = monitor_sampler.sample([self.questions[i] for i in chosen], step)
         scored = score(graded, self.method.model_copy(update={"reward": MONITOR_REWARD}))
-        columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
+        columns: Mapping[str, Sequence[object]] = rollout_columns(scored, step + 1)
         return pl.DataFrame(columns, schema=self._schema)
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:08d}.parquet"
+    def _path(self, step: int) -> Path:
+        """Return the file of the monitor's responses before a step."""
+        return self.folder / f"{step:08d}.parquet"
 
 
 def _read_metrics(row: Mapping[str, float]) -> dict[str, float]:
-    """Return a step's metrics by the names that tracks have for them."""
+    """Return the metrics that the reward defines from a row of metrics, by the names that tracks use."""
     return {name.replace(COLUMN, METRIC, 1): value for name, value in row.items() if name.startswith(COLUMN)}

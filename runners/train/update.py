@@ -35,39 +35,40 @@ from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, full_state, full_tensor, iter_local_weights, join_copies, to_local
 
 Loss = Callable[[TrainBatch, Tensor], Tensor]
-"""From a micro-batch and `Learner.logprobs` of its trained tokens to a sum that adds up over micro-batches."""
+"""A function from a micro-batch and the scores of its trained tokens (`Learner.logprobs`) to its loss, []. The losses of
+micro-batches add up to the loss of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A model in training: its pass, its optimizers, and how its batches are run."""
+    """A model in training, or a frozen model that scores: its forward pass, optimizers, and layout of batches."""
 
     model: Any
     """The `transformers` model."""
     scorer: Scorer
-    """The pass of the model."""
+    """The module that runs the model's forward pass."""
     optimizers: Sequence[torch.optim.Optimizer]
-    """None of them for a model that is not trained."""
+    """The optimizers; empty for a model that is not trained."""
     grad_norm: float
     """The norm that gradients are clipped to; 0 for no clipping."""
     ranks: Ranks = ALONE
     """The processes that hold the model together; it is sharded over their mesh."""
     microbatch: int | None = None
-    """The most tokens that are run at once, None for the device's default."""
+    """The largest number of tokens of a micro-batch, None for the device's default."""
     throughput: ThroughputCounter = field(default_factory=ThroughputCounter)
-    """Counts what has been run."""
+    """Counts the sequences that have been run."""
     packed: bool = False
     """True if sequences are run without padding, and assigned by FLOPs."""
     adapted: bool = False
-    """True if the model has adapters beside its weights."""
+    """True if the model has LoRA adapters."""
     base: bool = False
     """True if passes leave the adapters out."""
     recipe: Recipe = ALL_WEIGHTS
-    """The part of the training state that is on a device."""
+    """The settings that decide how much training state is on a device, for messages about memory."""
     shares_device: bool = True
-    """True if the device is an engine's too, which gets back what the allocator caches."""
+    """True if an engine uses the same device, so that cached memory is returned to it."""
     cost: float = 1.0
-    """The cost of a pass, in passes of the model that `throughput` counts."""
+    """The cost of a pass of this model, relative to a pass of the policy, for `throughput`."""
 
     @staticmethod
     def of(
@@ -79,16 +80,16 @@ class Learner:
         microbatch: int | None = None,
         packed: bool | None = None,
     ) -> Learner:
-        """Return a learner of a model.
+        """Build a learner of a model, with packed sequences and fused kernels if the model and device support them.
 
         Args:
             model: The `transformers` model.
             optimizers: Its optimizers.
             grad_norm: The norm that gradients are clipped to; 0 for no clipping.
-            ranks: The processes that hold it together.
-            scorer: Its pass, if it is sharded or rounds.
-            microbatch: The most tokens that are run at once.
-            packed: Whether sequences are packed; None as `packs` says.
+            ranks: The processes that hold the model together.
+            scorer: The module of the model's forward pass, if the model is sharded or passes use another precision.
+            microbatch: The largest number of tokens of a micro-batch, None for the device's default.
+            packed: Whether sequences are packed; None to decide by `packs`.
         """
         device = next(model.parameters()).device
         if packed is None:
@@ -115,60 +116,60 @@ class Learner:
 
     @property
     def sharded(self) -> bool:
-        """Return whether the parameters are shards, over one process or several."""
+        """Return whether the parameters are shards, also if a single process holds them."""
         return self.ranks.mesh is not None
 
     @property
     def bound(self) -> int:
-        """The most tokens that are run at once, padding included; a single sequence may be longer."""
+        """Return the largest number of tokens of a micro-batch, padding included; a single sequence may be longer."""
         return self.microbatch or token_bound(self.device)
 
     @property
     def sizes(self) -> Sizes | None:
-        """The model's sizes, for FLOPs and bytes; None where its config does not tell them."""
+        """Return the model's sizes, for FLOPs and bytes; None if its config lacks them."""
         return from_config(self.model.config.to_dict())
 
     @property
     def passes(self) -> int:
-        """Return the cost of a training step in forward passes: weights under adapters need no gradient."""
+        """Return the cost of a training step in forward passes: 3, or 2 with adapters and frozen weights."""
         return 2 if self.adapted else 3
 
     def assign_rows(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
-        """Assign the rows of a batch to processes and micro-batches; rows without trained tokens are skipped.
+        """Assign the rows of a batch to processes and micro-batches; rows without trained tokens are left out.
 
         Args:
             batch: The batch.
             rows: The rows to assign; None for all.
 
         Returns:
-            Indices of rows by process and micro-batch.
+            For each process and micro-batch, the indices of rows.
         """
-        every = torch.arange(len(batch)) if rows is None else torch.tensor(rows, dtype=torch.int64)
-        run = every[batch.num_trained[every] > 0]
-        lengths = batch.lengths[run].tolist()
+        candidates = torch.arange(len(batch)) if rows is None else torch.tensor(rows, dtype=torch.int64)
+        trained = candidates[batch.num_trained[candidates] > 0]
+        lengths = batch.lengths[trained].tolist()
         if self.packed:
             groups_of = assign_packed(lengths, self._costs(lengths), self.bound, self.ranks.world)
         else:
             groups_of = assign_padded(lengths, self.bound, self.ranks.world)
-        return [[run[torch.tensor(group, dtype=torch.int64)] for group in groups] for groups in groups_of]
+        return [[trained[torch.tensor(group, dtype=torch.int64)] for group in groups] for groups in groups_of]
 
     def microbatches(
         self, batch: TrainBatch, passes: int, assignment: Sequence[Sequence[Tensor]]
     ) -> list[MicroBatch]:
-        """Return this process's micro-batches, on its device, and count them.
+        """Return this process's micro-batches on its device, and count the rows of all processes in `throughput`.
 
         Args:
             batch: The batch.
-            passes: How many forward passes each costs: 3 with a backward pass, else 1.
-            assignment: What `assign_rows` returned.
+            passes: The cost of running a row, in forward passes: 1, or `Learner.passes` with a backward pass.
+            assignment: The result of `assign_rows`.
         """
         for rows in chain.from_iterable(assignment):
             self.throughput.add(batch.lengths[rows].tolist(), passes * self.cost)
-        part_of = make_packed if self.packed else make_padded
-        return [part_of(batch.select(rows), self.device) for rows in assignment[self.ranks.rank]]
+        make = make_packed if self.packed else make_padded
+        return [make(batch.select(rows), self.device) for rows in assignment[self.ranks.rank]]
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
-        """Return the FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
+        """Return the FLOPs of a forward pass over each sequence; or its tokens, if the model's sizes are unknown."""
         sizes = self.sizes
         if sizes is None:
             return [float(length) for length in lengths]
@@ -179,114 +180,116 @@ class Learner:
         self,
         micro: MicroBatch,
         temperature: float,
-        entropies: bool = False,
+        with_entropies: bool = False,
         other: Distributions | TopkDistributions | None = None,
     ) -> Tensor:
-        """Return the log-probabilities of the trained tokens, with a gradient.
+        """Return the log-probabilities of the trained tokens of a micro-batch, with a gradient.
 
         Args:
-            micro: The rows.
-            temperature: Of the distribution.
-            entropies: Whether entropies are asked for.
-            other: The distributions to compare with, None for no divergence.
+            micro: The micro-batch.
+            temperature: The divisor of the logits.
+            with_entropies: Whether to compute entropies.
+            other: The distributions from which divergences are computed; None for no divergences.
 
         Returns:
-            Nats: [trained tokens], or [2 or 3, trained tokens] with entropies, then divergences, in rows below.
+            Nats: log-probabilities, [trained tokens]; or [2 or 3, trained tokens] with entropies and divergences in
+            further rows.
         """
         with self.explain_oom(micro), self._weights_of_pass():
             targets, sequences = micro.targets, micro.sequences
             measured: Tensor = self.scorer(
-                micro.ids, micro.positions, targets, temperature, entropies, sequences, other
+                micro.ids, micro.positions, targets, temperature, with_entropies, sequences, other
             )
             return measured
 
     @torch.no_grad()
     def hidden(self, micro: MicroBatch) -> Tensor:
-        """Return the hidden states that predict the trained tokens, without a gradient.
-
-        Returns:
-            [trained tokens, hidden].
-        """
+        """Return the hidden states that predict the trained tokens, [trained tokens, hidden], without a gradient."""
         with self.explain_oom(micro), self._weights_of_pass():
             states: Tensor = self.scorer(micro.ids, micro.positions, None, sequences=micro.sequences)
             return states
 
     def head(self) -> Tensor:
-        """Return the output matrix as passes see it; a collective.
-
-        Returns:
-            [vocabulary, hidden].
-        """
+        """Return the output matrix in the precision of passes, [vocabulary, hidden]; a collective."""
         weight = self.model.get_output_embeddings().weight.detach()
         return full_tensor(weight).to(self.scorer.precision)
 
     def topk_logprobs(
-        self, batch: TrainBatch, count: int, rows: int, temperature: float
+        self, batch: TrainBatch, k: int, vocabulary: int, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the k most likely tokens at a batch's trained tokens, and their log-probabilities, on every process.
+        """Return the k most likely tokens at each trained token of a batch, with log-probabilities, on every process.
 
         Args:
             batch: The batch.
-            count: k.
-            rows: The first tokens of the vocabulary that count.
-            temperature: Of the distribution.
+            k: The number of tokens.
+            vocabulary: The number of first tokens of the vocabulary to consider, without padding.
+            temperature: The divisor of the logits.
 
         Returns:
-            Ids, [trained tokens, k], and log-probabilities with that of the rest, [trained tokens, k + 1].
+            Token ids, [trained tokens, k], and log-probabilities, [trained tokens, k + 1], of which the last column is
+            that of all other tokens together.
         """
-        head, assignment = self.head()[:rows], self.assign_rows(batch)
-        parts = self.microbatches(batch, 1, assignment)
-        pairs = [find_topk(self.hidden(micro), head, count, temperature) for micro in parts]
+        head, assignment = self.head()[:vocabulary], self.assign_rows(batch)
+        micros = self.microbatches(batch, 1, assignment)
+        pairs = [find_topk(self.hidden(micro), head, k, temperature) for micro in micros]
         order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(assignment)])
-        width = min(count, rows - 1)
+        width = min(k, vocabulary - 1)
         columns = []
-        for i, wide, kind in ((0, width, torch.int32), (1, width + 1, torch.float32)):
-            flat = [torch.zeros(0, dtype=kind, device=self.device), *(pair[i].flatten() for pair in pairs)]
-            # Processes join numbers, not rows of them.
-            whole_column = self.ranks.all_gather(torch.cat(flat)).view(-1, wide)
-            columns.append(unshuffle(whole_column, order, batch.num_trained))
+        for index, cols, kind in ((0, width, torch.int32), (1, width + 1, torch.float32)):
+            flat = [
+                torch.zeros(0, dtype=kind, device=self.device),
+                *(pair[index].flatten() for pair in pairs),
+            ]
+            # `all_gather` joins one-dimensional tensors.
+            joined = self.ranks.all_gather(torch.cat(flat)).view(-1, cols)
+            columns.append(unshuffle(joined, order, batch.num_trained))
         return columns[0], columns[1]
 
     def _weights_of_pass(self) -> AbstractContextManager[None]:
+        """Return a context in which the model's passes leave its adapters out, if `base` is set."""
         return without_adapters(self.model) if self.base else nullcontext()
 
     def score(self, batch: TrainBatch, temperature: float) -> Tensor:
-        """Return the log-probabilities of a batch's trained tokens, on every process and without a gradient.
+        """Return the log-probabilities of a batch's trained tokens, without a gradient, on every process.
 
         Returns:
             Nats, [trained tokens].
         """
         return self.measure(batch, temperature)[0]
 
-    def measure(self, batch: TrainBatch, temperature: float, entropies: bool = False) -> Tensor:
-        """Return log-probabilities as `score`, and the entropies of the distributions that tokens are sampled from.
+    def measure(self, batch: TrainBatch, temperature: float, with_entropies: bool = False) -> Tensor:
+        """Return the log-probabilities of a batch's trained tokens, and the entropies of their distributions.
+
+        The result has no gradient, and is the same on every process.
 
         Args:
             batch: The batch.
-            temperature: Of the distribution.
-            entropies: Whether entropies are asked for.
+            temperature: The divisor of the logits.
+            with_entropies: Whether to compute entropies.
 
         Returns:
-            Nats, [1 or 2, trained tokens].
+            Nats: log-probabilities, and entropies in the second row if requested, [1 or 2, trained tokens].
         """
-        count, assignment = 1 + entropies, self.assign_rows(batch)
-        scored = [torch.zeros(count, 0, device=self.device)]
+        num_rows, assignment = 1 + with_entropies, self.assign_rows(batch)
+        scored = [torch.zeros(num_rows, 0, device=self.device)]
         with torch.no_grad():
             for micro in self.microbatches(batch, 1, assignment):
-                scored.append(self.logprobs(micro, temperature, entropies).float().view(count, -1))
+                scored.append(self.logprobs(micro, temperature, with_entropies).float().view(num_rows, -1))
         order = torch.cat([torch.zeros(0, dtype=torch.int64), *chain.from_iterable(assignment)])
-        # A GPU works on while nobody asks it for a number. Processes join numbers, not rows of them.
-        joined = (self.ranks.all_gather(row.contiguous()) for row in torch.cat(scored, 1))
-        return torch.stack([unshuffle(row, order, batch.num_trained) for row in joined])
+        # Read results once at the end, since each read waits for the GPU; `all_gather` joins one-dimensional tensors.
+        gathered = (self.ranks.all_gather(row.contiguous()) for row in torch.cat(scored, 1))
+        return torch.stack([unshuffle(row, order, batch.num_trained) for row in gathered])
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
-        """Return all tensors by their `transformers` names, as the passes see them; a collective.
+        """Return all tensors of the model by their `transformers` names, with adapters added to the weights; a collective.
 
-        Only rank 0 gets tensors, on `device` or its own. Gradients are gone then, and no process holds more of its
-        device than it has to keep: an engine may be on it too.
+        Gradients and cached memory are freed, because an engine may use the same device.
+
+        Args:
+            device: The device of gathered tensors; None for the model's device.
 
         Returns:
-            Full tensors on rank 0, nothing on other ranks.
+            Full tensors on rank 0; for a sharded model an empty dict on other ranks.
         """
         self.release_memory()
         if not self.sharded:
@@ -298,22 +301,27 @@ class Learner:
 
     @torch.no_grad()
     def update_ema(self, policy: Learner, decay: float) -> None:
-        """Move these weights to `decay` times themselves plus 1 - `decay` times a policy's, on every process.
+        """Set these weights to `decay` times themselves plus (1 - `decay`) times a policy's weights, on every process.
 
-        They are float32 as the policy's are, whatever passes round: in bfloat16 most of these small steps would be
-        none.
+        The weights are float32, whatever the precision of passes: in bfloat16 most of these small changes would be
+        lost.
 
         Args:
             policy: The learner whose weights are followed.
-            decay: The share that stays, 0 to 1.
+            decay: The share of the old weights, 0 to 1.
         """
         for name, rows in iter_local_weights(policy.model):
             to_local(self.model.get_parameter(name)).lerp_(rows, 1.0 - decay)
 
     def explain_oom(self, micro: MicroBatch | None = None) -> AbstractContextManager[None]:
-        """Say what to change if a micro-batch, or without one the optimizer, runs out of memory."""
+        """Return a context in which running out of memory raises E0937 with advice.
+
+        Args:
+            micro: The micro-batch that is run in the context; None for the optimizer's step.
+        """
 
         def explain() -> Explanation:
+            """Return what the device's memory is used for."""
             sizes, device, recipe = self.sizes, self.device, self.recipe
             if micro is None:
                 return explain_training(sizes, device, "in the optimizer's step", recipe)
@@ -324,7 +332,7 @@ class Learner:
         return explain_oom(self.device, explain)
 
     def release_memory(self) -> None:
-        """Drop gradients, and the allocator's cache if an engine shares the device."""
+        """Drop gradients, and the allocator's cached memory if an engine shares the device."""
         for parameter in self.model.parameters():
             parameter.grad = None
         if self.shares_device and self.device.type != "cpu":
@@ -332,21 +340,20 @@ class Learner:
 
     @property
     def bytes_still_needed(self) -> float:
-        """Bytes of this device that are not held yet and will be between updates: moments, and weights that are handed over.
+        """Return the bytes of this device that are not allocated yet but will be between updates.
 
-        Returns:
-            Bytes.
+        These are the optimizers' moments before the first step, and gathered weights on their way to an engine.
         """
-        numbers = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
-        return moments_to_come(self.optimizers) + min(numbers * self.scorer.precision.itemsize, BUCKET_BYTES)
+        weights = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
+        return moments_to_come(self.optimizers) + min(weights * self.scorer.precision.itemsize, BUCKET_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A frozen model that distributions are compared with, as `form` says.
+    """A frozen model whose distributions the policy's are compared with, in the divergence that `form` names.
 
-    `head` is its output matrix, [vocabulary, hidden]. Both `head` and `learner` are None if batches have its most
-    likely tokens.
+    `head` is the teacher's output matrix, [vocabulary, hidden]. `learner` and `head` are None if batches contain the
+    teacher's most likely tokens.
     """
 
     form: Form
@@ -354,18 +361,24 @@ class Teacher:
     head: Tensor | None = None
 
     def microbatches(self, batch: TrainBatch, assignment: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
-        """Return the teacher's micro-batches of an assigned batch; nothing if the batch has its most likely tokens.
+        """Return the teacher's micro-batches of a batch; no micro-batches if the batch has its most likely tokens.
 
         Args:
             batch: The batch.
-            assignment: What `assign_rows` returned for it.
+            assignment: The result of the policy's `assign_rows` for the batch.
         """
         return () if self.learner is None else self.learner.microbatches(batch.teacher_rows(), 1, assignment)
 
     def distributions(
         self, micro: MicroBatch, teacher_micro: MicroBatch | None
     ) -> Distributions | TopkDistributions:
-        """Return the teacher's distributions at the trained tokens of a micro-batch."""
+        """Return the teacher's distributions at the trained tokens of a micro-batch.
+
+        Args:
+            micro: The policy's micro-batch.
+            teacher_micro: The same rows with the teacher's prompts; None if the batch has the teacher's most likely
+                tokens.
+        """
         if self.learner is None or self.head is None or teacher_micro is None:
             return TopkDistributions(micro.columns.topk_ids, micro.columns.topk_logprobs, self.form)
         return Distributions(self.learner.hidden(teacher_micro), self.head, self.form)
@@ -386,69 +399,69 @@ def optimizer_step(
     temperature: float,
     where: str,
     check: Callable[[], None] = lambda: None,
-    entropies: bool = False,
+    with_entropies: bool = False,
     rows: Sequence[int] | None = None,
     teacher: Teacher | None = None,
 ) -> OptimizerStepResult:
-    """Take a step of the optimizers on the summed loss of a batch. Without trained tokens the gradient is zero.
+    """Run a step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
 
     Args:
         learner: The model.
-        batch: The batch of all processes, the same on each.
+        batch: The full batch, the same on each process.
         loss: The loss of a micro-batch.
-        temperature: Of the distribution.
-        where: Where training is, for messages.
-        check: Called after the gradient, before anything changes.
-        entropies: Whether the loss reads entropies.
+        temperature: The divisor of the logits.
+        where: The current step in words, for messages.
+        check: Called when the gradient is known and no weight has changed.
+        with_entropies: Whether the loss reads entropies.
         rows: The rows to train on; None for all.
         teacher: The teacher whose divergences the loss reads.
 
     Returns:
-        The loss and the gradient's norm.
+        The loss, and the gradient's norm before clipping.
 
     Raises:
-        Problem: E0926, the loss or the gradient is not finite; nothing has changed then.
+        Problem: E0926, if the loss or the gradient is not finite; no weight has changed.
     """
     parameters = [parameter for parameter in learner.model.parameters() if parameter.requires_grad]
     for parameter in parameters:
-        # Zeros, not None: momentum and decay go on for a minibatch without a signal.
+        # Zeros, not None, so that momentum and weight decay apply to a minibatch without a gradient too.
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         else:
             parameter.grad.zero_()
     losses: list[Tensor] = []
     assignment = learner.assign_rows(batch, rows)
-    parts = learner.microbatches(batch, learner.passes, assignment)
-    theirs = teacher.microbatches(batch, assignment) if teacher is not None else ()
-    for number, (micro, teacher_micro) in enumerate(zip_longest(parts, theirs), 1):
+    micros = learner.microbatches(batch, learner.passes, assignment)
+    teacher_micros = teacher.microbatches(batch, assignment) if teacher is not None else ()
+    for number, (micro, teacher_micro) in enumerate(zip_longest(micros, teacher_micros), 1):
         other = teacher.distributions(micro, teacher_micro) if teacher is not None else None
-        # Between nodes the sum travels once.
-        join_copies(learner.scorer, number == len(parts))
-        value = loss(micro.columns, learner.logprobs(micro, temperature, entropies, other))
+        # Copies of the model sum their gradients once, after the last micro-batch.
+        join_copies(learner.scorer, number == len(micros))
+        value = loss(micro.columns, learner.logprobs(micro, temperature, with_entropies, other))
         with learner.explain_oom(micro):
             value.backward()
         losses.append(value.detach())
-    norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-    # Read once, since a GPU works on while nobody asks it for a number.
+    grad_norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    # Read all losses once, since each read waits for the GPU.
     (total,) = learner.ranks.all_reduce_sum([sum(torch.stack(losses).tolist()) if losses else 0.0])
-    _require_finite(total, float(norm), where)
+    _require_finite(total, float(grad_norm), where)
     check()
     if learner.grad_norm > 0:
-        nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
+        nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, grad_norm)
     with learner.explain_oom():
         for optimizer in learner.optimizers:
             optimizer.step()
-    return OptimizerStepResult(total, float(norm))
+    return OptimizerStepResult(total, float(grad_norm))
 
 
-def _require_finite(loss: float, norm: float, where: str) -> None:
-    """Raise E0926 if the loss or the gradient's norm is not finite."""
-    if math.isfinite(loss) and math.isfinite(norm):
+def _require_finite(loss: float, grad_norm: float, where: str) -> None:
+    """Raise E0926 if the loss or the gradient's norm is not finite; `where` is the current step in words."""
+    if math.isfinite(loss) and math.isfinite(grad_norm):
         return
     raise problem(
         "E0926",
-        f"training diverged: the loss is {loss:g} and the gradient's norm {norm:g}",
+        f"training diverged: the loss is {loss:g} and the gradient's norm {grad_norm:g}",
         where=where,
-        notes=["the last saved step is kept, and nothing of this one"],
+        notes=["the last saved step is kept; this step has changed no weights"],
         help="lower `optim.lr`, lengthen `optim.warmup`, or set `optim.grad_norm` to 1 or below",
     )

@@ -170,7 +170,7 @@ def test_what_ended_thinking_is_read_and_not_asked_about():
     tokens, said = ids("a b b a"), ids("wait so")
     response = Generation(tokens, (0.0,) * 4, (0.0,) * 4, "length", (0,), (Insertion(2, said),))
     batch = TrainBatch.of([ids("b a")], [response.sequence()], [response.gaps()])
-    numbers = learner.measure(batch, 1.0, entropies=True)
+    numbers = learner.measure(batch, 1.0, with_entropies=True)
     first = slow_numbers(models[0], ids("b a"), tokens[:2])
     then = slow_numbers(models[0], (*ids("b a"), *tokens[:2], *said), tokens[2:])
     assert numbers[0].tolist() == pytest.approx([each[1] for each in (*first, *then)], abs=1e-5)

@@ -169,7 +169,7 @@ def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, tempera
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature))
     found = experience(model, temperature)
     learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, number=0)
+    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, step=0)
     expected = slow_update(slow, found, rule, SETTINGS, 5)
     assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
@@ -306,7 +306,7 @@ def test_the_forms_of_the_loss_equal_updates_without_shortcuts(monkeypatch, chan
     rule = method(**changes)
     found = experience(model)
     learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, number=0)
+    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, step=0)
     expected = slow_update(slow, found, rule, SETTINGS, 5)
     assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
