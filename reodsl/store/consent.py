@@ -1,8 +1,8 @@
-"""Python and addresses that a spec names: the code that is read, and this user's approvals, one private file each.
+"""Python and addresses that a spec names: reading the code, and this user's approvals, each a private file.
 
-Nothing here imports that Python. `FILE.py:FUNCTION` is a plain file in the spec's folder or below it. `MODULE:FUNCTION` is
-what an installed package offers as an entry point of the group `reodsl.python`; what counts is all Python of that package
-together, and its version.
+The code is read and never imported here. `FILE.py:FUNCTION` is a function in a plain file in the spec's folder or below.
+`MODULE:FUNCTION` is a function that an installed package offers as an entry point of the group `reodsl.python`; all Python
+files of the package and its version make up its content.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from reodsl.store.files import read_plain, stat_plain, state_folder, write_atomi
 
 GROUP = "reodsl.python"
 LOSS = "loss"
-"""The setting whose function runs where training does, because it needs gradients."""
+"""The setting whose function runs in the trainer's process, outside the sandbox, because it needs gradients."""
 _CHECKSUM = re.compile("[0-9a-f]{64}")
+"""A SHA-256 in hexadecimal."""
 LARGEST_CODE = 1 << 20
-"""Bytes of a Python file that a spec names."""
+"""Largest size in bytes of a Python file that a spec names."""
 MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
-"""Python files of a package that a spec names, and their bytes together."""
+"""Largest number of Python files in a package that a spec names, and their largest total size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,22 @@ class FunctionCode:
 
 
 def is_code(value: Mapping[str, Any]) -> bool:
-    """Return whether a value of a payload names a function: a setting's value, or a term of a reward."""
+    """Return whether an object of a payload names a Python function, as a setting's value or a term of a reward does."""
     is_function = value.get("kind") == "python" or value.get("op") in OWN_OPS
     return is_function and isinstance(value.get("function"), str)
 
 
 def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every object of a payload, outer objects first, with the setting that holds it."""
+    """Yield every object of a payload, outer objects first, as (name of the setting that has it, object).
+
+    Args:
+        payload: A payload or a value in it.
+        setting: Name of the setting that has the payload; empty for a whole payload.
+    """
     if isinstance(payload, Mapping):
         yield setting, payload
         for name, value in payload.items():
-            # The parts of a verifier by chance are verifiers as well, and an own loss is what holds it.
+            # Verifiers in a verifier `chance` belong to the setting `verifier`, and the function of a loss to `loss`.
             yield from parts(value, setting if payload.get("kind") == "chance" or name == "own" else name)
     elif isinstance(payload, (list, tuple)):
         for value in payload:
@@ -93,9 +99,17 @@ def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, A
 def read_all(
     payloads: Iterable[Any], folder: Path
 ) -> tuple[list[tuple[str, FunctionCode]], list[Diagnostic]]:
-    """Return the code that payloads name, each once with its setting, and the diagnostics of unreadable code."""
+    """Read all Python code that payloads name, without repetition.
+
+    Args:
+        payloads: Payloads of tasks.
+        folder: The spec's folder, where relative paths start.
+
+    Returns:
+        (for each use of code, the name of the setting and the code; E0743 for each unreadable code).
+    """
     codes: list[tuple[str, FunctionCode]] = []
-    wrong: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     uses = (
         ("reward" if "op" in value else setting, value["function"])
         for payload in payloads
@@ -106,93 +120,107 @@ def read_all(
         try:
             codes.append((setting, replace(read_code(name, folder), free=setting == LOSS)))
         except Problem as caught:
-            wrong += caught.diagnostics
-    return codes, wrong
+            diagnostics += caught.diagnostics
+    return codes, diagnostics
 
 
 def read_code(name: str, folder: Path) -> FunctionCode:
-    """Return the code of a function; relative paths start at `folder`.
+    """Read the code of a function that a spec names.
+
+    Args:
+        name: `FILE.py:FUNCTION` or `MODULE:FUNCTION`.
+        folder: The spec's folder, where relative paths start.
 
     Raises:
-        Problem: E0743 if it cannot be read.
+        Problem: E0743 if the code cannot be read.
     """
     file, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
-        raise _unusable(name, "it is not FILE.py:FUNCTION", f"write {OWN_CODE.words}")
+        raise _refuse_code(name, "its name has not the form FILE.py:FUNCTION", f"write {OWN_CODE.words}")
     if file.endswith(".py"):
         return _read_file_code(name, folder, file)
     return _read_package_code(name, file)
 
 
 def _read_file_code(name: str, folder: Path, file: str) -> FunctionCode:
-    """Return the code of a function in a plain file inside the spec's folder."""
+    """Read the code of the function `name` from the plain file `file` in the spec's folder, else raise E0743."""
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise _unusable(
-            str(path), "it leads out of the spec's folder", "put the file itself beside the spec, and no link"
+        raise _refuse_code(
+            str(path),
+            "the path leads out of the spec's folder",
+            "copy the file beside the spec; do not link it",
         )
     try:
         source = read_plain(path, LARGEST_CODE)
         return FunctionCode(name, path, source, hashlib.sha256(source).hexdigest())
     except FileNotFoundError:
-        raise _unusable(
+        raise _refuse_code(
             str(path),
-            "there is no such file",
-            f"put `{file}` beside the spec, or write the path that it has from there",
+            "the file does not exist",
+            f"put `{file}` beside the spec, or write its path relative to the spec's folder",
         ) from None
     except OSError as failure:
-        raise _unusable(
+        raise _refuse_code(
             str(path),
-            f"it cannot be read: {failure.strerror}",
-            "put a plain file there that you may read, of at most 1 MiB",
+            f"the file cannot be read: {failure.strerror}",
+            "put a plain file of at most 1 MiB there, which you may read",
         ) from None
 
 
 def _read_package_code(name: str, module: str) -> FunctionCode:
-    """Return the code of a function that an installed package offers as an entry point."""
-    offered = {
+    """Read the code of a function that an installed package offers as an entry point, without importing it.
+
+    Args:
+        name: `MODULE:FUNCTION`.
+        module: The module in `name`.
+
+    Raises:
+        Problem: E0743 if no package offers it, or its files cannot be read.
+    """
+    entry_points = {
         entry_point.value.replace(" ", ""): entry_point for entry_point in metadata.entry_points(group=GROUP)
     }
-    entry = offered.get(name)
+    entry = entry_points.get(name)
     if entry is None:
-        names = ", ".join(f"`{entry_point}`" for entry_point in sorted(offered))
-        raise _unusable(
+        names = ", ".join(f"`{entry_point}`" for entry_point in sorted(entry_points))
+        raise _refuse_code(
             name,
             f"no installed package offers it in the group `{GROUP}`",
             f"packages here offer {names}"
             if names
-            else f"install the package that does, or write FILE.py:{name.rpartition(':')[2]}",
+            else f"install a package that offers it, or write FILE.py:{name.rpartition(':')[2]}",
         )
-    path, package = _module_file(module), module.partition(".")[0]
+    path, package = _find_module(module), module.partition(".")[0]
     if path is None:
-        raise _unusable(name, f"the module `{module}` has no file", "install the package anew")
+        raise _refuse_code(name, f"the module `{module}` has no file", "reinstall the package")
     version = entry.dist.version if entry.dist is not None else ""
     files = _list_python(package)
     try:
         source = read_plain(path, LARGEST_CODE)
         size = sum(stat_plain(file).st_size for _, file in files[:MOST_FILES])
         if len(files) > MOST_FILES or size > LARGEST_PACKAGE:
-            raise _unusable(
+            raise _refuse_code(
                 name,
-                f"`{package}` has {len(files):,} Python files, and may have {MOST_FILES:,} with "
+                f"`{package}` has {len(files):,} Python files; a package may have {MOST_FILES:,} with "
                 f"{LARGEST_PACKAGE >> 20} MiB together",
-                "put what the spec needs into a package of its own: all of it counts as the function's content",
+                "put the function into a small package: all its Python files count as the function's content",
             )
         digest = hashlib.sha256(source + f"\0{module} {version}".encode())
         for relative, file in files:
             content = read_plain(file, LARGEST_PACKAGE)
             digest.update(f"\0{relative} {len(content)}\0".encode() + content)
     except OSError as failure:
-        raise _unusable(
+        raise _refuse_code(
             str(failure.filename or path),
-            f"it cannot be read: {failure.strerror}",
-            "install the package anew",
+            f"the file cannot be read: {failure.strerror}",
+            "reinstall the package",
         ) from None
     return FunctionCode(name, path, source, digest.hexdigest(), module, max(0, len(files) - 1))
 
 
 def _list_python(package: str) -> list[tuple[str, Path]]:
-    """Return a package's Python files by their names in it; empty for a module outside a package."""
+    """Return (relative path, path) of each Python file in a package, sorted; empty for a module outside a package."""
     spec = importlib.util.find_spec(package)
     folders = [Path(each) for each in (spec.submodule_search_locations if spec is not None else None) or ()]
     return sorted(
@@ -203,24 +231,31 @@ def _list_python(package: str) -> list[tuple[str, Path]]:
     )
 
 
-def _module_file(module: str) -> Path | None:
-    """Return the file of a module without importing it or its packages."""
-    first, *rest = module.split(".")
+def _find_module(module: str) -> Path | None:
+    """Return the file of a module, without importing the module or its packages; None if it has no file."""
+    top, *rest = module.split(".")
     try:
-        spec = importlib.util.find_spec(first)
+        spec = importlib.util.find_spec(top)
         for depth, _ in enumerate(rest, 1):
-            inside = spec.submodule_search_locations if spec is not None else None
-            if inside is None:
+            search_path = spec.submodule_search_locations if spec is not None else None
+            if search_path is None:
                 return None
-            name = ".".join([first, *rest[:depth]])
-            spec = importlib.machinery.PathFinder.find_spec(name, list(inside))
+            name = ".".join([top, *rest[:depth]])
+            spec = importlib.machinery.PathFinder.find_spec(name, list(search_path))
     except (ImportError, ValueError):
         return None
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
 def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what results depend on: a function's content instead of its file, without its limits."""
+    """Return an object that names a function as results depend on it: with the code's checksum instead of its file.
+
+    Settings that do not change results, such as limits of time, are left out. Unreadable code has the checksum `None`.
+
+    Args:
+        payload: The object of a payload.
+        folder: The spec's folder, where relative paths start.
+    """
     name = str(payload["function"])
     try:
         checksum = read_code(name, folder).checksum
@@ -232,21 +267,25 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**content, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
 
 
-def _unusable(where: str, why: str, help: str) -> Problem:
+def _refuse_code(where: str, why: str, help: str) -> Problem:
+    """Return E0743, the diagnostic for Python that cannot be used, with its file or name, the reason and advice."""
     return problem("E0743", f"Python that the spec names cannot be used: {why}", where=where, help=help)
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The address of a served model, and the environment variable of its key, if any."""
+    """A server that a run sends questions and answers to."""
 
     model: str
+    """Name of the served model."""
     address: str
+    """Address of the server."""
     key: str | None
+    """Name of the environment variable with the key of the server; None without a key."""
 
 
 def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
-    """Return the served models that payloads name, without repetition."""
+    """Return the servers of the served models that payloads of tasks name, without repetition."""
     models = (
         Destination(str(value.get("model")), value["address"], value.get("key"))
         for payload in payloads
@@ -257,7 +296,7 @@ def destinations(payloads: Iterable[Any]) -> tuple[Destination, ...]:
 
 
 def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
-    """Report E0833 for each variable of a key that is not set in this process."""
+    """Yield E0833 for each served model whose key is in an environment variable that is not set in this process."""
     for model in models:
         if model.key and not os.environ.get(model.key, "").strip():
             yield error(
@@ -271,41 +310,46 @@ def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
 def report_unapproved(
     codes: Iterable[FunctionCode], models: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
-    """Report E0746 for code and E0749 for addresses that are new to this machine: which, and what to type."""
-    code = list({(model.checksum, model.free): model for model in codes if not is_allowed(model)}.values())
-    if code:
+    """Yield E0746 for Python code and E0749 for addresses that this user has not approved on this machine.
+
+    Args:
+        codes: Code that the spec runs.
+        models: Served models that the spec uses.
+    """
+    new_code = list({(code.checksum, code.free): code for code in codes if not is_allowed(code)}.values())
+    if new_code:
         yield error(
             "E0746",
-            f"the spec runs Python that is new to this machine: {', '.join({f'`{model.file}`': 0 for model in code})}",
-            where=str(code[0].path),
+            f"the spec runs Python that is new to this machine: {', '.join({f'`{code.file}`': 0 for code in new_code})}",
+            where=str(new_code[0].path),
             notes=[
-                f"{model.path}{f', with {model.more_files} more of its package,' * bool(model.more_files)} has the content "
-                f"sha256:{model.checksum}"
-                + (f"; before, it had sha256:{_shown(model)}" if is_changed(model) else "")
-                + ("; it is a loss, and runs unconfined: it may do what you may" if model.free else "")
-                for model in code
+                f"{code.path}{f', with {code.more_files} more of its package,' * bool(code.more_files)} has the content "
+                f"sha256:{code.checksum}"
+                + (f"; before, it had sha256:{_read_shown(code)}" if is_changed(code) else "")
+                + ("; it is a loss, and runs unconfined: it may do what you may" if code.free else "")
+                for code in new_code
             ],
-            help=f"read {'them' if len({model.path for model in code}) > 1 else 'it'}, and give the same command with "
-            "--allow-python: it asks once for each content",
+            help=f"read {'them' if len({code.path for code in new_code}) > 1 else 'it'}, and give the same command with "
+            "--allow-python: each content needs approval once",
         )
-    new = [model for model in models if not is_allowed(model)]
-    if new:
-        addresses = ", ".join(f"`{model}`" for model in dict.fromkeys(model.address for model in new))
+    new_models = [model for model in models if not is_allowed(model)]
+    if new_models:
+        addresses = ", ".join(dict.fromkeys(f"`{model.address}`" for model in new_models))
         yield error(
             "E0749",
             f"the spec sends questions and answers to a server that is new to this machine: {addresses}",
-            where=new[0].address,
+            where=new_models[0].address,
             notes=[
-                f"`{model.model}` is asked there, "
+                f"`{model.model}` is served there, "
                 + (f"with the key in ${model.key}" if model.key else "without a key")
-                for model in new
+                for model in new_models
             ],
-            help="if they may go there, give the same command with --allow-served: it asks once for each address and key",
+            help="if they may be sent, give the same command with --allow-served: each address and key needs approval once",
         )
 
 
 def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
-    """Return a line for each file or module that may run: its spelling in the spec, its checksum, and whether it is free."""
+    """Return a line for each file or module of code: its name in the spec, its checksum, and a note on unconfined code."""
     free = {code.file for code in codes if code.free}
     return [
         f"{file}  sha256:{checksum}{'  a loss, unconfined' if file in free else ''}"
@@ -314,57 +358,61 @@ def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
 
 
 def note_shown(code: FunctionCode) -> None:
-    """Remember the checksum that a refusal or a run named, so that approval covers that content alone."""
-    path = _shown_place(code)
+    """Store the checksum of code that was shown to the user, so that an approval covers only the shown content."""
+    path = _shown_file(code)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, code.checksum.encode())
 
 
 def is_changed(code: FunctionCode) -> bool:
-    """Return whether code is new and differs from the version that was last named."""
-    return not is_allowed(code) and _shown(code) not in ("", code.checksum)
+    """Return whether code is not approved and differs from the content of its file that was last shown to the user."""
+    return not is_allowed(code) and _read_shown(code) not in ("", code.checksum)
 
 
-def _shown(code: FunctionCode) -> str:
-    """Return the checksum that was last named for a file, or an empty text."""
+def _read_shown(code: FunctionCode) -> str:
+    """Return the checksum of the content of a file that was last shown to the user; empty if none was shown."""
     try:
-        text = read_plain(_shown_place(code), 1 << 10).decode("ascii", "replace")
+        text = read_plain(_shown_file(code), 1 << 10).decode("ascii", "replace")
     except OSError:
         return ""
     return text if _CHECKSUM.fullmatch(text) else ""
 
 
-def _shown_place(code: FunctionCode) -> Path:
+def _shown_file(code: FunctionCode) -> Path:
+    """Return the path of the file with the checksum that `note_shown` stores for the code's file."""
     return consent_folder("shown") / hashlib.sha256(os.path.realpath(code.path).encode()).hexdigest()
 
 
 def consent_folder(kind: str) -> Path:
-    """Return the folder of approvals of a kind: `$XDG_STATE_HOME/reodsl/KIND/`."""
+    """Return the folder of approvals of a kind, `python`, `addresses` or `shown`, below `$XDG_STATE_HOME/reodsl/`."""
     return state_folder() / kind
 
 
-def _place(item: FunctionCode | Destination) -> Path:
-    """Return the file of an approval: for code by its content, for an address by itself and the variable of its key."""
+def _approval_file(item: FunctionCode | Destination) -> Path:
+    """Return the path of the file that approves code, or an address with its key.
+
+    The name of the file is the code's checksum, or a hash of the address and the name of the key's variable.
+    """
     if isinstance(item, FunctionCode):
-        # Who allowed a file in its sandbox has not allowed it without.
+        # Code that was allowed in the sandbox is not allowed to run unconfined.
         return consent_folder("python") / f"{item.checksum}{'.free' if item.free else ''}"
     name = f"{item.address}\0{item.key or ''}"
     return consent_folder("addresses") / hashlib.sha256(name.encode()).hexdigest()
 
 
 def is_allowed(item: FunctionCode | Destination) -> bool:
-    """Return whether this user approved it on this machine; files of other users do not count."""
+    """Return whether this user approved the code or address on this machine; files of other users do not count."""
     try:
-        status = os.stat(_place(item), follow_symlinks=False)
+        status = os.stat(_approval_file(item), follow_symlinks=False)
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
 
 
 def allow(item: FunctionCode | Destination) -> None:
-    """Store an approval, with a line for people; if it cannot be written, it holds for this run alone."""
-    path = _place(item)
+    """Store this user's approval of code or an address; if it cannot be written, it is valid for this run only."""
+    path = _approval_file(item)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

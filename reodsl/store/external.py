@@ -1,7 +1,7 @@
-"""Read from outside the store for a task: paths and names in a payload are replaced by what is found there.
+"""Replace the paths and names of sources in a task's payload by their present content.
 
-A file or folder is its content, so that moving it changes nothing and editing it does; a hub's name is the
-revision in the local cache; a package is its installed version.
+A file or folder becomes its checksum, so that moving it changes no key and editing it does. A hub's repository becomes the
+commit in the local cache, and a package its installed version.
 """
 
 from __future__ import annotations
@@ -35,34 +35,42 @@ MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model"
 """The files of a model folder beside its weights. Python files, pickles and anything else are not read."""
 MODEL_FILES = ("*.safetensors", *MODEL_TEXTS)
 TEMPLATES = "additional_chat_templates"
-"""A folder inside a model's in which transformers looks for more chat templates."""
+"""Folder in a model's folder in which transformers looks for more chat templates."""
 MOST_READ = 2 << 30
-"""Bytes of files not seen before that one command reads where a run has not been asked for: seconds of work."""
+"""Bytes of unknown files that a command other than `run` hashes at most, which takes seconds."""
 MOST_ENTRIES = 10_000
-"""Names in a folder of a model, and in a copy of a data set with all that is below it."""
+"""Largest number of entries in a model's folder, and in a copy of a data set with all its subfolders."""
 _DEEPEST = 4
-"""Folders from a copy of a data set to its files: `data/NAME/SPLIT/FILE`."""
+"""Depth of files in a copy of a data set: `data/NAME/SPLIT/FILE`."""
 LARGEST_CONFIG = 1 << 20
-"""Bytes of a model's `config.json`."""
+"""Largest size of a model's `config.json` in bytes."""
 UNFINISHED = "reodsl-unfinished"
-"""Beside a repository's files in the hub's cache: the commit of which not all of them are there yet."""
+"""File beside a repository in the hub's cache with a commit whose download is not complete."""
 _LARGEST_CACHE = 1 << 26
+"""Largest size of the file of checksums in bytes."""
 _LARGEST_REF = 1 << 10
+"""Largest size of a file with a commit in bytes."""
 _INCIDENTAL = {"served": ServedModel.incidental}
+"""Settings that do not change results, by the kind of the object that has them."""
 _NO_ADDRESS = "https://served"
+"""Address of every served model in keys."""
 _RUN_CODE = ("data", "train", "sample", "evaluate")
+"""Kinds of tasks whose payload may name Python of the user or served models."""
 
 
 class Fingerprints:
-    """Checksums of files outside the store, valid while a file's size, times and inode stay the same.
+    """The known checksums of files outside the store, each valid while the file's size, times and inode stay the same.
 
-    The time of the last change of state counts too: unlike the time of the content, no program can set it back.
+    The times include the ctime: unlike the time of the content, no program can set it back.
     """
 
     def __init__(self, path: Path, most: int | None = None) -> None:
-        """Read the checksums in the file `place`, if it exists.
+        """Read known checksums from a file, if it exists.
 
-        At most `most` bytes of unknown files are read, and the files that are too large for it are counted.
+        Args:
+            path: The file, `fingerprints.json` of a store.
+            most: Number of bytes of unknown files that `file` may read; further files are skipped, and counted in
+                `skipped`. None for no limit.
         """
         self.place = path
         self.left = most
@@ -71,12 +79,15 @@ class Fingerprints:
         self.known: dict[str, list[Any]] = read_object(path, _LARGEST_CACHE) or {}
 
     def file(self, path: Path) -> str | None:
-        """Return the SHA-256 of a plain file in hexadecimal, or a word for a skipped file; None if it cannot be read."""
+        """Return the SHA-256 of a plain file in hexadecimal, from the known checksums or by reading it.
+
+        A file beyond the limit of bytes gives `unread SIZE TIME` instead, and an unreadable file gives None.
+        """
         try:
             stat = stat_plain(path)
-            name, seen = str(path.resolve()), _stamp(stat)
+            name, stamp = str(path.resolve()), _describe_status(stat)
             entry = self.known.get(name)
-            if isinstance(entry, list) and entry[:-1] == seen:
+            if isinstance(entry, list) and entry[:-1] == stamp:
                 return str(entry[-1])
             if self.left is not None:
                 if stat.st_size > self.left:
@@ -86,19 +97,19 @@ class Fingerprints:
             checksum = hash_plain(path)
         except OSError:
             return None
-        self.known[name] = [*seen, checksum]
+        self.known[name] = [*stamp, checksum]
         self.changed = True
         return checksum
 
     def is_whole(self, path: Path, checksum: str, stored: int) -> bool:
-        """Return whether a stored file still has its checksum, reading it only if it changed since the last look.
+        """Return whether a file of a stored result still has its checksum, reading it only if it changed.
 
-        The first time it is trusted, unless it was changed later than `stored`.
+        A file without a known checksum is trusted if it did not change after storing.
 
         Args:
-            path: stored file.
+            path: The file.
             checksum: SHA-256 in hexadecimal.
-            stored: time of storing, in nanoseconds since the epoch.
+            stored: Time of storing, in nanoseconds since the epoch.
 
         Raises:
             OSError: the file cannot be read.
@@ -106,37 +117,44 @@ class Fingerprints:
         stat = stat_plain(path)
         name = str(path.resolve())
         if name not in self.known and stat.st_ctime_ns <= stored:
-            self.known[name] = [*_stamp(stat), checksum]
+            self.known[name] = [*_describe_status(stat), checksum]
             self.changed = True
         return self.file(path) == checksum
 
     def folder(self, path: Path, patterns: tuple[str, ...] = MODEL_FILES) -> str | None:
-        """Return the digest of the names and checksums of a model's files directly in a folder; None if it is no folder.
+        """Return the digest of names and checksums of the files in a model's folder, without its subfolders.
+
+        Args:
+            path: The folder.
+            patterns: Patterns of the names of files that count.
+
+        Returns:
+            The digest in hexadecimal; None if `path` is no folder.
 
         Raises:
-            Problem: E0959 if it holds too many files, E0803 if a link leads out of it.
+            Problem: E0959 if the folder has too many files, E0803 if a link leads out of it.
         """
         outward = leads_out(path)
         if outward is not None:
             raise Problem(outward)
         files = _list_files(path, lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
-        return self._together(path, files) if os.path.isdir(path) else None
+        return self._digest_files(path, files) if os.path.isdir(path) else None
 
     def tree(self, path: Path) -> str:
-        """Return the digest of the names and checksums of all files with questions below a folder.
+        """Return the digest, in hexadecimal, of names and checksums of all data files in a folder and its subfolders.
 
         Raises:
-            Problem: E0959 if it holds too many files.
+            Problem: E0959 if the folder has too many files.
         """
         files = _list_files(path, lambda name: Path(name).suffix.lower() in DATA_FILES, _DEEPEST)
-        return self._together(path, files)
+        return self._digest_files(path, files)
 
-    def _together(self, folder: Path, files: Iterable[Path]) -> str:
-        """Return the digest of names and checksums."""
+    def _digest_files(self, folder: Path, files: Iterable[Path]) -> str:
+        """Return the digest, in hexadecimal, of the paths in `folder` and the checksums of files."""
         return digest({file.relative_to(folder).as_posix(): self.file(file) for file in sorted(files)})
 
     def save(self) -> None:
-        """Store the checksums, if the store exists; losing them only costs time."""
+        """Write the known checksums into their file, if its folder exists; an error is ignored, as it only costs time."""
         if self.changed and self.place.parent.is_dir():
             try:
                 write_json(self.place, self.known)
@@ -145,91 +163,117 @@ class Fingerprints:
             self.changed = False
 
 
-def _stamp(stat: os.stat_result) -> list[int]:
+def _describe_status(stat: os.stat_result) -> list[int]:
+    """Return the facts by which a changed file is noticed: size in bytes, mtime and ctime in nanoseconds, inode."""
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _entries(folder: Path, root: Path, most: int) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, which is `root` or below; E0959 for more than `most`."""
+def _list_entries(folder: Path, root: Path, max_entries: int) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder; empty for a folder of the system, such as /proc.
+
+    Args:
+        folder: The folder, which is `root` or below it.
+        root: The folder of a model or data set, which the error names.
+        max_entries: Number of entries that are allowed in the folder.
+
+    Raises:
+        Problem: E0959 for more entries.
+    """
     if is_system(folder):
         return []
     with os.scandir(folder) as entries:
-        listed = list(islice(entries, most + 1))
-    if len(listed) > most:
+        listed = list(islice(entries, max_entries + 1))
+    if len(listed) > max_entries:
         raise problem(
             "E0959",
-            f"the folder holds more than {MOST_ENTRIES:,} files, which are not all looked at",
+            f"the folder has more than {MOST_ENTRIES:,} files, and not all of them are read",
             where=str(root),
-            help="name the folder that holds the model, or the data set, and nothing else",
+            help="name a folder with only the model, or only the data set",
         )
     return listed
 
 
 def leads_out(folder: Path) -> Diagnostic | None:
-    """Return E0803 for the first link that leads out of a model folder; None if all its files stay inside.
+    """Return E0803 for the first link that leads out of a model's folder, or None without such a link.
 
-    A stranger's folder could otherwise name any file of this machine as a file of the model. The files of a snapshot
-    in the hub's cache are links to `blobs` beside the snapshots.
+    Through such a link, a stranger's folder could make any file of this machine a file of the model. A snapshot in the
+    hub's cache may have links to the folder `blobs` beside the snapshots.
 
     Raises:
-        Problem: E0959 if the folder holds too many files.
+        Problem: E0959 if the folder has too many files.
     """
-    real = Path(os.path.realpath(folder))
-    blobs = real.parent.parent / "blobs"
-    inside = (str(real), str(blobs)) if real.parent.name == "snapshots" else (str(real),)
+    real_folder = Path(os.path.realpath(folder))
+    blobs = real_folder.parent.parent / "blobs"
+    roots = (str(real_folder), *([str(blobs)] if real_folder.parent.name == "snapshots" else []))
     for subfolder, names in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
         try:
-            entries = sorted(_entries(subfolder, folder, MOST_ENTRIES), key=lambda each: each.name)
+            entries = sorted(_list_entries(subfolder, folder, MOST_ENTRIES), key=lambda each: each.name)
         except OSError:
             continue
         for entry in entries:
             if not entry.is_symlink() or not any(fnmatchcase(entry.name, each) for each in names):
                 continue
             target = os.path.realpath(entry.path)
-            if not is_within(target, inside):
-                copy = shlex.join(["cp", "-rL", str(folder), f"{real}-whole"])
+            if not is_within(target, roots):
+                copy = shlex.join(["cp", "-rL", str(folder), f"{real_folder}-whole"])
                 return error(
                     "E0803",
-                    f"`{entry.name}` of the model folder is a link that leads out of it, to {target}",
+                    f"`{entry.name}` of the model folder is a link that leads out of the folder, to {target}",
                     where=entry.path,
-                    help=f"look at that file; where it belongs to the model, copy both: `{copy}`, and name the copy",
+                    help=f"look at that file; if it belongs to the model, copy all: `{copy}`, and name the copy",
                 )
     return None
 
 
-def _list_files(root: Path, wants: Callable[[str], bool], deepest: int = 1) -> Iterator[Path]:
-    """Yield the files below a folder, down to a depth, whose names are wanted; linked folders count too."""
+def _list_files(root: Path, is_wanted: Callable[[str], bool], max_depth: int = 1) -> Iterator[Path]:
+    """Yield the files below a folder that are wanted; linked folders are followed, and hidden ones are not.
+
+    Args:
+        root: The folder.
+        is_wanted: Function from a file's name to whether the file is wanted.
+        max_depth: Depth of files at most: 1 for files directly in the folder.
+
+    Raises:
+        Problem: E0959 if there are too many files.
+    """
     folders, budget = [(root, 1)], MOST_ENTRIES
     while folders:
         folder, depth = folders.pop()
         try:
-            entries = _entries(folder, root, budget)
+            entries = _list_entries(folder, root, budget)
         except OSError:
             continue
         budget -= len(entries)
         for entry in entries:
             path = folder / entry.name
             if os.path.isdir(path):
-                folders += [(path, depth + 1)] if depth < deepest and not entry.name.startswith(".") else []
-            elif wants(entry.name):
+                folders += [(path, depth + 1)] if depth < max_depth and not entry.name.startswith(".") else []
+            elif is_wanted(entry.name):
                 yield path
 
 
 def resolve_sources(
     task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints
 ) -> dict[str, Any]:
-    """Return `payload` with the present content of every source; relative paths start at `folder`."""
+    """Return a task's payload with the present content of every source and of the user's Python, for the task's key.
+
+    Args:
+        task: The task.
+        payload: Its payload, with paths and names as in the spec.
+        folder: The spec's folder, where relative paths start.
+        prints: Known checksums, which are extended.
+    """
     if task.kind in _RUN_CODE:
         payload = _insert_content(payload, folder)
     if "base" in payload:
-        return {**payload, "base": _source(payload["base"], folder, prints, "")}
+        return {**payload, "base": _pin(payload["base"], folder, prints, "")}
     if task.kind == "data":
         data = payload["data"]
-        sources = [_source(item, folder, prints, "datasets") for item in data["sources"]]
+        sources = [_pin(item, folder, prints, "datasets") for item in data["sources"]]
         return {**payload, "data": {**data, "sources": sources}}
     if task.kind == "model":
         model = payload["model"]
-        return {**payload, "model": {**model, "source": _source(model["source"], folder, prints, "models")}}
+        return {**payload, "model": {**model, "source": _pin(model["source"], folder, prints, "models")}}
     return dict(payload)
 
 
@@ -237,30 +281,37 @@ _LEAF = (str, int, float, type(None))
 
 
 def _insert_content(value: Any, folder: Path) -> Any:
-    """Replace the user's functions in a payload by their content, and addresses of models by a constant.
+    """Return a value of a payload with the user's functions by their content, and with a constant address of models.
 
-    A value without any is returned as the same object.
+    A value without functions and addresses is returned as the same object.
     """
     if isinstance(value, Mapping):
         if is_code(value):
             return content_of(value, folder)
         if (incidental := _INCIDENTAL.get(str(value.get("kind")))) is not None:
-            # What stored results name has to be a served model again, for the prices that are learnt from them.
-            rest = {name: each for name, each in value.items() if name not in incidental}
-            return {**rest, "address": _NO_ADDRESS}
-        inner = {
+            # Stored payloads must still have the form of a served model, as prices are learnt from them.
+            kept = {name: each for name, each in value.items() if name not in incidental}
+            return {**kept, "address": _NO_ADDRESS}
+        contents = {
             name: each if isinstance(each, _LEAF) else _insert_content(each, folder)
             for name, each in value.items()
         }
-        return inner if any(inner[name] is not value[name] for name in inner) else value
+        return contents if any(contents[name] is not value[name] for name in contents) else value
     if isinstance(value, (list, tuple)):
         items = [_insert_content(each, folder) for each in value]
         return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
     return value
 
 
-def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind: str) -> dict[str, Any]:
-    """Return a source with its present content: a checksum, a commit or a version."""
+def _pin(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind: str) -> dict[str, Any]:
+    """Return a source of data or weights with its present content: a checksum, a commit or a version.
+
+    Args:
+        source: The source as in the payload, with its `kind`.
+        folder: The spec's folder, where relative paths start.
+        prints: Known checksums, which are extended.
+        hub_kind: Kind of a hub's repository: `models`, `datasets`, or empty for a source that is on no hub.
+    """
     match source["kind"]:
         case "file" | "results":
             path = folder / source["path"]
@@ -269,36 +320,41 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
         case "folder":
             return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
         case "hub":
-            named = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
+            pinned = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
             copy = local_copy(source["repo"], folder) if hub_kind == "datasets" else None
-            return named if copy is None else {**named, "copy": prints.tree(copy)}
+            return pinned if copy is None else {**pinned, "copy": prints.tree(copy)}
         case "package":
             return {**source, "version": package_version(source["package"])}
         case "served":
-            # Only its tokenizer is read here; tasks that ask it name the model.
-            inner = source["tokenizer"]
-            if inner["kind"] == "folder":
-                texts = prints.folder(folder / inner["path"], MODEL_TEXTS)
-                inner = {**inner, "path": f"sha256:{texts}"}
+            # Only the tokenizer is on this machine; tasks that send requests to the model name it in their payload.
+            tokenizer = source["tokenizer"]
+            if tokenizer["kind"] == "folder":
+                texts = prints.folder(folder / tokenizer["path"], MODEL_TEXTS)
+                tokenizer = {**tokenizer, "path": f"sha256:{texts}"}
             else:
-                inner = _source(inner, folder, prints, hub_kind)
-            return {"kind": "served", "tokenizer": inner}
+                tokenizer = _pin(tokenizer, folder, prints, hub_kind)
+            return {"kind": "served", "tokenizer": tokenizer}
     return dict(source)
 
 
-def _weights(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the source of a model's files on this machine; of a served model, the tokenizer's."""
+def _find_files_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the source of a model's files on this machine, which is the tokenizer's source for a served model."""
     return source["tokenizer"] if source.get("kind") == "served" else source
 
 
 def absent(task: Task, folder: Path) -> tuple[str, ...]:
-    """Return the sources of a task's questions or weights that are not on this machine, as the spec spells them."""
+    """Return the sources of a task's questions or weights that are not on this machine, by their names in the spec.
+
+    Args:
+        task: The task.
+        folder: The spec's folder, where relative paths start.
+    """
     if task.kind == "data":
         sources, hub_kind = task.payload["data"]["sources"], "datasets"
     elif "base" in task.payload:
         sources, hub_kind = [task.payload["base"]], ""
     elif task.kind == "model":
-        sources, hub_kind = [_weights(task.payload["model"]["source"])], "models"
+        sources, hub_kind = [_find_files_source(task.payload["model"]["source"])], "models"
     else:
         return ()
     return tuple(
@@ -309,36 +365,56 @@ def absent(task: Task, folder: Path) -> tuple[str, ...]:
 
 
 def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
+    """Return whether a source is on this machine; parameters as of `_pin`."""
     match source["kind"]:
         case "file" | "folder" | "results":
             return os.path.lexists(folder / source["path"])
         case "hub":
-            copied = hub_kind == "datasets" and local_copy(source["repo"], folder) is not None
-            return copied or hub_snapshot(hub_kind, source["repo"], source.get("revision")) is not None
+            has_copy = hub_kind == "datasets" and local_copy(source["repo"], folder) is not None
+            return has_copy or hub_snapshot(hub_kind, source["repo"], source.get("revision")) is not None
         case "package":
             return package_version(source["package"]) is not None
     return True
 
 
 def local_copy(repo: str, folder: Path) -> Path | None:
-    """Return a data set's copy beside the spec, which a run prefers to the hub's cache; None without a copy."""
+    """Return the folder `data/REPO` in the spec's folder, a data set's copy that a run prefers to the hub's cache.
+
+    Args:
+        repo: Name of the data set on the hub.
+        folder: The spec's folder.
+
+    Returns:
+        The copy, or None if it does not exist.
+    """
     copy = folder / "data" / repo
     return copy if REPO.holds(repo) and copy.is_dir() else None
 
 
 def hub_cache() -> Path:
-    """Return the folder of a hub's models and data sets on this machine."""
+    """Return the folder of downloaded models and data sets, which HF_HOME and HF_HUB_CACHE can change."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or home / "hub")
 
 
 def hub_place(hub_kind: str, repo: str) -> Path:
-    """Return the folder of a hub's repository on this machine, whether it exists or not."""
+    """Return the folder of a hub's repository on this machine, whether it exists or not.
+
+    Args:
+        hub_kind: `models` or `datasets`.
+        repo: Name of the repository, such as `Qwen/Qwen3-4B`.
+    """
     return hub_cache() / f"{hub_kind}--{repo.replace('/', '--')}"
 
 
 def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
-    """Return the folder of a model (`models`) or data set (`datasets`) in the local cache; None if missing or partial."""
+    """Return the folder of a repository's files in the hub's local cache; None if it is missing or not complete.
+
+    Args:
+        hub_kind: `models` or `datasets`.
+        repo: Name of the repository, such as `Qwen/Qwen3-4B`.
+        revision: Commit, branch or tag; None for the branch `main`.
+    """
     if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
         return None
     repository = hub_place(hub_kind, repo)
@@ -360,10 +436,10 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
 
 
 def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
-    """Return the commits of hubs in a payload from `resolve_sources`, by repository."""
+    """Return the commit of each hub repository in a payload that `resolve_sources` returned, by the repository's name."""
     sources = [
         *payload.get("data", {}).get("sources", ()),
-        _weights(payload.get("model", {}).get("source", {})),
+        _find_files_source(payload.get("model", {}).get("source", {})),
     ]
     return {
         str(source["repo"]): str(source["revision"])
@@ -373,7 +449,10 @@ def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
 
 
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
-    """Return the commit of a revision in the local cache; the revision itself if it is not cached."""
+    """Return the commit of a revision in the hub's local cache, or the revision itself if the cache lacks it.
+
+    Parameters are as of `hub_snapshot`.
+    """
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision
 

@@ -1,9 +1,8 @@
-"""Files of the store: written whole or not at all, checksummed, and refused clearly when there is no room for them.
+"""Locks, safe reading, and writing in one step for files of the store.
 
-Files that a spec or a stranger's folder names are read only if they are plain: regular files on a disk, of bounded size. A
-device, pipe or socket is none, nor is anything below /proc, /sys or /dev (but /dev/shm, which is memory): to open those may
-hang, never end, or do something. Links are followed, as models and data often lie on another disk; what counts is where they
-lead.
+Files that a spec or a stranger's folder names are read only if they are plain: regular files of bounded size. Devices,
+pipes and sockets are not plain, nor are files below /proc, /sys or /dev, except /dev/shm, which is memory: opening such a
+file may hang, never end, or have effects. Links are followed, as models and data are often on another disk.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import Any, BinaryIO
 from reodsl.diagnostics import Problem, problem
 
 _NEXT_LOOK = 0.05
+"""Seconds between two attempts at a lock that another thread of this process holds."""
 _LOCKLESS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -34,52 +34,51 @@ class Lockless(OSError):
     """An error of a file system that has no locks."""
 
 
-# These are record locks and not those of `filelock`: no child of the process keeps them, however it was forked; whether one
-# is held can be asked without taking it, in a store that may only be read too; and a file system without locks is an error,
-# where `filelock` goes on with files that outlive their process. Versions of reodsl that share a store have to take the same
-# locks.
-# A record lock belongs to the process: it does not shut out other threads of it, and closing any handle of the file
-# lets it go. So no file that this process holds is opened a second time.
+# Locks are POSIX record locks instead of those of `filelock`: forked children do not keep them; whether a lock is held
+# can be tested without taking it, even in a read-only store; and a file system without locks raises an error, while
+# `filelock` falls back to files that outlive their process. Versions of reodsl that share a store must use the same locks.
+# A record lock belongs to the process: it does not exclude other threads of the process, and closing any handle of the file
+# releases it. So a file whose lock this process holds is never opened a second time.
 _OURS: dict[str, int] = {}
 _CHANGING = threading.Lock()
 
 
 @contextmanager
 def hold(path: Path) -> Iterator[bool]:
-    """Hold the lock at `path` inside the block; False at once if another process or thread has it."""
+    """Hold the lock file `path` inside a `with` block; yield True, or at once False if another process or thread has it."""
     with ExitStack() as stack:
-        got = _take(path, wait=False)
-        if got:
-            stack.callback(_drop, path)
-        yield got
+        is_locked = _acquire(path, wait=False)
+        if is_locked:
+            stack.callback(_release, path)
+        yield is_locked
 
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Hold the lock at `path` inside the block, after waiting for it; for work of moments."""
-    while not _take(path, wait=True):
+    """Wait for the lock file `path`, and hold it inside a `with` block, which should be short."""
+    while not _acquire(path, wait=True):
         time.sleep(_NEXT_LOOK)
     try:
         yield
     finally:
-        _drop(path)
+        _release(path)
 
 
 def keep(path: Path) -> None:
-    """Hold the lock at a new `path` until `let_go`, or to the end of this process."""
-    _take(path, wait=True)
+    """Create the lock file `path`, and hold it until `let_go` or the end of this process."""
+    _acquire(path, wait=True)
 
 
 def let_go(path: Path) -> None:
-    """End `keep`, and remove the file."""
-    # A file that cannot be removed any more is a leftover that nobody holds.
+    """Release a lock that `keep` took, and remove its file."""
+    # A file that cannot be removed is a leftover, which clean-up removes later.
     with suppress(OSError):
         path.unlink()
-    _drop(path)
+    _release(path)
 
 
 def is_held(path: Path) -> bool:
-    """Return whether any process, even this one, holds the lock at `path`."""
+    """Return whether any process, including this process, holds the lock file `path`."""
     with _CHANGING:
         if os.path.realpath(path) in _OURS:
             return True
@@ -88,53 +87,75 @@ def is_held(path: Path) -> bool:
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that a store that may only be read can be asked too.
+            # A shared lock needs no permission to write, so that it can test a read-only store.
             return not _lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except Lockless:
-            # Nobody can have it.
             return False
         finally:
             os.close(handle)
 
 
-def _take(path: Path, wait: bool) -> bool:
-    """Return whether this thread got the lock; with `wait` it waits for other processes, not for other threads."""
+def _acquire(path: Path, wait: bool) -> bool:
+    """Try to lock the file `path` for this thread, and return whether it is locked now.
+
+    Args:
+        path: Lock file, which is created if it is missing.
+        wait: Whether to wait for other processes; another thread of this process is never waited for.
+    """
     name = os.path.realpath(path)
     with _CHANGING:
         if name in _OURS:
             return False
-        handle, got = _open(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if got:
+        handle, is_locked = _open_locked(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_locked:
             _OURS[name] = handle
         else:
             os.close(handle)
-        return got
+        return is_locked
 
 
-def _drop(path: Path) -> None:
-    """Release the lock at `path`."""
+def _release(path: Path) -> None:
+    """Release the lock file `path`, if this process holds it."""
     with _CHANGING:
         handle = _OURS.pop(os.path.realpath(path), None)
         if handle is not None:
             os.close(handle)
 
 
-def _open(path: Path, how: int) -> tuple[int, bool]:
-    """Return the open lock file, and whether it could be locked."""
+def _open_locked(path: Path, operation: int) -> tuple[int, bool]:
+    """Open a lock file and lock it.
+
+    Args:
+        path: Lock file, which is created if it is missing.
+        operation: Operation of `fcntl.lockf`, such as `LOCK_EX | LOCK_NB`.
+
+    Returns:
+        (descriptor of the open file, whether it is locked).
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _lock(handle, how):
+        if not _lock(handle, operation):
             return handle, False
-        if _is_at(handle, path):
+        if _is_same_file(handle, path):
             return handle, True
-        # Clean-up removed the file between opening and locking it: such a lock shuts nobody out.
+        # Clean-up removed the file between opening and locking: other processes would lock a new file.
         os.close(handle)
 
 
-def _lock(handle: int, how: int) -> bool:
-    """Take a record lock: it ends with this very process, and children that it forks do not keep it."""
+def _lock(handle: int, operation: int) -> bool:
+    """Take a record lock on an open file, and return whether it was free.
+
+    The lock ends with this process, and forked children do not keep it.
+
+    Args:
+        handle: Descriptor of the file.
+        operation: Operation of `fcntl.lockf`, such as `LOCK_EX | LOCK_NB`.
+
+    Raises:
+        Lockless: the file system has no locks.
+    """
     try:
-        fcntl.lockf(handle, how)
+        fcntl.lockf(handle, operation)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as fault:
@@ -144,7 +165,8 @@ def _lock(handle: int, how: int) -> bool:
     return True
 
 
-def _is_at(handle: int, path: Path) -> bool:
+def _is_same_file(handle: int, path: Path) -> bool:
+    """Return whether an open descriptor is of the file that `path` names now."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -154,9 +176,11 @@ def _is_at(handle: int, path: Path) -> bool:
 _SYSTEM = ("/proc", "/sys", "/dev")
 _MEMORY = "/dev/shm"
 _BLOCK = 1 << 20
+"""Bytes that are hashed at once."""
 _TRIES = 4
+"""Attempts to open a file that other processes keep replacing."""
 LARGEST_RECORD = 1 << 28
-"""Bytes of what a store or a run keeps of itself: far more than 20,000 tasks need."""
+"""Largest size of a store's or a run's own files in bytes, which is far more than 20,000 tasks need."""
 _KINDS = (
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a pipe"),
@@ -167,19 +191,19 @@ _KINDS = (
 
 
 class NotPlain(OSError):
-    """An error about a path that is no plain file, or a too large one; `strerror` says which."""
+    """An error about a path that is not a plain file, or about a too large file; `strerror` has the reason."""
 
 
 class _ReplacedFile(NotPlain):
-    """An error about a file that was replaced between two looks at it."""
+    """An error about a file that was replaced between checking and opening it."""
 
 
 def stat_plain(path: Path) -> os.stat_result:
     """Return the status of a plain file, with links followed.
 
     Raises:
-        NotPlain: it is a folder, link, pipe or device.
-        OSError: it is missing.
+        NotPlain: the path leads to a folder, pipe, socket or device, or to a file of the system.
+        OSError: the file is missing.
     """
     try:
         status = os.stat(path)
@@ -192,27 +216,31 @@ def stat_plain(path: Path) -> os.stat_result:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a plain file without ever waiting.
+    """Open a plain file for reading, without ever waiting, as opening a pipe would.
 
     Raises:
-        NotPlain: it is no plain file.
-        OSError: it cannot be opened.
+        NotPlain: the path leads to no plain file.
+        OSError: the file cannot be opened.
     """
     for _ in range(_TRIES):
-        # It may be replaced by another between the two looks at it, as records of runs are.
+        # Another process may replace the file between check and opening, as it does with records of runs.
         with suppress(_ReplacedFile):
             return _open_file(path)
     return _open_file(path)
 
 
 def _open_file(path: Path) -> BinaryIO:
-    """Open a plain file; `_ReplacedFile` if it is replaced meanwhile."""
-    before = stat_plain(path)
+    """Check that a path leads to a plain file, and open it.
+
+    Raises:
+        _ReplacedFile: another file has replaced it between check and opening.
+    """
+    status = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        now = os.fstat(handle)
-        _require_regular(now, path)
-        if not os.path.samestat(before, now):
+        open_status = os.fstat(handle)
+        _require_regular(open_status, path)
+        if not os.path.samestat(status, open_status):
             raise _ReplacedFile(errno.EAGAIN, "it is being replaced", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
@@ -220,32 +248,31 @@ def _open_file(path: Path) -> BinaryIO:
         raise
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """Return the bytes of a plain file of at most `most` bytes.
+def read_plain(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a plain file of at most `max_bytes` bytes.
 
     Raises:
-        NotPlain: it is no plain file, or larger.
-        OSError: it cannot be read.
+        NotPlain: the path leads to no plain file, or to a larger file.
+        OSError: the file cannot be read.
     """
     with open_plain(path) as file:
-        # What is written to it meanwhile is not waited for.
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise NotPlain(errno.EFBIG, f"it has more than the {most:,} bytes that are read of it", str(path))
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise NotPlain(errno.EFBIG, f"it is larger than {max_bytes:,} bytes, and is not read", str(path))
     return data
 
 
-def read_object(path: Path, most: int = LARGEST_RECORD) -> dict[str, Any] | None:
-    """Return the object in a plain JSON file; None if it cannot be read or holds something else."""
+def read_object(path: Path, max_bytes: int = LARGEST_RECORD) -> dict[str, Any] | None:
+    """Return the object in a plain JSON file of at most `max_bytes` bytes; None if the file holds no readable object."""
     try:
-        value = json.loads(read_plain(path, most))
+        value = json.loads(read_plain(path, max_bytes))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the complete lines of a plain text file; empty if it cannot be read."""
+    """Return the lines of a plain text file, without a last line that does not end yet; empty if it cannot be read."""
     try:
         return read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
@@ -253,11 +280,11 @@ def read_lines(path: Path) -> list[str]:
 
 
 def hash_plain(path: Path) -> str:
-    """Return the SHA-256 of a regular file in hexadecimal; bytes that are appended meanwhile do not count.
+    """Return the SHA-256 of a plain file in hexadecimal; bytes that are appended during reading do not count.
 
     Raises:
-        NotPlain: it is no plain file.
-        OSError: it cannot be read.
+        NotPlain: the path leads to no plain file.
+        OSError: the file cannot be read.
     """
     digest, buffer = hashlib.sha256(), bytearray(_BLOCK)
     view = memoryview(buffer)
@@ -270,7 +297,7 @@ def hash_plain(path: Path) -> str:
 
 
 def is_system(path: Path) -> bool:
-    """Return whether a path, with links followed, is in a folder of the system."""
+    """Return whether a path, with links followed, is below /proc, /sys or /dev, but not below /dev/shm."""
     try:
         real = _real_path(path)
     except ValueError:
@@ -279,10 +306,10 @@ def is_system(path: Path) -> bool:
 
 
 def _real_path(path: Path) -> str:
-    """Return the file that a path leads to.
+    """Return the path of a file with all links resolved.
 
-    Linux answers in a single call; `realpath` looks at each folder on the way. O_PATH finds the file without opening
-    it.
+    On Linux, O_PATH finds the file without opening it, and the kernel then names it in a single call; `realpath` would
+    check every folder on the way.
     """
     if hasattr(os, "O_PATH"):
         with suppress(OSError):
@@ -295,31 +322,35 @@ def _real_path(path: Path) -> str:
 
 
 def _require_regular(status: os.stat_result, path: Path) -> None:
-    """Raise NotPlain unless the status is that of a regular file."""
+    """Check that the status of `path` is that of a regular file, else raise NotPlain with the kind of the file."""
     if stat.S_ISREG(status.st_mode):
         return
-    words = next((words for test, words in _KINDS if test(status.st_mode)), "it is not a plain file")
-    raise NotPlain(errno.EINVAL, words, str(path))
+    reason = next((reason for test, reason in _KINDS if test(status.st_mode)), "it is not a plain file")
+    raise NotPlain(errno.EINVAL, reason, str(path))
 
 
 def is_within(path: str, folders: tuple[str, ...]) -> bool:
-    """Return whether a path is in `folders` or below; no link is followed."""
+    """Return whether a path is one of `folders` or below one of them, by its text, without following links."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _LEAST_BYTES = 16384
-# Libraries that write files by themselves report a full disk in words only.
+"""Free bytes of a disk; with fewer, any failed write is taken to be for lack of space."""
+# Libraries that write files by themselves report a full disk only in their message.
 _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, whose file replaces `path` in one step at the end.
+    """Yield a temporary path in a `with` block; at its end, the file written there replaces `path` in one step.
 
-    So `path` holds its old content or all of the new, whatever happens. Without `durable` the disk is not waited for,
-    and a power cut may lose the file.
+    So `path` always has either its old content or the complete new content. After an exception it has the old content.
+
+    Args:
+        path: The file to replace.
+        durable: Whether to wait until the file is on the disk; otherwise a power cut may lose it.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
@@ -335,23 +366,23 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
-    """Write `data`, as bytes or in pieces, in one step."""
+    """Replace the content of a file in one step by `data`, whole or in pieces; `durable` is as of `replacing`."""
     with replacing(path, durable) as temporary, temporary.open("wb") as file:
         file.writelines((data,) if isinstance(data, bytes) else data)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically."""
+    """Replace the file `path` by `value` as indented JSON, in one step."""
     write_atomic(path, json_bytes(value))
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return `value` as indented JSON with sorted keys."""
+    """Return `value` as indented JSON with sorted keys, encoded as UTF-8 with a newline at the end."""
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's or a folder's present state is on the disk."""
+    """Wait until the present content of a file or folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -360,7 +391,7 @@ def sync(path: Path) -> None:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yield every entry below `folder`, links not followed, in sorted order."""
+    """Yield every file, folder and link below `folder` in sorted order, a folder before its entries; follow no links."""
     for entry in sorted(folder.iterdir()):
         yield entry
         if entry.is_dir() and not entry.is_symlink():
@@ -368,18 +399,27 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 def is_full(error: BaseException, folder: Path) -> bool:
-    """Return whether a write below `folder` failed because no space is left.
+    """Return whether a write below `folder` failed with `error` because no space is left.
 
-    Libraries say so by number, in words or not at all: polars fails in the footer of a table with `transport error`.
+    Some libraries give the number of the error, some only a message, and some neither: polars reports `transport error`
+    for the footer of a table. So the free space counts as well.
     """
     if isinstance(error, OSError) and error.errno in _FULL:
         return True
-    said = _FULL_WORDS.search(str(error)) is not None
-    return said or (not isinstance(error, OSError) and shutil.disk_usage(folder).free < _LEAST_BYTES)
+    is_reported = _FULL_WORDS.search(str(error)) is not None
+    return is_reported or (not isinstance(error, OSError) and shutil.disk_usage(folder).free < _LEAST_BYTES)
 
 
 def storage_problem(error: BaseException, path: Path) -> Problem | None:
-    """Return the diagnostic for a write that the disk refused; None for an error of another kind."""
+    """Return E0950 for a write to `path` that the disk refused: no space, locks or permission, or a too large file.
+
+    Args:
+        error: The exception of the write.
+        path: The store, which the diagnostic names.
+
+    Returns:
+        The diagnostic, or None for an error of another kind.
+    """
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, Lockless):
         return problem(
@@ -400,7 +440,7 @@ def storage_problem(error: BaseException, path: Path) -> Problem | None:
             "E0950",
             "no space left to store results",
             where=str(path),
-            help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",
+            help="free some space (`reodsl gc` lists results that no run needs), or name another store: --store DIR",
         )
     if isinstance(error, OSError) and number in _DENIED:
         return _explain_denial(error, path)
@@ -408,6 +448,7 @@ def storage_problem(error: BaseException, path: Path) -> Problem | None:
 
 
 def _explain_denial(error: OSError, path: Path) -> Problem:
+    """Return E0950 for a store that cannot be written, with the reason of the operating system."""
     return problem(
         "E0950",
         "the store cannot be written: " + (error.strerror or str(error)).lower(),
@@ -417,17 +458,19 @@ def _explain_denial(error: OSError, path: Path) -> Problem:
 
 
 @contextmanager
-def storing(path: Path, *, anything: bool = False) -> Iterator[None]:
-    """Turn a refusal of the disk inside the block into a `Problem` that names `path`.
+def storing(path: Path, *, every_error: bool = False) -> Iterator[None]:
+    """In a `with` block, turn an error of the disk into E0950, which names the store `path`.
 
-    With `anything` every error of the operating system becomes a `Problem`: a name too long, a folder that may not be
-    made.
+    Args:
+        path: The store.
+        every_error: Whether every error of the operating system becomes E0950, such as a too long name; otherwise only
+            the errors of `storage_problem`.
     """
     try:
         yield
     except (OSError, RuntimeError) as error:
         refusal = storage_problem(error, path)
-        if refusal is None and anything and isinstance(error, OSError):
+        if refusal is None and every_error and isinstance(error, OSError):
             refusal = _explain_denial(error, path)
         if refusal is None:
             raise
@@ -435,13 +478,13 @@ def storing(path: Path, *, anything: bool = False) -> Iterator[None]:
 
 
 def state_folder() -> Path:
-    """Return the folder of what this user's commands keep: `$XDG_STATE_HOME/reodsl/`."""
+    """Return the folder of this user's state, such as approvals of code: `$XDG_STATE_HOME/reodsl/`."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl"
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make a new file `target` with the content of another, as the same file where the file system can."""
+    """Make a new file `target` with the content of `source`: a hard link, or a copy if the file system has no such links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,7 +1,7 @@
-"""Laying out a run's results in a folder for people: the report first, then every arm's samples and checkpoint.
+"""Copy or link a run's results into a folder for people: the report, and every arm's samples and checkpoint.
 
-The folder is marked as a run's. Only an empty folder or a marked one is written to, only files that runs wrote are replaced,
-and no link in it is followed.
+A mark in the folder says that runs fill it. Only an empty or a marked folder is written to, only files that runs wrote are
+replaced, and links in the folder are not followed.
 """
 
 from __future__ import annotations
@@ -23,54 +23,72 @@ from reodsl.store.runs import slug
 from reodsl.store.store import MATERIAL, Store
 
 MARK = ".reodsl-run"
-"""The file that marks a run's folder: a line for the form of it, then one for each file that runs wrote there."""
+"""File that marks a run's folder: a line with the mark's version, then the name of each file that runs wrote there."""
 _FORM = "reodsl run 1"
 _ASIDE = ".reodsl.unfinished"
-"""The folder in which files are written before they take their places."""
+"""Folder in which files are written before they are moved to their names."""
 _LARGEST_MARK = 1 << 26
+"""Largest size of a mark in bytes."""
 _LONGEST = 60
+"""Characters of an arm's folder name at most."""
 _UNMARKED = {"report.html", "spec.reo.json"}
+"""Files of a run's folder from before there were marks."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """A file to bring: where it is, what it is to be called in the run's folder, and whether it is copied or linked."""
+class _ResultFile:
+    """A file of a result that belongs into a run's folder."""
 
     source: Path
+    """Path in the store."""
     name: str
+    """Path in the run's folder."""
     copy: bool = False
+    """True to copy the file; False to link it if possible."""
 
 
 def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> Path | None:
-    """Put the report and the arms' results under `out`; the report's page, or None when it was not made.
+    """Copy or link the report and the arms' results into a folder.
 
-    `arms/<arm>[.s<seed>]/` holds an evaluation's files and the `checkpoint/` it is of; `stages/<index>/` below it
-    the training's metrics and rollouts. The report is copied, as people edit and send it; the rest is linked where
-    the file system can. Raises E0118 for a folder that is not a run's.
+    `arms/<arm>[.s<seed>]/` gets the files of the arm's evaluation and its `checkpoint/`, and `stages/<index>/` below it
+    the metrics and rollouts of a stage. The report is copied, as people edit and send it; other files are linked if the
+    file system can.
+
+    Args:
+        graph: Tasks of the run.
+        keys: Keys of the results by task, as far as they exist.
+        store: Store of the results.
+        out: The folder.
+
+    Returns:
+        The report's page in the folder, or None if the report has no result.
+
+    Raises:
+        Problem: E0118 for a folder with files that no run wrote.
     """
     report = graph["report"]
-    pieces: list[_Piece] = []
+    files: list[_ResultFile] = []
     for role, source in report.inputs.items():
         if source not in keys:
             continue
-        start_task = graph[source].inputs.get("start", "")
-        start = store.path(keys[start_task]) if start_task in keys else None
-        pieces += _list_arm_files(role, store.path(keys[source]), start)
+        start_id = graph[source].inputs.get("start", "")
+        start = store.path(keys[start_id]) if start_id in keys else None
+        files += _list_arm_files(role, store.path(keys[source]), start)
     if report.id in keys:
-        pieces += _list_folder_files(store.path(keys[report.id]), Path(), copy=True)
-    _bring(pieces, store, out)
+        files += _list_folder_files(store.path(keys[report.id]), Path(), copy=True)
+    _write_files(files, store, out)
     return out / "report.html" if report.id in keys else None
 
 
 def require_place(out: Path, store: Store) -> None:
-    """Refuse a folder that no run may fill: a link, a folder with other files, or a folder of the store.
+    """Check that a run may write its results into a folder.
 
     Raises:
-        Problem: E0118.
+        Problem: E0118 for a link, a folder with files that no run wrote, or a folder in the store.
     """
     real, root = Path(os.path.realpath(out)), Path(os.path.realpath(store.root))
     if real == root or real.is_relative_to(root):
-        raise _refuse_folder(out, "it is the store, or inside of it")
+        raise _refuse_folder(out, "it is the store, or in the store")
     try:
         if out.is_symlink():
             raise _refuse_folder(out, f"it is a link, to {os.readlink(out)}")
@@ -82,11 +100,14 @@ def require_place(out: Path, store: Store) -> None:
             out, "it is not a folder" if isinstance(fault, NotADirectoryError) else str(fault.strerror)
         ) from None
     if names and not _is_marked(out, names):
-        raise _refuse_folder(out, "it holds files that no run wrote")
+        raise _refuse_folder(out, "it has files that no run wrote")
 
 
 def _is_marked(out: Path, names: set[str]) -> bool:
-    """Return whether a folder is a run's: by its mark, or by a report and its spec, as older runs left it."""
+    """Return whether a folder with the entries `names` was filled by a run.
+
+    It has a mark of this version, or, from runs before there were marks, a report and a compiled spec.
+    """
     if MARK in names:
         return _list_written(out) is not None
     return (
@@ -95,25 +116,29 @@ def _is_marked(out: Path, names: set[str]) -> bool:
 
 
 def _list_written(out: Path) -> set[str] | None:
-    """Return the files that runs wrote to a folder; None without a mark."""
+    """Return the names of the files that runs wrote to a folder, from its mark; None if it has no readable mark."""
     try:
         if (out / MARK).is_symlink():
             return None
-        form, *names = read_plain(out / MARK, _LARGEST_MARK).decode("utf-8").splitlines()
+        version, *names = read_plain(out / MARK, _LARGEST_MARK).decode("utf-8").splitlines()
     except (OSError, ValueError):
         return None
-    return set(names) if form == _FORM else None
+    return set(names) if version == _FORM else None
 
 
 def run_folder(study: str, digest: str) -> Path:
-    """Return a run's default folder: `runs/STUDY-DIGEST`; `digest` is the spec's."""
+    """Return the default folder for a run's report: `runs/STUDY-DIGEST`, with the start of the spec's digest."""
     return Path("runs") / f"{slug(study)}-{digest[:8]}"
 
 
 def arm_folder(arm: str, seed: str) -> Path:
-    """Return an arm's folder in a run's folder, unique to the arm; `seed` may be empty.
+    """Return the path of an arm's folder in a run's folder, which no other arm has.
 
-    It has the arm's name if that is short and plain; else it ends with a digest of the name.
+    It is the arm's name if that is a short file name; otherwise it ends with a digest of the name.
+
+    Args:
+        arm: Name of the arm.
+        seed: Seed of the arm's training; empty if the study has a single seed.
     """
     name = slug(arm)
     if name != arm:
@@ -122,21 +147,32 @@ def arm_folder(arm: str, seed: str) -> Path:
 
 
 def models(report: Path) -> list[Path]:
-    """Return the folders of the arms' models in the run's folder that a report is in."""
+    """Return the checkpoint folders of all arms in the run's folder of a report's page."""
     return sorted(report.parent.glob("arms/*/checkpoint"))
 
 
 def put_report(store: Store, report: Path, out: Path) -> None:
-    """Move a drawn report into `out`, each file in one step.
+    """Copy a report into a run's folder, each file in one step.
+
+    Args:
+        store: The store, which the folder must not be in.
+        report: Folder of the report's files.
+        out: The run's folder.
 
     Raises:
-        Problem: E0118 if `out` may not be filled.
+        Problem: E0118 if the folder has files that no run wrote.
     """
-    _bring(list(_list_folder_files(report, Path(), copy=True)), store, out)
+    _write_files(list(_list_folder_files(report, Path(), copy=True)), store, out)
 
 
-def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
-    """Yield the files of an arm for a role of the report; `start` is the result at which its training began."""
+def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_ResultFile]:
+    """Yield the files of a result that belong into an arm's folder.
+
+    Args:
+        role: Role of the result in the report, such as `evaluate:vanilla@1` or `train:vanilla:0@1`.
+        result: Folder of the result in the store.
+        start: For an evaluation, the result with the checkpoint that is evaluated, or None without such a result.
+    """
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")
     arm, _, index = rest.partition(":")
@@ -148,73 +184,93 @@ def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_Pi
     elif kind == "train":
         for file in ("metrics.parquet", "rollouts.parquet"):
             if (result / file).exists():
-                yield _Piece(result / file, (folder / "stages" / index / file).as_posix())
+                yield _ResultFile(result / file, (folder / "stages" / index / file).as_posix())
 
 
-def _list_folder_files(source: Path, folder: Path, copy: bool = False) -> Iterator[_Piece]:
-    """Yield all files of a result, to be put below `place`."""
+def _list_folder_files(source: Path, folder: Path, copy: bool = False) -> Iterator[_ResultFile]:
+    """Yield all files of the result in the folder `source`, to be copied or linked into `folder` of a run's folder."""
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
-            yield _Piece(path, (folder / name).as_posix(), copy)
+            yield _ResultFile(path, (folder / name).as_posix(), copy)
 
 
-def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
-    """Put files under `out`, each in one step; E0118 before anything is written if a file may not be replaced."""
+def _write_files(files: list[_ResultFile], store: Store, out: Path) -> None:
+    """Copy or link files into a run's folder, each in one step.
+
+    Raises:
+        Problem: E0118, before anything is written, if the folder or a file in it was not written by runs.
+    """
     require_place(out, store)
-    if not pieces:
+    if not files:
         return
     with storing(out), store.turn("layout"):
-        before = _list_written(out)
-        for piece in pieces:
-            _require_free(out, piece.name, before)
+        written = _list_written(out)
+        for file in files:
+            _require_free(out, file.name, written)
         out.mkdir(parents=True, exist_ok=True)
-        names = {piece.name for piece in pieces} | (before or set())
-        # Written first: what a killed run leaves is known to be a run's.
-        if names != before:
+        names = {file.name for file in files} | (written or set())
+        # The mark is written first, so that files of a killed run are known to be a run's.
+        if names != written:
             write_atomic(out / MARK, "\n".join([_FORM, *sorted(names), ""]).encode())
         scratch = out / _ASIDE
         if scratch.is_symlink():
             raise _refuse_folder(out, f"`{_ASIDE}` in it is not a folder of a run")
-        # Nobody else lays out now, so what is there is from a run that was killed at it.
+        # This process holds the lock `layout`, so present files are from a run that was killed.
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
-            for piece in pieces:
-                _bring_file(piece, out, scratch)
+            for file in files:
+                _write_file(file, out, scratch)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _require_free(out: Path, name: str, run_files: set[str] | None) -> None:
-    """Refuse to write through a link, or over a file that no run wrote; without a mark every name is a run's."""
+    """Check that a file may be written: not through a link, and not over a file that no run wrote.
+
+    Args:
+        out: The run's folder.
+        name: Path of the file in the folder.
+        run_files: Paths of the files that runs wrote; None without a mark, where every file may be replaced.
+
+    Raises:
+        Problem: E0118 if it may not be written.
+    """
     target = out / name
-    for above in reversed(Path(name).parents[:-1]):
-        folder = out / above
+    for relative in reversed(Path(name).parents[:-1]):
+        folder = out / relative
         if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
-            raise _refuse_folder(out, f"`{above.as_posix()}` in it is not a folder of a run")
+            raise _refuse_folder(out, f"`{relative.as_posix()}` in it is not a folder of a run")
     if os.path.lexists(target) and (
         not stat.S_ISREG(target.lstat().st_mode) or (run_files is not None and name not in run_files)
     ):
         raise _refuse_folder(out, f"`{name}` in it was not written by a run")
 
 
-def _bring_file(piece: _Piece, out: Path, scratch: Path) -> None:
-    """Replace a file in one step, unless it is the same file already."""
-    target = out / piece.name
-    if target.exists() and target.samefile(piece.source):
+def _write_file(file: _ResultFile, out: Path, scratch: Path) -> None:
+    """Copy or link a file into a run's folder in one step; nothing is done if it is the same file already.
+
+    Args:
+        file: The file.
+        out: The run's folder.
+        scratch: Folder on the same file system for the unfinished copy.
+    """
+    target = out / file.name
+    if target.exists() and target.samefile(file.source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     copy = scratch / secrets.token_hex(8)
-    bring = shutil.copyfile if piece.copy else link_or_copy
-    bring(piece.source, copy)
+    bring = shutil.copyfile if file.copy else link_or_copy
+    bring(file.source, copy)
     copy.replace(target)
 
 
 def _refuse_folder(out: Path, reason: str) -> Problem:
+    """Return E0118 for a folder that a run may not fill, with the reason."""
     return problem(
         "E0118",
         f"nothing can be written here: {reason}",
         where=str(out),
-        help="name another place with --out: a new or empty folder, or one that a run filled",
+        help="name another folder with --out: a new or empty folder, or a folder that a run filled",
     )

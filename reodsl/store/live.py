@@ -1,6 +1,6 @@
 """Keep the progress and steps of running tasks in files that any process can read.
 
-None of this is part of a result. A file is replaced whole or grows by whole lines, and a reader takes whole lines only.
+These files are not part of a result. A file is replaced in one step or grows by lines, and readers ignore a cut-off line.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from reodsl.graph.job import Progress
 from reodsl.store.files import read_lines, read_object, write_atomic
 
 STEPS = "metrics.jsonl"
-"""The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
+"""File in a task's work folder with a line of metrics for each training step; the result has `metrics.parquet` instead."""
 
 TRACKED = "tracked."
-"""The start of the names of files in a work folder that say up to which step a tracker has a training."""
+"""Start of the names of files in a work folder; each says up to which step a tracker has received the training."""
 
 KEPT = "kept"
-"""The file in a task's work folder that says how far an attempt got that the next one goes on from."""
+"""File in a task's work folder with how much of the task an attempt saved; the next attempt continues from there."""
 
 _EVERY = 0.3
+"""Seconds between two writes of a task's progress, at least."""
 
 Row = Mapping[str, float]
 
@@ -47,18 +48,25 @@ class Teller:
     """The writer of a task's progress in `live/`, a few times a second at most."""
 
     def __init__(self, root: Path, key: str, task: str) -> None:
-        """Write that `task` began, for the result `key` in the store at `root`."""
+        """Write that a task began.
+
+        Args:
+            root: Folder of the store.
+            key: Key of the task's result.
+            task: Name of the task.
+        """
         self._place, self._task, self._began, self._last = live_place(root, key), task, time.time(), 0.0
         self._write(None)
 
     def tell(self, progress: Progress) -> None:
-        """Write the progress, unless the last write was moments ago."""
+        """Write the progress of the task if the last write is at least `_EVERY` seconds old, or the task is complete."""
         now = time.monotonic()
         if now - self._last >= _EVERY or progress.done >= progress.total:
             self._last = now
             self._write(progress)
 
     def _write(self, progress: Progress | None) -> None:
+        """Replace the file of the task's progress; None writes only that the task began."""
         facts = {"task": self._task, "began": self._began, "at": time.time(), "node": platform.node()}
         if progress is not None:
             numbers = {name: float(value) for name, value in progress.numbers.items()}
@@ -67,12 +75,12 @@ class Teller:
 
 
 def live_place(root: Path, key: str) -> Path:
-    """Return the file of a task's progress, by its key."""
+    """Return the path of the file with a running task's progress, in the store at `root`, by the key of its result."""
     return root / "live" / f"{key}.json"
 
 
 def read_live(root: Path, key: str) -> Live | None:
-    """Read a task's progress; None if no file can be read."""
+    """Read the progress of the task that computes the result `key`; None if its file is missing or damaged."""
     try:
         data = read_object(live_place(root, key)) or {}
         progress = Progress(data["done"], data["total"], data["numbers"]) if "done" in data else None
@@ -82,13 +90,21 @@ def read_live(root: Path, key: str) -> Live | None:
 
 
 def begin_steps(work: Path, rows: Sequence[Row]) -> None:
-    """Set a task's file of steps to `rows`: an attempt continues after them and repeats later steps."""
+    """Replace a task's file of steps by `rows`, the steps after which a new attempt continues.
+
+    Args:
+        work: The task's work folder.
+        rows: Metrics of each step by name.
+    """
     if rows or (work / STEPS).exists():
         _replace(work / STEPS, "".join(json.dumps(dict(row)) + "\n" for row in rows))
 
 
 def add_step(work: Path, row: Row) -> None:
-    """Append a step to a task's file of steps. A full disk is reported when the result is stored."""
+    """Append the metrics of a step to the file of steps in the work folder `work`.
+
+    An error of the disk is ignored here, as storing the result reports it.
+    """
     with suppress(OSError):
         work.mkdir(exist_ok=True)
         with (work / STEPS).open("a", encoding="utf-8") as file:
@@ -96,10 +112,11 @@ def add_step(work: Path, row: Row) -> None:
 
 
 def read_steps(folder: Path) -> list[dict[str, float]]:
-    """Return the numbers of each step so far, by metric.
+    """Return the metrics of each training step so far from the file of steps in `folder`.
 
     Returns:
-        A row for each step, the last version of each; a line that was cut off ends the list.
+        A row for each step, from metric names to numbers; of a repeated step the last row. Damaged lines, and all lines
+        after them, are left out.
     """
     steps: dict[float, dict[str, float]] = {}
     for line in read_lines(folder / STEPS):
@@ -112,7 +129,7 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
 
 
 def mark_kept(work: Path, count: int) -> None:
-    """Note how much of a task an attempt has saved for the next attempt, in any unit."""
+    """Write into the work folder how much of a task an attempt has saved for the next attempt, in the task's own unit."""
     _replace(work / KEPT, str(count))
 
 
@@ -125,13 +142,17 @@ def read_kept(work: Path) -> int:
 
 
 def can_go_on(work: Path) -> bool:
-    """Return whether an attempt left anything to continue from, beside the numbers of its steps."""
+    """Return whether a work folder has files that a new attempt can continue from.
+
+    The metrics of steps and the state of trackers do not count.
+    """
     return work.is_dir() and any(
         entry.name != STEPS and not entry.name.startswith(TRACKED) for entry in work.iterdir()
     )
 
 
 def _replace(path: Path, text: str) -> None:
+    """Replace a file's text in one step; an error of the disk is ignored, since only observers read the file."""
     with suppress(OSError):
         write_atomic(path, text.encode(), durable=False)
 
@@ -140,18 +161,25 @@ Note = dict[str, Any]
 
 
 def note(folder: Path, did: str, **facts: object) -> None:
-    """Add a note of what this process `did`, with the time and further facts."""
+    """Append to this process's file of notes what it did, for a rehearsal.
+
+    Args:
+        folder: Folder with a file of notes for each process.
+        did: Word for the event, such as `placed`.
+        facts: Further facts by name.
+    """
     line = json.dumps({"did": did, "at": time.time(), "by": f"{platform.node()} {os.getpid()}", **facts})
     with (folder / f"{platform.node()}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
 def read_notes(folder: Path) -> list[Note]:
-    """Return all notes in the order of their times, without lines that are cut off."""
+    """Return the notes of all processes in a folder, sorted by time; lines that were cut off are left out."""
     return sorted(_read_all(folder), key=lambda entry: float(entry["at"]))
 
 
 def _read_all(folder: Path) -> Iterator[Note]:
+    """Yield the notes of all files in a folder, of each file up to its first damaged line."""
     for file in folder.glob("*.jsonl"):
         for line in read_lines(file):
             try:

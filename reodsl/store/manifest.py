@@ -1,4 +1,4 @@
-"""Manifests: files and origin of a result, how its files differ from that now, and the names of its arms now."""
+"""Manifests: the files and origin of a result, damaged files, and the present names of the arms in a result."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Content of a finished result: `files` maps paths in it to (bytes, SHA-256), `provenance` records its origin.
-
-    Provenance is not part of its identity.
-    """
+    """The content and origin of a finished result."""
 
     key: str
+    """Key of the result."""
     files: Mapping[str, tuple[int, str]]
+    """(size in bytes, SHA-256 in hexadecimal) of each file, by its path in the result."""
     created: str
+    """Time of storing, in ISO format."""
     provenance: Mapping[str, Any]
+    """Origin, such as the task's name and its seconds; not part of the identity of the result."""
 
     @property
     def checksums(self) -> dict[str, str]:
-        """Return `{path: sha256}` of the content."""
+        """Return the SHA-256 of each file in hexadecimal, by its path in the result."""
         return {path: checksum for path, (_, checksum) in self.files.items()}
 
     @property
     def digest(self) -> str:
-        """Return the digest of the content: equal for results with the same bytes in the same files."""
+        """Return the digest of the content, which is equal for results with the same bytes in the same files."""
         return digest(self.checksums)
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files."""
+        """Return the size of all files together, in bytes."""
         return sum(size for size, _ in self.files.values())
 
 
 def read(folder: Path, key: str) -> Manifest | None:
-    """Read the manifest in the folder of `key`'s result; None if it cannot be read, or has another key."""
+    """Read the manifest of the result `key` in its folder; None if it cannot be read, or has another key."""
     try:
         data = read_object(folder / MANIFEST) or {}
         files = {str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()}
@@ -58,12 +59,12 @@ def read(folder: Path, key: str) -> Manifest | None:
 
 
 def _is_inside(path: str) -> bool:
-    """Return whether a path leads to something in its folder: a store may be a stranger's."""
+    """Return whether a path of a manifest stays in the result's folder, as a stranger's store may have other paths."""
     return not os.path.isabs(path) and os.pardir not in Path(path).parts
 
 
 def manifest_json(manifest: Manifest) -> dict[str, Any]:
-    """Return the JSON data of a manifest, which `read` reads."""
+    """Return a manifest as the JSON data that `read` reads."""
     return {
         "key": manifest.key,
         "digest": manifest.digest,
@@ -76,63 +77,84 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
 def differences(
     manifest: Manifest, folder: Path, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
 ) -> list[str]:
-    """Describe the files in `folder` that differ from the manifest.
+    """Return a sentence for each file of a result that differs from the manifest.
 
-    Every byte is read except those of files whose path starts with one of `unread`: of these only what changed
-    since the last look, by `prints`, or since it was stored. Their time of change counts, which no program sets
-    back.
+    Args:
+        manifest: Manifest of the result.
+        folder: Folder of the result.
+        unread: Starts of paths of files that are read only if they changed since the last check. Their time of change
+            (ctime) says so, which no program can set back. All other files are read completely.
+        prints: Checksums of the last check; None to compare the time of change with the time of storing.
     """
-    wrong = []
-    # The folder got its place after everything in it was written.
+    differing = []
+    # The folder was renamed to its place after its files were written.
     stored = folder.stat().st_ctime_ns
     for path, (size, checksum) in manifest.files.items():
         file = folder / path
         try:
-            now = file.stat()
-            if now.st_size != size:
-                wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
+            status = file.stat()
+            if status.st_size != size:
+                differing.append(f"{path} has {status.st_size} bytes instead of {size}")
                 continue
             if not path.startswith(unread):
                 intact = hash_plain(file) == checksum
             elif prints is not None:
                 intact = prints.is_whole(file, checksum, stored)
             else:
-                intact = now.st_ctime_ns <= stored or hash_plain(file) == checksum
+                intact = status.st_ctime_ns <= stored or hash_plain(file) == checksum
             if not intact:
-                wrong.append(f"{path} differs from its checksum")
+                differing.append(f"{path} differs from its checksum")
         except OSError as error:
-            wrong.append(f"{path} cannot be read: {error.strerror}")
-    return wrong
+            differing.append(f"{path} cannot be read: {error.strerror}")
+    return differing
 
 
 def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
-    """Return `{name in the result: name now}` for a result of `kind`, by the arms' evaluations under their names now.
+    """Return the present names of the arms in a result, which may have been computed when an arm had another name.
 
-    A result stays when an arm is renamed, and holds the name of then. Outside of a store nothing identifies the
-    content, and no name is returned.
+    Renaming an arm does not change keys, so that a stored result keeps the former name. Arms are recognised by the
+    content of their evaluations.
+
+    Args:
+        kind: Kind of the task that made the result.
+        result: Folder of the result.
+        arms: Folder of each arm's evaluation, by the arm's present name.
+
+    Returns:
+        Present names by former names; empty for results without manifests, outside of a store.
     """
     contents = (read_object(result / MANIFEST) or {}).get("made", {}).get("contents", {})
-    old = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
-    parts = reads(kind, ARMS)
-    now = {}
+    former = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
+    counted_files = reads(kind, ARMS)
+    current = {}
     for name, folder in arms.items():
         files = (read_object(folder / MANIFEST) or {}).get("files", {})
-        now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
-    # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
-    renamed = {name: name for name, content in old.items() if now.get(name) == content}
-    free = {name: content for name, content in now.items() if name not in renamed}
-    for name, content in old.items():
+        current[name] = part_digest({path: item["sha256"] for path, item in files.items()}, counted_files)
+    # If arms have equal content, an arm that still exists keeps its name, so that no two arms get the same name.
+    renamed = {name: name for name, content in former.items() if current.get(name) == content}
+    free = {name: content for name, content in current.items() if name not in renamed}
+    for name, content in former.items():
         new = next((name for name in free if free[name] == content), None) if name not in renamed else None
         if new is not None:
             renamed[name] = new
             del free[new]
-    return {name: renamed.get(name, name) for name in old}
+    return {name: renamed.get(name, name) for name in former}
 
 
 def arm_labels(
     kind: Kind, result: Path, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> dict[str, str]:
-    """Return `labels` of arms for a result that is made of evaluations of several seeds, by arm and seed."""
+    """Return what `labels` returns for a result that is made of evaluations with several seeds.
+
+    Args:
+        kind: Kind of the task that made the result.
+        result: Folder of the result.
+        evaluations: Folder of each evaluation by (name of the arm, seed); the seed is None if the study has a single
+            seed.
+
+    Returns:
+        Present names of arms by former names.
+    """
     folders = {
         name if seed is None else f"{name}@{seed}": folder for (name, seed), folder in evaluations.items()
     }
@@ -141,17 +163,23 @@ def arm_labels(
 
 
 PLACE = "engine"
-"""The folder of a task's work folder in which an engine writes while it runs."""
+"""Folder in a task's work folder in which an engine writes while it runs."""
 
 DETERMINISM = "determinism"
-"""An entry beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
+"""Entry beside the packages: whether sampling in each attempt was `exact` or only `seeded`."""
 INEXACT = "inexact"
-"""An entry for what keeps a server's responses from being exactly the model's, in a word each."""
+"""Entry beside the packages: words for reasons why a server's responses are not exactly the model's."""
 _FILE = "versions.json"
 
 
 def record(folder: Path, package: str, version: str) -> None:
-    """Note that `package` in this version worked for the task; nothing for an unknown version."""
+    """Add a version of a package to the record of a task, without repetition; an empty version is not recorded.
+
+    Args:
+        folder: Folder of the record, in the task's work folder.
+        package: Name of a package, or another entry such as `DETERMINISM`.
+        version: Its version, or the value of the entry.
+    """
     versions = read_record(folder)
     if version and version not in versions.get(package, []):
         versions.setdefault(package, []).append(version)
@@ -160,7 +188,7 @@ def record(folder: Path, package: str, version: str) -> None:
 
 
 def read_record(folder: Path) -> dict[str, list[str]]:
-    """Return the versions of packages that any attempt at the task recorded, in order."""
+    """Return the versions that the attempts at a task recorded with `record`, by package; empty without a record."""
     try:
         return dict(json.loads((folder / _FILE).read_bytes()))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Records of runs: which result each task had, and the runs and results that a name or a selector stands for."""
+"""Records of runs: the result of each task, and the choice of runs by name and of results by a selector."""
 
 from __future__ import annotations
 
@@ -75,21 +75,33 @@ class RunRecord:
 
 
 def began(name: str) -> str:
-    """Return the start of a run's name, which is when it began and enough to name it by: `20260101T120000`."""
+    """Return the time at which a run began, from its name: `20260101T120000`; commands accept it for the name."""
     return name.partition(".")[0]
 
 
 def slug(name: str) -> str:
-    """Return a name from a spec as a safe name of a file."""
+    """Return a name from a spec as a file name: at most 60 letters, digits, `_` and `-`, else `study` if none is left."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
 def begin(store: Store, spec: Spec, spec_digest: str, python: Mapping[str, str] | None = None) -> RunRecord:
-    """Write the record of a run that starts now; remove what killed runs left if no other is going."""
+    """Write the record of a run that starts now, and hold its lock.
+
+    If no other run is going, files that killed runs left are removed first.
+
+    Args:
+        store: The store of the run.
+        spec: The compiled spec.
+        spec_digest: Digest of the compiled spec, in hexadecimal.
+        python: Checksum of each function's code that may run, by its spelling in the spec.
+
+    Raises:
+        Problem: E0950 if the record cannot be written.
+    """
     now = datetime.now(UTC)
-    study = slug(spec.study.name)
+    study_slug = slug(spec.study.name)
     record = RunRecord(
-        name=f"{now:%Y%m%dT%H%M%S.%f}-{study}-{spec_digest[:8]}-{os.getpid()}",
+        name=f"{now:%Y%m%dT%H%M%S.%f}-{study_slug}-{spec_digest[:8]}-{os.getpid()}",
         study=spec.study.name,
         spec=spec_digest,
         path=spec.path,
@@ -102,7 +114,7 @@ def begin(store: Store, spec: Spec, spec_digest: str, python: Mapping[str, str] 
     )
     try:
         with store.turn("runs"), storing(store.root):
-            if not any(alive(store, other) for other in records(store)):
+            if not any(alive(store, other_record) for other_record in records(store)):
                 for path in leftovers(store):
                     clear(path)
             keep(_file(store, record, "lock"))
@@ -117,12 +129,12 @@ def begin(store: Store, spec: Spec, spec_digest: str, python: Mapping[str, str] 
 
 
 def alive(store: Store, record: RunRecord) -> bool:
-    """Return whether the process of a run that never ended still exists, on whatever machine."""
+    """Return whether a run is going: its record has no end, and its process, on any machine, still holds its lock."""
     return record.status == "running" and is_held(_file(store, record, "lock"))
 
 
 def spec_of(store: Store, record: RunRecord) -> Spec | None:
-    """Return the compiled spec of a run; None if it was not kept or cannot be read."""
+    """Return the compiled spec that is stored with a run; None if it is missing or cannot be read."""
     try:
         return Spec.model_validate_json(read_plain(_file(store, record, "spec"), LARGEST_RECORD))
     except (OSError, ValueError):
@@ -130,32 +142,37 @@ def spec_of(store: Store, record: RunRecord) -> Spec | None:
 
 
 def require_spec(store: Store, record: RunRecord) -> Spec:
-    """Return the compiled spec of a run. Raises E0967 if it was not kept."""
+    """Return the compiled spec that is stored with a run.
+
+    Raises:
+        Problem: E0967 if it is missing or cannot be read.
+    """
     spec = spec_of(store, record)
     if spec is None:
         raise problem(
             "E0967",
-            f"the spec of the run `{record.name}` was not kept",
+            f"the spec of the run `{record.name}` is not in the store",
             where=store.shown,
-            help="name its folder instead, where spec.reo.json is",
+            help="name the run's folder instead, which has spec.reo.json",
         )
     return spec
 
 
 def _file(store: Store, record: RunRecord, suffix: str) -> Path:
+    """Return the path of a run's file in the store, such as its `json` or its `lock`."""
     return store.root / "runs" / f"{record.name}.{suffix}"
 
 
 def save(store: Store, record: RunRecord) -> None:
-    """Write the record with its present values."""
+    """Write the record of a run with its present values into the store; E0950 if the disk refuses."""
     with storing(store.root):
-        # The order of the tasks is the order in which they were done.
+        # Keys are not sorted: the order of the tasks is the order in which they ended.
         text = json.dumps(asdict(record), indent=1) + "\n"
         write_atomic(_file(store, record, "json"), text.encode())
 
 
 def end(store: Store, record: RunRecord, status: Status) -> None:
-    """Close the record."""
+    """Write the end of a run into its record, and release its lock."""
     record.status = status
     record.ended = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -166,7 +183,10 @@ def end(store: Store, record: RunRecord, status: Status) -> None:
 
 
 def records(store: Store) -> tuple[RunRecord, ...]:
-    """Return every readable record, oldest first."""
+    """Return the records of all runs of a store, oldest first; unreadable records are left out.
+
+    A record of a run without an end has the results so far. Reports have the paths that `_find_report` returns.
+    """
     readable = []
     home = Path(os.path.realpath(store.root))
     for path in sorted((store.root / "runs").glob("*.json")):
@@ -175,46 +195,66 @@ def records(store: Store) -> tuple[RunRecord, ...]:
         except TypeError:
             continue
         if record.status == "running":
-            record.tasks.update(_lines(path.with_suffix(".tasks")))
+            record.tasks.update(_read_tasks(path.with_suffix(".tasks")))
         record.report = _find_report(record, home)
         readable.append(record)
     return tuple(readable)
 
 
-def _find_report(record: RunRecord, home: Path) -> str | None:
-    """Return a run's report as it is for the store at `home`.
+def _find_report(record: RunRecord, root: Path) -> str | None:
+    """Return the path of a run's report if the store may have been moved or copied since the run.
 
-    Reports beside a store were copied or moved with it. Reports elsewhere still belong to the store at the first place.
+    A report in the folder beside the store is taken to have moved along. A report in another folder belongs to the
+    store at its former path, so that None is returned for the copy.
+
+    Args:
+        record: Record of the run, with the store's former path.
+        root: The store's present path, without links.
     """
-    before = Path(record.store)
-    if record.report is None or not record.store or before == home:
+    former_root = Path(record.store)
+    if record.report is None or not record.store or former_root == root:
         return record.report
     page = Path(record.report)
-    return str(home.parent / page.relative_to(before.parent)) if page.is_relative_to(before.parent) else None
+    former = former_root.parent
+    return str(root.parent / page.relative_to(former)) if page.is_relative_to(former) else None
 
 
 def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:
-    """Map runs that had nothing to do to the run whose results and report they reused, by name."""
-    first: dict[tuple[object, ...], str] = {}
-    repeats = {}
+    """Return the names of runs that had nothing to do, each with the name of the first run that has the same results.
+
+    Args:
+        runs: All records, oldest first.
+    """
+    first_names: dict[tuple[object, ...], str] = {}
+    repeated = {}
     for record in runs:
         if record.status != "finished":
             continue
-        same = record.study, record.spec, record.report, frozenset(record.tasks.items())
-        name = first.setdefault(same, record.name)
+        outcome = record.study, record.spec, record.report, frozenset(record.tasks.items())
+        name = first_names.setdefault(outcome, record.name)
         if name != record.name:
-            repeats[record.name] = name
-    return repeats
+            repeated[record.name] = name
+    return repeated
 
 
-def _lines(path: Path) -> dict[str, str]:
-    """Return the tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
+def _read_tasks(path: Path) -> dict[str, str]:
+    """Read the results so far of a run that has not ended, from lines `key task`.
+
+    Returns:
+        Keys of results by task; a line that was cut off is left out.
+    """
     pairs = (line.partition(" ") for line in read_lines(path))
     return {task: key for key, _, task in pairs if task}
 
 
 def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | None:
-    """Return the key that a task had when its study last ran it; None if the study never ran it."""
+    """Return the key of a task's result in the latest run of a study that has it; None if no run has it.
+
+    Args:
+        study: Name of the study.
+        task_id: Name of the task.
+        runs: All records, oldest first.
+    """
     for record in reversed(runs):
         if record.study == study and task_id in record.tasks:
             return record.tasks[task_id]
@@ -222,24 +262,31 @@ def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | Non
 
 
 class Writer:
-    """The writer of a run's results and events as it goes: a line a task, whatever their number."""
+    """The writer of a run's results and events during the run, each on a line of its file."""
 
     def __init__(self, store: Store, record: RunRecord) -> None:
-        """Write for a record that has begun and not ended."""
+        """Prepare to write for a run whose record `begin` has written."""
         self.store, self.record = store, record
 
     def add(self, task_id: str, key: str) -> None:
-        """Note the result of a task. Raises E0950 if it cannot be written down."""
+        """Append the result of a task to the run's file, and to its record.
+
+        Raises:
+            Problem: E0950 if the disk refuses.
+        """
         self.record.tasks[task_id] = key
         with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
             file.write(f"{key} {task_id}\n".encode())
 
     def begin(self, total: int) -> None:
-        """Note the number of tasks, done or not."""
+        """Write an event that the run began, with its total number of tasks."""
         self._note({"kind": "began", "total": total})
 
     def note(self, event: Event) -> None:
-        """Note an event of a task, except reuse, which the run's tasks show, and progress, which `live/` shows."""
+        """Append an event of a task to the run's events.
+
+        Reuse and progress are left out: the record has reused results, and files in `live/` have the progress.
+        """
         if event.kind in ("reused", "progress"):
             return
         facts: dict[str, Any] = {"kind": event.kind, "task": event.task}
@@ -252,23 +299,24 @@ class Writer:
         self._note(facts)
 
     def _note(self, facts: dict[str, Any]) -> None:
+        """Append an event with the present time; an error of the disk is ignored, as only observers read events."""
         line = json.dumps({"at": round(time.time(), 3), **facts}) + "\n"
-        # Only those who look on read this: the run goes on without.
         with suppress(OSError), _file(self.store, self.record, "events").open("a", encoding="utf-8") as file:
             file.write(line)
 
 
 def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
-    """Return a run's events of tasks so far, oldest first, without lines that are damaged or being written.
+    """Return the events of a run so far, oldest first, without lines that are damaged or being written.
 
-    Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
+    Each event has `at` (seconds since the epoch) and `kind`. The kind is `began` with `total`, the number of tasks, or
+    the kind of an `Event` with the name of its `task`.
     """
-    read = map(_read_event, read_lines(_file(store, record, "events")))
-    return [event for event in read if event is not None]
+    parsed = map(_read_event, read_lines(_file(store, record, "events")))
+    return [event for event in parsed if event is not None]
 
 
 def begun(store: Store, record: RunRecord) -> dict[str, str]:
-    """Return the last key of each task that a run has started, by task."""
+    """Return the keys of the results that a run has started to compute, by task; of a repeated start the last key."""
     starts = (event for event in events(store, record) if event["kind"] == "started")
     return {event["task"]: event.get("key", "") for event in starts}
 
@@ -277,7 +325,7 @@ _EVENT = {"at": float, "kind": str, "total": int, "task": str, "key": str, "seco
 
 
 def _read_event(line: str) -> dict[str, Any] | None:
-    """Return the event on a line; None if it is damaged."""
+    """Return the event on a line of JSON; None if a field is missing, of a wrong type, or out of range."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -288,144 +336,165 @@ def _read_event(line: str) -> dict[str, Any] | None:
     ):
         return None
     event = {name: data[name] for name in _EVENT if name in data}
-    typed = all(type(value) is _EVENT[name] for name, value in event.items())
-    finite = typed and all(abs(event.get(name, 0)) < _LARGEST for name in ("at", "total", "seconds"))
-    return event if finite and event.get("key", "0").isalnum() else None
+    has_types = all(type(value) is _EVENT[name] for name, value in event.items())
+    in_range = has_types and all(abs(event.get(name, 0)) < _LARGEST for name in ("at", "total", "seconds"))
+    return event if in_range and event.get("key", "0").isalnum() else None
 
 
 _LARGEST = 1e15
+"""Numbers in events are smaller; larger ones come from a damaged file."""
 
 
 def forget(store: Store, record: RunRecord) -> None:
-    """Remove a record, and the spec kept with it."""
+    """Remove all files of a run from the store: its record, spec, events and lock, but no result."""
     for suffix in ("json", "spec", "tasks", "events", "lock"):
         _file(store, record, suffix).unlink(missing_ok=True)
 
 
 def leftovers(store: Store) -> Iterator[Path]:
-    """Yield files and folders that no process uses and no later attempt continues from. Call when no run is going.
+    """Yield files and folders that killed runs left, and that no later attempt can use. Call it only if no run is going.
 
-    They are results that were being written, writes that were cut off, progress, the work of finished results,
-    claims of runs that are gone, and files of runs without a record. A key that a process still holds, as a worker
-    may for a moment after its run was killed, keeps its files.
+    They are unfinished results, unfinished writes, progress of tasks, work folders of finished results, locks of runs
+    that ended, and files of runs without a record. Files of a key whose lock a process still holds are left out: a
+    worker may live for a moment after its run was killed.
     """
     root = store.root
     for name in ("tmp", "live", "work"):
-        for path in _list(root / name):
-            unused = name != "work" or store.get(path.name) is not None
-            if unused and not store.busy(path.name.lstrip(".").split(".")[0]):
+        for path in _list_folder(root / name):
+            # An attempt may continue from a work folder until its key has a result.
+            is_unused = name != "work" or store.get(path.name) is not None
+            if is_unused and not store.busy(path.name.lstrip(".").split(".")[0]):
                 yield path
     for folder in (root, root / "runs", root / "errors"):
-        yield from (path for path in _list(folder) if path.name.startswith(".") and path.is_file())
-    for path in _list(root / "runs"):
-        claim = path.suffix == ".lock" and not is_held(path)
-        if claim or (
+        yield from (path for path in _list_folder(folder) if path.name.startswith(".") and path.is_file())
+    for path in _list_folder(root / "runs"):
+        is_stale_lock = path.suffix == ".lock" and not is_held(path)
+        if is_stale_lock or (
             path.suffix in (".spec", ".tasks", ".events") and not path.with_suffix(".json").exists()
         ):
             yield path
 
 
 def clear(path: Path) -> None:
-    """Remove a file or folder if it still exists."""
+    """Remove a file, a link, or a folder with everything in it, if it still exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _list(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
+    """Return the sorted entries of a folder; empty if the folder does not exist."""
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 _SHOWN = 5
+"""Number of runs that an error names."""
 
 
 def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
-    """Return the run of a name: a study, a spec's digest or a run's name by their beginnings, or a report's folder.
+    """Return the run that a name means.
 
-    Of several runs of a study, or with one folder, it is the latest. Raises E0954 if there is none, or if several
-    runs' names or several specs' digests start so.
+    Args:
+        runs: All records, oldest first.
+        name: A study or a report's folder, whose latest run is returned; or the start of a run's name or of a spec's
+            digest.
+
+    Raises:
+        Problem: E0954 if no run, or several runs' names or several specs' digests, match.
     """
     newest = tuple(reversed(runs))
     if not name:
-        raise _explain_none("an empty name is not a run", newest)
-    laid_out = [record for record in newest if _is_folder_of(record, name)]
-    studies = [record for record in newest if record.study == name]
-    named = [record for record in newest if record.name.startswith(name)]
-    of_spec = [record for record in newest if record.spec.startswith(name)]
-    if studies or laid_out:
-        return (studies or laid_out)[0]
-    exact = next((record for record in named if record.name == name), None)
+        raise _refuse_name("an empty name is not a run", newest)
+    by_folder = [record for record in newest if _is_folder_of(record, name)]
+    by_study = [record for record in newest if record.study == name]
+    by_name = [record for record in newest if record.name.startswith(name)]
+    by_digest = [record for record in newest if record.spec.startswith(name)]
+    if by_study or by_folder:
+        return (by_study or by_folder)[0]
+    exact = next((record for record in by_name if record.name == name), None)
     if exact is not None:
         return exact
-    if len(named) + len({record.spec for record in of_spec}) > 1:
-        several = list(dict.fromkeys(record.name for record in (*named, *of_spec)))
+    if len(by_name) + len({record.spec for record in by_digest}) > 1:
+        names = list(dict.fromkeys(record.name for record in (*by_name, *by_digest)))
         raise problem(
             "E0954",
-            f"{len(several)} runs are called `{name}…`",
-            notes=(f"they are {listed(several, _SHOWN)}",),
-            help=f"write one's whole name, such as the newest's: `{several[0]}`",
+            f"{len(names)} runs are called `{name}…`",
+            notes=(f"they are {listed(names, _SHOWN)}",),
+            help=f"write the full name of a run, such as the newest: `{names[0]}`",
         )
-    if named or of_spec:
-        return (named or of_spec)[0]
-    raise _explain_none(f"no run is called `{name}`", newest)
+    if by_name or by_digest:
+        return (by_name or by_digest)[0]
+    raise _refuse_name(f"no run is called `{name}`", newest)
 
 
 def _is_folder_of(record: RunRecord, name: str) -> bool:
-    """Return whether a name is the path of a run's report, or of its folder."""
+    """Return whether a name is the path of the report of a run, or of the report's folder."""
     return record.report is not None and Path(os.path.abspath(name)) in (
         Path(record.report),
         Path(record.report).parent,
     )
 
 
-def _explain_none(message: str, newest: tuple[RunRecord, ...]) -> Problem:
-    """Return the diagnostic of a name that is not a run's."""
-    ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
-    return problem("E0954", message, help=f"studies that ran: {ran}")
+def _refuse_name(message: str, newest: tuple[RunRecord, ...]) -> Problem:
+    """Return E0954 for a name that no run has, with the studies that ran, the newest first."""
+    studies = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
+    return problem("E0954", message, help=f"studies that ran: {studies}")
 
 
 def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, str]:
-    """Return the results of a run, as id to key, that a selector names.
+    """Return the results of a run that a selector selects.
 
-    It is a pattern of ids, or of how their names begin (`reo_exp`, `reo_*.train`), or an arm; `+` before it adds
-    all that those were made from, `+` after it all that was made from them, in the run's spec. Raises E0954 if none
-    fits.
+    Args:
+        store: The store of the run.
+        record: Record of the run.
+        selector: Name of an arm, or pattern of task names or of their starts (`reo_exp`, `reo_*.train`). `+` before it
+            adds all inputs of the selected results, `+` after it all results made from them. None selects everything.
+
+    Returns:
+        Keys of results by task.
+
+    Raises:
+        Problem: E0954 if no result is selected.
     """
     tasks = record.tasks
     if not selector:
         return tasks
     pattern = selector.strip("+")
-    graph = _graph(store, record)
+    graph = _lower_spec(store, record)
     chosen = {name for name in tasks if any(fnmatchcase(name, form) for form in (pattern, f"{pattern}.*"))}
-    # What an arm shares with another one has that one's name.
+    # A task that several arms share is named after one of them, so that a pattern misses it for the other arms.
     chosen = chosen or _select_arm_tasks(graph, pattern).intersection(tasks)
     if not chosen:
-        raise problem("E0954", f"no result is called `{pattern}`", help=f"there is {', '.join(tasks)}")
-    reads = {task.id: set(task.inputs.values()) for task in graph.tasks}
-    up, down = set(chosen), set(chosen)
+        raise problem("E0954", f"no result is called `{pattern}`", help=f"choose from {', '.join(tasks)}")
+    inputs = {task.id: set(task.inputs.values()) for task in graph.tasks}
+    ancestors, descendants = set(chosen), set(chosen)
     if selector.startswith("+"):
-        for name in reversed(reads):
-            if name in up:
-                up |= reads[name]
+        for name in reversed(inputs):
+            if name in ancestors:
+                ancestors |= inputs[name]
     if selector.endswith("+"):
-        for name, sources in reads.items():
-            if sources & down:
-                down.add(name)
-    return {name: key for name, key in tasks.items() if name in up | down}
+        for name, sources in inputs.items():
+            if sources & descendants:
+                descendants.add(name)
+    return {name: key for name, key in tasks.items() if name in ancestors | descendants}
 
 
-def _graph(store: Store, record: RunRecord) -> Graph:
-    """Return the tasks of a run's spec, each after its inputs; none if the spec is gone.
+def _lower_spec(store: Store, record: RunRecord) -> Graph:
+    """Return the graph of a run's spec, with each task after its inputs; an empty graph if the spec is missing.
 
-    Results alone are not enough: one that was made from another result with the same content names that one's key.
+    The keys in manifests do not give this graph: if two inputs have the same content, a manifest may have the key of the
+    other one.
     """
     spec = spec_of(store, record)
     return lower(spec) if spec is not None else Graph(())
 
 
 def _select_arm_tasks(graph: Graph, arm: str) -> set[str]:
-    """Return the tasks that train and evaluate an arm, by the report's roles, which name arms (`evaluate:vanilla@1`)."""
+    """Return the names of the tasks that train and evaluate an arm, or none without a report.
+
+    The roles of the report's inputs name the arms, as in `evaluate:vanilla@1`.
+    """
     if "report" not in graph:
         return set()
     return {source for role, source in graph["report"].inputs.items() if parse_role(role).name == arm}

@@ -1,4 +1,4 @@
-"""The store: results by key, each a folder that appears whole, is never changed, and is checked when it is read."""
+"""The store: results by key. A result is a folder that appears in one step, never changes, and is checked when read."""
 
 from __future__ import annotations
 
@@ -34,19 +34,24 @@ from reodsl.store.manifest import MANIFEST, Manifest, differences, manifest_json
 
 FORMAT = "reodsl store 1\n"
 _LARGEST_MARK = 1 << 10
+"""Largest size of the file `format` in bytes."""
 MATERIAL = "material.json"
+"""File of a result with the payload and inputs whose digest is the result's key."""
 WEIGHTS = ("checkpoint/", "optimizer/")
-"""The starts of the paths of a result's largest files."""
+"""Folders of a result's largest files."""
 
 
 def find_store(folder: Path) -> Path:
-    """Return the store for specs in `folder`: the nearest `.reodsl` of this user in it or above, else a new one in it."""
+    """Return the store for specs in a folder.
+
+    It is the nearest folder `.reodsl` of this user in `folder` or above; without any, the path of a new one in `folder`.
+    """
     places = [parent / ".reodsl" for parent in (folder, *folder.parents)]
     return next(filter(_is_mine, places), places[0])
 
 
 def _is_mine(folder: Path) -> bool:
-    # A shared folder above, such as /tmp, may hold what somebody else has put there.
+    """Return whether a folder is a store of this user; a shared folder, such as /tmp, may have a stranger's store."""
     mark = folder / "format"
     return mark.is_file() and mark.stat().st_uid == os.getuid()
 
@@ -54,22 +59,26 @@ def _is_mine(folder: Path) -> bool:
 class Store:
     """A folder of results.
 
-    `objects/<2>/<key>/` are finished results, with `material.json` (what the key is the digest of) and
-    `manifest.json`; `work/<key>/` is what an interrupted task goes on from; `tmp/` what is being written;
-    `locks/` one file a key; `live/` how far running tasks are; `errors/` tracebacks; `runs/` the record of each run.
+    `objects/<2>/<key>/` has a finished result with `material.json`, whose digest is the key, and `manifest.json`.
+    `work/<key>/` has the state that an interrupted task continues from, `tmp/` unfinished results, `locks/` a file for
+    each key, `live/` the progress of running tasks, `errors/` tracebacks, and `runs/` the records of runs.
     """
 
     def __init__(self, root: Path) -> None:
-        """Name the store at `root`; nothing is created or read yet."""
+        """Take the folder of the store; nothing is created or read yet."""
         self.root = root
 
     def open(self) -> Store:
-        """Create the store if needed, and check that it can be written. Raises E0950 or E0952."""
-        with storing(self.root, anything=True):
+        """Create the store if it is missing, check that it can be written, and return it.
+
+        Raises:
+            Problem: E0950 if it cannot be written, E0952 if the folder is no store of this version.
+        """
+        with storing(self.root, every_error=True):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
-                raise self._foreign("it is a file") from None
+                raise self._refuse_store("it is a file") from None
             self.recognise()
             mark = self.root / "format"
             if not mark.exists():
@@ -83,55 +92,60 @@ class Store:
 
     @property
     def shown(self) -> str:
-        """Return the store's path as messages show it: from the working folder, if it is below that."""
+        """Return the store's path for messages, which is relative if the store is below the working folder."""
         root, cwd = self.root.absolute(), Path.cwd()
         return str(root.relative_to(cwd) if root.is_relative_to(cwd) else self.root)
 
     @property
     def exists(self) -> bool:
-        """Return whether the folder is a store already."""
+        """Return whether the store has been created."""
         return (self.root / "format").is_file()
 
     def recognise(self) -> None:
-        """Refuse with E0952 what a run would: anything but a store of this form, an empty folder, or none yet."""
+        """Check that the folder is a store of this version, or empty, or missing.
+
+        Raises:
+            Problem: E0952 for a folder with other files, a file, or a store of another version.
+        """
         try:
             entries = {entry.name for entry in self.root.iterdir() if not entry.name.startswith(".format.")}
         except FileNotFoundError:
             return
         except NotADirectoryError:
-            raise self._foreign("it is a file") from None
-        # Looked for after the folder was, as another run that makes the store writes it before anything else.
+            raise self._refuse_store("it is a file") from None
+        # The mark is looked for after the entries: a run that creates the store meanwhile writes the mark first.
         mark = self.root / "format"
         if mark.exists():
             try:
-                form = read_plain(mark, _LARGEST_MARK)
+                content = read_plain(mark, _LARGEST_MARK)
             except OSError as fault:
-                raise self._foreign(f"its file `format` cannot be read: {fault.strerror}") from None
-            if form != FORMAT.encode():
-                raise self._foreign("it was written by another version of reodsl")
+                raise self._refuse_store(f"its file `format` cannot be read: {fault.strerror}") from None
+            if content != FORMAT.encode():
+                raise self._refuse_store("it was written by another version of reodsl")
         elif {"objects", "locks", "runs"} <= entries:
-            raise self._foreign(
-                "its file `format` is gone, so that nothing says in which form its results are",
-                f"if this version of reodsl wrote it, mark it again: echo {FORMAT.strip()} > {mark}",
+            raise self._refuse_store(
+                "its file `format`, which has the version of its results, is missing",
+                f"if this version of reodsl wrote the store, restore the file: echo {FORMAT.strip()} > {mark}",
             )
         elif entries - {"fingerprints.json"}:
-            # Version 0.2 wrote that file alone into an empty folder as it planned.
-            raise self._foreign("it holds other files")
+            # Version 0.2 wrote `fingerprints.json` alone into an empty folder when it planned.
+            raise self._refuse_store("it has other files")
 
     def _mark(self, mark: Path) -> None:
+        """Write the file `format`, which marks the folder as a store."""
         try:
             write_atomic(mark, FORMAT.encode())
         except FileNotFoundError:
-            # Another run made the store at the same moment, and took our unfinished mark for a leftover.
+            # Another run created the store at the same moment, and removed our unfinished mark as a leftover.
             if not mark.exists():
                 raise
 
     def path(self, key: str) -> Path:
-        """Return the folder of the result of `key`, whether it exists or not."""
+        """Return the path of the folder of the result `key`, whether it exists or not."""
         return self.root / "objects" / key[:2] / key
 
     def get(self, key: str) -> Manifest | None:
-        """Return the manifest of a finished result whose files have the right sizes, or None."""
+        """Return the manifest of the result `key`; None if it is missing, or a file has not the size in the manifest."""
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
@@ -145,56 +159,59 @@ class Store:
         return manifest
 
     def material(self, key: str) -> dict[str, Any] | None:
-        """Return the payload that the key of a finished result is the digest of; None if it cannot be read."""
+        """Return the data whose digest is the key of a finished result: its payload and inputs; None if unreadable."""
         return read_object(self.path(key) / MATERIAL)
 
     def damage(
         self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
     ) -> tuple[str, ...]:
-        """Describe the damage of a stored result, file by file; empty if it is intact.
+        """Return a sentence for each damaged file of a stored result; empty if the result is intact.
 
-        Every byte is read except those of files whose path starts with an entry of `unread`: of these only what
-        changed since `prints` saw it last, or since the result was stored, and else the size.
+        Args:
+            key: Key of the result.
+            unread: Starts of paths of files that are read only if they changed since the last check; otherwise only
+                their sizes are compared. All other files are read completely.
+            prints: Checksums of the last check; None to compare the time of change with the time of storing.
         """
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
             return (f"{MANIFEST} is missing or unreadable",)
-        wrong = differences(manifest, folder, unread, prints)
+        differing = differences(manifest, folder, unread, prints)
         material = self.material(key)
         if material is None or digest(material) != key:
-            wrong.append(f"{MATERIAL} does not belong to this key")
-        return tuple(wrong)
+            differing.append(f"{MATERIAL} does not belong to this key")
+        return tuple(differing)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the keys of everything in `objects/`, damaged or not."""
+        """Yield the keys of all stored results, damaged or not."""
         for group in sorted((self.root / "objects").glob("??")):
             yield from (entry.name for entry in sorted(group.iterdir()))
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Hold the key for this process inside the block; False at once if another process has it."""
+        """Hold the lock of a key inside a `with` block; yield True, or at once False if another process or thread has it."""
         with ExitStack() as stack:
             with storing(self.root):
-                got = stack.enter_context(hold(self.root / "locks" / key))
-            yield got
+                is_locked = stack.enter_context(hold(self.root / "locks" / key))
+            yield is_locked
 
     def busy(self, key: str) -> bool:
-        """Return whether a process holds the key."""
+        """Return whether any process holds the lock of a key, which means that it computes the result."""
         return is_held(self.root / "locks" / key)
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
-        """Hold the lock called `name` inside the block, after waiting for it; keep the block short."""
+        """Wait for the store's lock called `name`, and hold it inside a `with` block, which should be short."""
         with ExitStack() as stack:
             with storing(self.root):
                 stack.enter_context(turn(self.root / "locks" / f"turn.{name}"))
             yield
 
     def begin(self, key: str) -> Path:
-        """Create an empty folder to write the result of `key` into, invisible until it is committed.
+        """Create an empty folder for the files of the result `key`, which `commit` makes visible, and return its path.
 
-        Call with the key's lock held: what a killed attempt left behind is removed.
+        The caller holds the key's lock. Files of a killed attempt are removed first.
         """
         self.tidy(key)
         with storing(self.root):
@@ -203,10 +220,13 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """Return the folder that an interrupted attempt at `key` left, or would leave. Call with the key's lock held."""
+        """Return the path of the work folder, in which an attempt at the result `key` saves state for a next attempt.
+
+        The caller holds the key's lock. Unfinished files of a killed attempt are removed; the folder may not exist.
+        """
         folder = self.root / "work" / key
         if folder.is_dir():
-            # What an attempt was in the middle of writing when it was killed: as large as a checkpoint each time.
+            # An unfinished file of a killed attempt may be as large as a checkpoint.
             with storing(self.root):
                 for path in walk(folder):
                     if path.name.startswith(".") and path.is_file():
@@ -221,24 +241,31 @@ class Store:
         origin: Mapping[str, Any],
         durable: bool = True,
     ) -> Manifest:
-        """Make `out` the complete, durable result of `key`, and forget the work folder.
+        """Store a folder as the result of a key in one step, remove the key's work folder, and return the manifest.
 
-        Without `durable` the disk is not waited for: a power cut may lose the result, which is then found missing or
-        damaged and computed again. Call with the key's lock held.
+        The caller holds the key's lock.
+
+        Args:
+            key: Key of the result, which is the digest of `material`.
+            out: Folder with the result's files, from `begin`.
+            material: Payload and inputs of the task.
+            origin: Further facts for the manifest, such as the task's name and its seconds.
+            durable: Whether to wait until the result is on the disk. Otherwise a power cut may lose the result, which is
+                then found missing or damaged, and computed again.
 
         Raises:
-            Problem: E0990 for a result with links or without files, E0950 if it cannot be stored; then nothing of it
-                is visible.
+            Problem: E0990 for a result with links or without files, E0950 if the disk refuses; then no part of the
+                result is visible.
         """
         with storing(self.root):
             files: dict[str, tuple[int, str]] = {}
             for entry in walk(out):
                 if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
-                    raise self._illegal(f"`{entry.relative_to(out)}` is neither a file nor a folder")
+                    raise self._refuse(f"`{entry.relative_to(out)}` is neither a file nor a folder")
                 if entry.is_file():
                     files[entry.relative_to(out).as_posix()] = (entry.stat().st_size, hash_plain(entry))
             if not files or {MATERIAL, MANIFEST} & files.keys():
-                raise self._illegal("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
+                raise self._refuse("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(key, files, created, dict(origin))
             (out / MATERIAL).write_bytes(json_bytes(dict(material)))
@@ -246,7 +273,7 @@ class Store:
             for entry in walk(out):
                 if durable:
                     sync(entry)
-                # A file with another name elsewhere, such as linked weights, keeps its owner's permissions.
+                # A file with further hard links, such as linked weights of a user, keeps its permissions.
                 if entry.is_file() and entry.stat().st_nlink == 1:
                     entry.chmod(0o444)
             target = self.path(key)
@@ -262,11 +289,11 @@ class Store:
         return manifest
 
     def abandon(self, out: Path) -> None:
-        """Remove a folder that was begun and will not be committed."""
+        """Remove a folder of `begin` that will not be committed."""
         shutil.rmtree(out, ignore_errors=True)
 
     def tidy(self, key: str) -> None:
-        """Remove what a process that is gone was writing for `key`. Call when no other can be at it."""
+        """Remove the unfinished result and the progress of a killed process for `key`. The caller holds the key's lock."""
         # Not `glob`, which would compile a pattern for every key.
         for name in os.listdir(self.root / "tmp"):
             if name.startswith(f"{key}."):
@@ -274,34 +301,36 @@ class Store:
         (self.root / "live" / f"{key}.json").unlink(missing_ok=True)
 
     def forget_work(self, key: str) -> None:
-        """Remove what an interrupted attempt at `key` left."""
+        """Remove the work folder of `key`, with the state that an interrupted attempt saved."""
         shutil.rmtree(self.root / "work" / key, ignore_errors=True)
 
     def remove(self, key: str) -> None:
-        """Remove a result: first its name in a single step, then the files."""
+        """Remove the result `key`, which disappears from the store in one step before its files are removed."""
         with storing(self.root):
             if self.path(key).exists():
                 self._discard(self.path(key))
 
     def _discard(self, folder: Path) -> None:
-        grave = self.root / "tmp" / f"{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
-        folder.rename(grave)
-        shutil.rmtree(grave, ignore_errors=True)
+        """Remove a folder: rename it in one step, then remove its files."""
+        removed = self.root / "tmp" / f"{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
+        folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
-    def _foreign(self, reason: str, instead: str = "") -> Exception:
+    def _refuse_store(self, reason: str, advice: str = "") -> Exception:
+        """Return E0952 for a folder that cannot be used as a store, with the reason and advice to the user."""
         return problem(
             "E0952",
             f"this folder cannot be used as a store: {reason}",
             where=self.shown,
-            help=instead or "name an empty or new folder: --store DIR (or REODSL_STORE)",
+            help=advice or "name an empty or new folder: --store DIR (or REODSL_STORE)",
         )
 
-    def _illegal(self, reason: str) -> Exception:
+    def _refuse(self, reason: str) -> Exception:
         return problem(
             "E0990",
             f"a task's result cannot be stored: {reason}",
             where=self.shown,
-            help="this is a defect of the runner: a result is plain files in its folder",
+            help="this is a defect of the runner, which must write plain files",
         )
 
 
@@ -310,20 +339,20 @@ ACCEPTED = "accepted"
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A person's decision that a result stays valid for a task that would now run otherwise.
-
-    `result` is the key of the result that was accepted, `because` the person's reason, `changes` in words what would
-    have made the task run, `at` when it was accepted.
-    """
+    """A person's decision that an old result stays valid for a task that would otherwise run again."""
 
     result: str
+    """Key of the accepted result."""
     because: str
+    """The person's reason."""
     changes: tuple[str, ...]
+    """Descriptions of the changes for which the task would run."""
     at: str
+    """Time of the decision, in ISO format."""
 
 
 def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
-    """Return every acceptance behind a result, the first one first; empty for a result that was computed as recorded."""
+    """Return the acceptances that led to a result, oldest first; empty if the result was computed and not accepted."""
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
         for item in manifest.provenance.get(ACCEPTED, ())
@@ -331,7 +360,12 @@ def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
 
 
 def add_acceptances(task: Task, manifests: Mapping[str, Manifest]) -> Task:
-    """Return a report's task with the acceptances among the results of its study; another task unchanged."""
+    """Return a report's task with all acceptances of its study's results in its work; other tasks are unchanged.
+
+    Args:
+        task: Any task.
+        manifests: Manifests of the study's results by task.
+    """
     if task.kind != "report":
         return task
     accepted = [
@@ -351,10 +385,22 @@ def adopt(
     because: str,
     changes: tuple[str, ...],
 ) -> Manifest:
-    """Make the content of `old` the result of `key` too, linked if the file system can, with the reason beside it.
+    """Store the files of an old result as the result of another key, because a person accepted them.
 
-    Its provenance is kept, and so are acceptances before this one. Call with the key's lock held. Raises E0950 or
-    E0950 if it cannot be stored.
+    Files are linked if the file system can. The new manifest has the old provenance and acceptances, and this acceptance.
+    The caller holds the lock of `key`.
+
+    Args:
+        store: The store.
+        old: Manifest of the accepted result.
+        key: Key of the new result.
+        task_id: Name of the task.
+        material: Payload and inputs of the task now, whose digest is `key`.
+        because: The person's reason.
+        changes: Descriptions of the changes for which the task would run.
+
+    Raises:
+        Problem: E0950 if the disk refuses.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     chain = (*acceptances(old), Acceptance(old.key, because, changes, now))

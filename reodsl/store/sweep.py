@@ -1,4 +1,4 @@
-"""Clean-up: from a store and its run records to what no kept run needs, and its removal."""
+"""Clean-up of a store: find results and files that no kept run needs, and remove them."""
 
 from __future__ import annotations
 
@@ -21,67 +21,81 @@ class Garbage:
     """A result, a leftover of a killed process, or the record of an old run that no kept run needs."""
 
     kind: str
+    """`result`, `leftover` or `record`."""
     name: str
+    """Key of the result, path of the leftover in the store, or name of the run."""
     bytes: int
+    """Size on the disk."""
     path: Path
+    """Its file or folder."""
 
 
 def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
-    """Find what none of the last `keep` finished runs of each study needs, nor any run that began since or is going.
+    """Return results, leftovers and records that no kept run needs, without removing them.
 
-    The work of interrupted tasks stays while one of those runs did not finish and may continue it.
+    Kept runs are the last finished runs of each study, all later runs, and runs that are going. Work folders of
+    interrupted tasks are kept if a kept run that did not finish may continue them.
+
+    Args:
+        store: The store.
+        keep: Number of finished runs of each study to keep.
     """
     runs = records(store)
     retained = _select_kept(store, runs, keep)
     needed = {key for record in retained for key in record.tasks.values()}
-    out = []
+    garbage = []
     for key in store:
-        if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
-            out.append(Garbage("result", key, size(store.path(key)), store.path(key)))
+        if key not in needed and not store.busy(key) and not _is_accepted_for(store, key, needed):
+            garbage.append(Garbage("result", key, size(store.path(key)), store.path(key)))
     if not any(alive(store, record) for record in runs):
         for path in dict.fromkeys((*leftovers(store), *_find_abandoned(store, retained))):
             name = path.relative_to(store.root).as_posix()
-            out.append(Garbage("leftover", name, size(path), path))
+            garbage.append(Garbage("leftover", name, size(path), path))
     names = {record.name for record in retained}
     for record in runs:
         if record.name not in names:
             path = store.root / "runs" / f"{record.name}.json"
-            out.append(Garbage("record", record.name, size(path), path))
-    return tuple(out)
+            garbage.append(Garbage("record", record.name, size(path), path))
+    return tuple(garbage)
 
 
 def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
-    """Remove the items, and return the freed bytes.
+    """Remove garbage from a store, and return the freed bytes.
 
-    Items that a run took up meanwhile stay; a new run waits for the end.
+    Results that a run has begun to use since `find_garbage` stay. A run that starts now waits until the removal ends.
+
+    Args:
+        store: The store.
+        items: Garbage from `find_garbage`.
     """
     freed = 0
     with store.turn("runs"):
         runs = {record.name: record for record in records(store)}
-        going = [record for record in runs.values() if alive(store, record)]
-        used = {key for record in going for key in record.tasks.values()}
+        active = [record for record in runs.values() if alive(store, record)]
+        used = {key for record in active for key in record.tasks.values()}
         for item in items:
             if item.kind == "result":
-                removed = item.name not in used and _remove(store, item.name)
+                is_removed = item.name not in used and _remove_result(store, item.name)
             elif item.kind == "record":
-                removed = item.name in runs
-                if removed:
+                is_removed = item.name in runs
+                if is_removed:
                     forget(store, runs[item.name])
             else:
-                removed = not going
-                if removed:
+                is_removed = not active
+                if is_removed:
                     clear(item.path)
-            freed += item.bytes if removed else 0
+            freed += item.bytes if is_removed else 0
     return freed
 
 
-def _stands_for(store: Store, key: str, needed: set[str]) -> bool:
-    """Return whether a person accepted the result for a needed one, for the next run."""
+def _is_accepted_for(store: Store, key: str, needed: set[str]) -> bool:
+    """Return whether a person accepted a needed result as the result of `key`, which the next run then uses."""
     manifest = store.get(key)
     return manifest is not None and any(item.result in needed for item in acceptances(manifest))
 
 
-def _remove(store: Store, key: str) -> bool:
+def _remove_result(store: Store, key: str) -> bool:
+    """Remove a result and its lock file, and return whether it was removed; it stays if a process holds its lock."""
     with store.lock(key) as locked:
         if locked:
             store.remove(key)
@@ -90,7 +104,10 @@ def _remove(store: Store, key: str) -> bool:
 
 
 def _find_abandoned(store: Store, retained: tuple[RunRecord, ...]) -> Iterator[Path]:
-    """Yield old tracebacks, locks, and work that was last written before every unfinished run began."""
+    """Yield files that no kept run continues from: work folders, all tracebacks, and lock files without a result.
+
+    A work folder is abandoned if it was last written before every kept run that did not finish began.
+    """
     started = [datetime.fromisoformat(record.started) for record in retained if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
@@ -105,7 +122,7 @@ def _find_abandoned(store: Store, retained: tuple[RunRecord, ...]) -> Iterator[P
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder; files that disappear meanwhile count 0."""
+    """Return the size in bytes of a file, or of all files below a folder; files that are removed meanwhile count 0."""
     files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
     return sum(
         status.st_size
@@ -123,10 +140,10 @@ def _read_status(path: Path) -> os.stat_result | None:
 
 
 def _select_kept(store: Store, runs: tuple[RunRecord, ...], keep: int) -> tuple[RunRecord, ...]:
-    """Return the last finished runs of each study, all that began since, and every run still going.
+    """Return the runs whose results are kept: the last `keep` finished runs of each study, later runs, and going runs.
 
-    A run that goes on, failed or was stopped has named only its results so far: the rest of what it will take up
-    again is named by the finished one before.
+    An unfinished run has recorded only its results so far. The finished run before it has recorded further results that
+    the unfinished run will reuse.
     """
     retained: list[RunRecord] = []
     finished: dict[str, int] = {}

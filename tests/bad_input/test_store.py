@@ -135,7 +135,7 @@ def test_a_file_in_place_of_a_folder_and_a_folder_in_place_of_a_file(place: Plac
 FOREIGN: dict[str, tuple[str, str]] = {
     "a file": ("E0952", "it is a file"),
     "below a file": ("E0952", "it is a file"),
-    "a folder with files": ("E0952", "it holds other files"),
+    "a folder with files": ("E0952", "it has other files"),
     "of another version": ("E0952", "another version"),
     "without its mark": ("E0952", "echo reodsl store 1 > s/format"),
     "a device": ("E0952", ""),

@@ -201,11 +201,11 @@ def link_out(folder: Path) -> None:
 
 
 BAD: dict[str, Callable[[Path], None]] = {
-    "there is no such file": lambda folder: None,
-    "it leads out of the spec's folder": link_out,
+    "the file does not exist": lambda folder: None,
+    "the path leads out of the spec's folder": link_out,
     "it is a pipe": lambda folder: os.mkfifo(folder / "checks.py"),
     "it is a folder": lambda folder: (folder / "checks.py").mkdir(),
-    "more than the 1,048,576 bytes": lambda folder: (folder / "checks.py").write_text("#" * 2**21) and None,
+    "larger than 1,048,576 bytes": lambda folder: (folder / "checks.py").write_text("#" * 2**21) and None,
 }
 
 
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
     refused(replace(planned, out=""), "E0743", "checks.py", words)
     told = place.run("--allow-python")
     refused(told, "E0743", "checks.py", words)
-    if words == "there is no such file":
+    if words == "the file does not exist":
         refusal("own/E0743.txt", told.err)
 
 

@@ -121,6 +121,6 @@ def test_python_beside_the_spec_that_is_not_there_is_an_error(
     assert call("plan", "tiny.reo") == 1
     err = capsys.readouterr().err
     assert err.count("E0743") == 1
-    assert "there is no such file" in err
+    assert "the file does not exist" in err
     Path("checks.py").write_text("def check(answer):\n    return True\n")
     assert call("plan", "tiny.reo") == 2

@@ -49,7 +49,7 @@ def test_a_plain_file_is_read_within_its_bound(tmp_path: Path) -> None:
     for name in ("file", "link"):
         assert hash_plain(tmp_path / name) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
         assert len(read_plain(tmp_path / name, 3_000_000)) == 3_000_000
-        with pytest.raises(NotPlain, match=r"more than the 2,999,999 bytes"):
+        with pytest.raises(NotPlain, match=r"larger than 2,999,999 bytes"):
             read_plain(tmp_path / name, 2_999_999)
 
 
