@@ -92,7 +92,6 @@ def _make_diagnostic(
     """
     primary = () if span is None else (Label(span, text),)
     help = details.get("help")
-    # A help line that lists what there is makes a note that lists it superfluous.
     notes = tuple(line for line in details.get("notes", ()) if line != help)
     labels = (*primary, *details.get("labels", ()))
     return Diagnostic(
@@ -141,7 +140,7 @@ class Problem(Exception):
         self.diagnostics = diagnostics
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
-        # Exceptions pickle by their message; ours cross process borders whole.
+        # By default an exception is pickled with its message only.
         """Return what pickle needs to rebuild the exception with its diagnostics."""
         return (Problem, self.diagnostics)
 

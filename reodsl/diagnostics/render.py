@@ -157,7 +157,7 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
             style = severity if primary else "secondary"
             begin = f"{' ' * excerpt.mark_column}{marks} "
             inner = width - gutter - 3
-            # What has little room beside the mark goes below it.
+            # A text with less than 20 columns beside the underline continues below it.
             below = " " * (len(begin) if inner - len(begin) >= 20 else 4)
             texts = [f"{begin}{visible(label.text)}".rstrip()]
             if columns is not None and len(texts[0]) > inner:
@@ -284,7 +284,7 @@ def codes() -> tuple[str, ...]:
 @cache
 def topics() -> Mapping[str, Path]:
     """Return the path of the document of each topic of `reodsl explain`, sorted by topic."""
-    # A wheel carries the documents inside the package; a checkout has them beside. A page that moved has no title.
+    # A wheel has the documents inside the package, a checkout beside it. A page that moved has no title.
     folder = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
     return {path.stem.lower(): path for path in sorted(folder.glob("*.md")) if path.read_bytes()[:2] == b"# "}
 
@@ -338,7 +338,7 @@ class Excerpt:
         mark_end = max(mark_end, mark_start + 1)
         if total <= width:
             return cls("".join(cells), mark_start, mark_end - mark_start, 0)
-        # A third of the room before the mark, and never more empty room behind the line than needed.
+        # The underline starts after a third of the width, unless that leaves the end of the width empty.
         inner_width = width - 2
         first = max(0, min(mark_start - inner_width // 3, max(total, mark_end) - inner_width))
         low = bisect_left(columns, first)
@@ -359,14 +359,15 @@ def _visible_character(character: str) -> str:
     r"""Return a character, a plain space for a wide space, or `\u{1b}` for a character that is not printable."""
     if character.isprintable():
         return character
-    # No-break and other wide spaces are harmless, and lines read better with them.
+    # No-break and other unusual spaces (category Zs) become plain spaces.
     return " " if unicodedata.category(character) == "Zs" else f"\\u{{{ord(character):x}}}"
 
 
-# Labels come file by file and line by line, so the last few lines are those that are asked for again.
 @lru_cache(maxsize=4)
 def _measure_cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
     """Return how the characters of a line are shown in a terminal.
+
+    Labels are rendered line by line, so a small cache suffices.
 
     Returns:
         For each character the text that is shown for it, and for each character the column at which it

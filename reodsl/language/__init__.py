@@ -60,7 +60,7 @@ def check_file(
         sets: Texts of values by the names of params, as `--set` gives them.
         amends: Texts of values by the dotted paths of settings, as `--amend` gives them.
     """
-    # These imports are a third of a check's time, and make nothing that could be collected either.
+    # These imports take a third of a check's time, and also create no garbage to collect.
     from reodsl.language.checks import check_program
     from reodsl.language.program import load
 

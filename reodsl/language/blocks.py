@@ -173,13 +173,13 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
     field = kind.fields.get(name)
     if field is None:
         report_setting(ctx, kind, item.name)
-        # What was most likely meant is not reported as missing, too; a setting of a block here is not misspelt.
+        # The setting that was probably meant counts as given, so that it is not also reported as missing.
         blocks = [setting.type.kind for setting in kind.fields.values() if isinstance(setting.type, Block)]
         is_in_block = any(name in KINDS[block].fields for block in blocks)
         nearest_name = None if is_in_block else nearest(name, kind.fields)
         return record if nearest_name is None else replace(record, invalid=record.invalid | {nearest_name})
     if isinstance(field.type, Block) and field.type.alone and isinstance(item.value, tree.Call):
-        # Nothing stays of the block that a recipe has.
+        # A call replaces the whole block, with the settings that a recipe gave it.
         inside = KINDS[field.type.kind]
         node = replace(item, name=replace(item.name, name=field.type.alone), op="=")
         block = _assign(ctx, NestedBlock(inside.name, {}, item.name.span, name), node, scope, doc, inside)

@@ -81,7 +81,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
         for owner, rest, where_set in owners:
             ctx.amends.setdefault(owner, []).append(Override("--amend", target, text, value, rest, where_set))
     for changes in ctx.amends.values():
-        # A change that names its declaration wins over one for all of them, whichever was written first.
+        # Changes that name their declaration are applied last, so that they win over general changes.
         changes.sort(key=lambda change: ".".join(change.path) != change.target)
 
 
@@ -117,7 +117,6 @@ def _write_points(target: str) -> str:
         if isinstance(number, tree.Number):
             value = scale(number.value, number.suffix, read_dimension(number.unit) or ())
             return ".NUMBER" if value is None else f".{value}"
-        # A number of hundreds of digits is none to the parser.
         return ".NUMBER" if text[:1].isdigit() else f".{text}"
 
     return re.sub(r"\[([^\]]+)\]", point, target)
@@ -373,7 +372,6 @@ def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> Declare
     complete = complete_stages(ctx, experiment)
     if not complete:
         raise NoValue
-    # A suite named in the stages is the experiment's as well.
     last = complete[-1][1].fields.get("eval")
     return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
 
@@ -385,7 +383,6 @@ def complete_stages(
 
     The list is empty if a stage lacks a required setting, which is reported. The result is cached by experiment.
     """
-    # Every check and the lowering ask for them.
     return ctx.memoize("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 

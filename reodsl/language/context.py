@@ -58,7 +58,7 @@ def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
         message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
         finding = replace(finding, message=message, help=f"import them: `from {match[1]} import {names}`")
     elif finding.code in ("E0201", "E0209", "E0216"):
-        # A name that is missing is missing wherever it stands.
+        # Two errors about the same missing name are one error, wherever the name is used.
         if finding.message != other.message and not (match and second and match[1] == second[1]):
             return None
     elif (
@@ -340,7 +340,7 @@ class Context:
         """
         key = name, id(value)
         if key not in self.memos:
-            # The value is kept, so that no other gets its number.
+            # Keeping a reference to the object ensures that no other object gets its `id`.
             self.memos[key] = value, compute()
         result: T = self.memos[key][1]
         return result

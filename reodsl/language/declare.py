@@ -478,7 +478,7 @@ def _make_thunk(
     amended_as = (module.key, f"{item.name.name}.{spec.base_name}")
 
     def compute() -> Value:
-        # A member's own name means what is outside of the study, as in `arm vanilla = vanilla`.
+        # In `arm vanilla = vanilla` the second name means the declaration outside the study.
         name = spec.base_name
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         parent, _ = split_amend(member)
@@ -588,7 +588,7 @@ def _find_experiment(
             )
     named = value.data.name if isinstance(value.data, Record) else ""
     if (member.name.span.path, named) in ctx.modules.duplicates:
-        # The other declaration of that name may be meant; the two were reported.
+        # The file declares this name twice, which was reported; the other declaration may be meant.
         raise NoValue
     helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS[:-1])}"
     ctx.fail(

@@ -187,7 +187,7 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
         case tree.ListExpr() | tree.Range() | tree.Binary() | tree.Compare() | tree.Logic():
             operands, inner = _list_operands(expr, type_)
             values: list[Value] = []
-            # A loop and no `try_all`: its frames would halve the depth that an expression may have.
+            # `try_all` would add stack frames, and halve the nesting that an expression may have.
             for operand in operands:
                 with suppress(NoValue):
                     values.append(evaluate(ctx, operand, scope, inner))
@@ -331,7 +331,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     if name in scope.module.imports or any(item.name.name == name for item in scope.module.module.items):
         raise NoValue
     unprovided = [import_ for import_ in scope.module.imports if not _is_provided(ctx, scope.module, import_)]
-    # An import that nothing provides has been reported, and most likely was meant to bring this name.
+    # If a similar name could not be imported, that was reported, and this error would be a consequence.
     if words or nearest(name, unprovided) is None:
         kinds = () if type_ is None else list_kinds(type_)
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
@@ -772,7 +772,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
         field = kind.fields[name]
         bound[name] = Slot(evaluate_as(ctx, value, scope, field.type, name, field.example), arg.span)
 
-    # What one argument lacks may stand in another that is wrong, and has been reported.
+    # `try_all` raises after a wrong argument, so that a missing argument is not reported in addition.
     try_all(take, expr.args)
     absent = {name: field for name, field in kind.fields.items() if name not in bound}
     missing = [(f"`{name}`", field) for name, field in absent.items() if field.required]

@@ -63,7 +63,7 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
             )
         first = ctx.find_first(record.span) if stage is None else stage.span
         error_key = first, tuple(item.path for item in missing)
-        # What comes from one declaration lacks the same for one reason.
+        # Records made from the same declaration lack the same settings: they are reported once.
         if error_key not in ctx.missing_settings:
             ctx.report(_describe_missing(owner, missing, record.span, stage, first))
         if not ctx.is_trial:
@@ -152,7 +152,7 @@ def _fill_settings(
     fields = dict(record.fields)
     until = record.sub("until")
     if isinstance(until, Until):
-        # `until = … or steps(400)` says how many steps there are at most.
+        # `until = … or steps(400)` gives the largest number of steps.
         fields["steps"] = replace(fields["until"], value=until.steps)
     ident = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():

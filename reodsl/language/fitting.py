@@ -247,7 +247,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
             ),
             (fits and not target, f"write {same}, without a unit{typed}"),
             (
-                # A param of type `int` takes no unit in its value, so its type is what has to change.
+                # A param of type `int` takes no unit in its value, so its type has to change.
                 fits and bare and bool(value.defined_at),
                 f"write {same} here, or set it from a value of the type `{name_unit(target)}`",
             ),
@@ -283,7 +283,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
                 f"write `{format_quantity(Quantity(-data.number, target))}`",
             ),
             (
-                # A type with an example of its own, such as a learning rate, is not a share. `150%` is one, and no other.
+                # A type with an example, such as a learning rate, is no share; `150%` is written as a share already.
                 example is None and share and value.literal is not None and value.literal.suffix != "%",
                 f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant",
             ),

@@ -219,7 +219,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
         else:
             value = _IMPLEMENTATIONS[name](ctx, args, call)
     except BudgetError as caught:
-        # The places where numbers of the arguments were set, for those that are names.
+        # Label the lines that set the names in the arguments.
         labels = [Label(span, text) for slot in args.values() for span, text in slot.value.defined_at]
         ctx.refuse(caught.at(call.span, labels=labels))
     if not isinstance(value.data, Record) or name == "reached":
@@ -283,7 +283,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
         ctx.charge(call.span, n)
         key = f"greedy {l_max} {n} {step}"
         if (key, id(frontier)) not in ctx.memos:
-            # The whole of the frontier is read, and every candidate tried for every pick.
+            # The search reads the frontier at every budget, and tries every candidate for every pick.
             ctx.modules.work_limit.candidates += 6 * l_max + n * (l_max // step)
             if ctx.modules.work_limit.candidates > MOST_CANDIDATES:
                 ctx.fail(

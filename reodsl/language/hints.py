@@ -176,13 +176,13 @@ SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
 
 
 def find_in_library(name: str) -> tuple[tuple[str, str], ...]:
-    """Return the modules of the standard library that declare `name`, each with the kind of the declaration."""
+    """Return the modules of the standard library that declare a name, each with the kind of the declaration."""
     return tuple((module, kind) for module, kind, declared in list_declarations() if declared == name)
 
 
 @cache
 def list_declarations() -> tuple[tuple[str, str, str], ...]:
-    """Return module, kind and name of each declaration of the standard library."""
+    """Return (module, kind, name) for each declaration of the standard library."""
     declarations = []
     for module in list_library():
         path = LIBRARY.joinpath(*module.split("."))
@@ -192,7 +192,7 @@ def list_declarations() -> tuple[tuple[str, str, str], ...]:
 
 
 def explain_method(name: str) -> str | None:
-    """Return how a method of the literature is written; None for a name of no method."""
+    """Return how a training method of the literature is written in a spec; None for an unknown name."""
     word = name.lower().replace("-", "_").replace(".", "").replace(" ", "_")
     if example := METHODS.get(_ALIASES.get(word, word)):
         return example
@@ -201,7 +201,12 @@ def explain_method(name: str) -> str | None:
 
 
 def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
-    """Return the help for a value where a record of certain kinds is expected, or None if nothing fits."""
+    """Return help for a value that is given where a record of certain kinds is expected; None if no help fits.
+
+    Args:
+        value: The value that does not fit.
+        kinds: The kinds of record that the setting accepts.
+    """
     data = value.data
     if not kinds:
         return None
@@ -212,19 +217,24 @@ def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
     if isinstance(data, str):
         return _suggest_for_text(data, kinds)
     if isinstance(data, Items):
-        lone = data.values[0].data if len(data.values) == 1 else None
-        named = isinstance(lone, Record) and lone.kind in kinds and lone.name
-        return f"write `{named}`, without brackets" if named else None
+        single = data.values[0].data if len(data.values) == 1 else None
+        single_name = isinstance(single, Record) and single.kind in kinds and single.name
+        return f"write `{single_name}`, without brackets" if single_name else None
     return first_help(_explain_record(data, kinds)) if isinstance(data, Record) else None
 
 
 def first_help(rows: Iterable[tuple[bool, str]]) -> str | None:
-    """Return the help of the first row whose condition holds."""
+    """Return the text of the first pair whose condition is true; None if no condition is."""
     return next((help for holds, help in rows if holds), None)
 
 
 def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool, str]]:
-    """Yield what to write instead of a record of another kind, each with whether it applies."""
+    """Yield pairs (whether the advice applies, advice) for a record of a wrong kind.
+
+    Args:
+        data: The record.
+        kinds: The kinds of record that the setting accepts.
+    """
     name, kind = data.name, data.kind
     yield kind == "selection" and "selected" in kinds, f"give it a pool to pick from: `{name}({POOL})`"
     if isinstance(data, StageRef):
@@ -251,24 +261,29 @@ def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool
 
 
 def _format_model(source: str) -> str:
-    """Return how a model from a source is declared."""
+    """Return how a spec declares a model from a source such as `hub` or `folder`."""
     return f"model NAME {{ source = {source}(…), context = 32K tokens }}"
 
 
 def _format_stage(stage: StageRef) -> str:
-    """Return a stage of an experiment as a spec names it."""
+    """Return a stage of an experiment as a spec names it: `mine.stages[1024 tokens]`."""
     experiment, name = stage.name.rsplit(".", 1)
     unit = " tokens" if name.isdigit() else ""
     return f"{experiment}.stages[{name}{unit}]"
 
 
 def _suggest_for_text(text: str, kinds: tuple[str, ...]) -> str | None:
-    """Return the help for a text in quotes where a record of certain kinds is expected."""
-    table = bool(_TABLE.fullmatch(text))
+    """Return help for a text in quotes given where a record of certain kinds is expected; None if no help fits.
+
+    Args:
+        text: The text, perhaps a path, a repository or a declaration's name.
+        kinds: The kinds of record that the setting accepts.
+    """
+    is_table = bool(_TABLE.fullmatch(text))
     model = _format_model("folder" if text.startswith((".", "/")) else "hub").replace("…", f'"{text}"')
-    data = f'data NAME {{ source = {"file" if table else "hub"}("{text}") }}'
+    data = f'data NAME {{ source = {"file" if is_table else "hub"}("{text}") }}'
     rows = (
-        ("file" in kinds and table, f'write `file("{text}")`'),
+        ("file" in kinds and is_table, f'write `file("{text}")`'),
         ("hub" in kinds and bool(re.fullmatch(r"[\w.-]+/[\w.-]+", text)), f'write `hub("{text}")`'),
         (
             "hub" not in kinds and bool(re.fullmatch(r"[A-Za-z_]\w*", text)),
@@ -289,10 +304,16 @@ def report_name(
     quoted: str | None = None,
     number: Num | None = None,
 ) -> None:
-    """Report a name without a meaning.
+    """Report a name that has no meaning in the spec.
 
-    `words` and `kinds` of declarations are what may stand here, a `number` may stand instead of a word, and
-    `quoted` is the help if a text may stand here.
+    Args:
+        ctx: The state of the evaluation.
+        expr: The name in the syntax tree.
+        scope: The names that can be used.
+        words: The words that the setting accepts.
+        kinds: The kinds of declaration that the setting accepts.
+        quoted: The help if the setting accepts a text in quotes.
+        number: The type of number that the setting accepts besides words.
     """
     name = expr.name
     if name in RESPONSE_NAMES and not words and quoted is None:
@@ -337,7 +358,7 @@ def report_name(
 
 
 def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
-    """Return the help for a bare word if a text is expected, unless the word is nearly a name."""
+    """Return help that puts a bare word in quotes; None if the word resembles a known name or value."""
     if expr.name in VALUES_ELSEWHERE or nearest(expr.name, scope.names()) is not None:
         return None
     option, _, target = expr.span.path.partition(" ")
@@ -347,15 +368,15 @@ def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
 
 
 def _suggest_word(name: str, words: tuple[str, ...]) -> str:
-    """Return the help for a name that is none of the expected words."""
-    same, why = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
-    if same in words:
-        return f"write `{same}`: {why}"
+    """Return help for a name that is none of the accepted words."""
+    equivalent, reason = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
+    if equivalent in words:
+        return f"write `{equivalent}`: {reason}"
     return explain_method(name) or suggest(name, words, "write one of")
 
 
 def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
-    """Return the help for an unknown name: an import, another spelling of a value, or a near name."""
+    """Return help for an unknown name: an import, another spelling of a value, a method, or a similar name."""
     name, study = expr.name, study_of_arm(scope, expr.name)
     return (
         suggest_import(expr, scope, kinds)
@@ -372,7 +393,7 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
 
 
 def study_of_arm(scope: Scope, name: str) -> str | None:
-    """Return the name of this file's study that has an arm called `name`."""
+    """Return the name of the study in this file that has an arm called `name`; None if no study has."""
     for study, members in scope.module.studies():
         if any(member.kind.name == "arm" and member.name.name == name for member in members):
             return study.name.name
@@ -380,7 +401,13 @@ def study_of_arm(scope: Scope, name: str) -> str | None:
 
 
 def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -> str | None:
-    """Return the help for a name that an import provides, or could provide; in a command, its full name."""
+    """Return help for a name that an import of this file renames or the library declares; None for any other name.
+
+    Args:
+        expr: The name in the syntax tree.
+        scope: The names that can be used.
+        kinds: The kinds of declaration that may be suggested; empty for all kinds.
+    """
     name = expr.name
     for local, imported in scope.module.imports.items():
         if imported.name == name:
@@ -394,11 +421,18 @@ def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -
 
 
 def _is_block(type: object, kind: Kind) -> bool:
+    """Return whether a type is the block of a kind's settings."""
     return isinstance(type, Block) and type.kind == kind.name
 
 
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
-    """Report a setting that a kind does not have: dropped, in another block, misspelt, or unknown."""
+    """Report a setting that a kind does not have, with help for where or how the setting is written.
+
+    Args:
+        ctx: The state of the evaluation.
+        kind: The kind of the declaration or block.
+        name: The unknown setting.
+    """
     word = name.name
     if dropped := refuse_dropped(word, name.span):
         ctx.report(dropped)
@@ -408,7 +442,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         for block, field in kind.fields.items()
         if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields
     ]
-    parents = [
+    outer_kinds = [
         parent
         for parent in KINDS.values()
         if any(_is_block(f.type, kind) for f in parent.fields.values()) and word in parent.fields
@@ -433,11 +467,11 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
                     for block in blocks
                 ),
                 (
-                    bool(parents) and sibling is not None and word not in BLOCK_NAMES,
+                    bool(outer_kinds) and sibling is not None and word not in BLOCK_NAMES,
                     f"write `{sibling} {{ {word} = … }}` beside this block, or `{word} = …` around it, as its method has it",
                 ),
                 (
-                    bool(parents),
+                    bool(outer_kinds),
                     f"`{word}` is a setting of what is around this block: write `{_begin_setting(word)}` there",
                 ),
                 (
@@ -454,19 +488,22 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
 
 
 def _suggest_setting(kind: Kind, word: str) -> str:
-    """Return the help for an unknown setting of a block: a near name, or the list of settings."""
+    """Return help for an unknown setting of a kind: a similar name, or the list of settings."""
     blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
-    deeper = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
-    trained, inner = kind.name in TRAIN_KINDS, nearest(word, deeper) if kind.name in TRAIN_KINDS else None
-    own_name, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
+    block_of_setting = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
+    trains, inner = (
+        kind.name in TRAIN_KINDS,
+        nearest(word, block_of_setting) if kind.name in TRAIN_KINDS else None,
+    )
+    near_name, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
     rows = (
         (
-            trained and inner is not None and nearest(word, kind.fields) is None,
-            f"did you mean `{deeper.get(inner or '')} {{ {inner} = … }}`?",
+            trains and inner is not None and nearest(word, kind.fields) is None,
+            f"did you mean `{block_of_setting.get(inner or '')} {{ {inner} = … }}`?",
         ),
-        (own_name in kind.children, f"did you mean `{_begin_child(own_name or '')}`?"),
+        (near_name in kind.children, f"did you mean `{_begin_child(near_name or '')}`?"),
         (
-            trained and own_name is None,
+            trains and near_name is None,
             "that is not supported, and no setting is called like it. The objective is made of "
             f"{', '.join(listed[:-1])} and {listed[-1]}; `reodsl explain reference` has all settings",
         ),
@@ -475,27 +512,27 @@ def _suggest_setting(kind: Kind, word: str) -> str:
 
 
 def _begin_setting(word: str) -> str:
-    """Return how a setting begins."""
+    """Return how a setting is written: `word { … }` for a block, else `word = …`."""
     return f"{word} {{ … }}" if word in BLOCK_NAMES else f"{word} = …"
 
 
 def _begin_child(child: str) -> str:
-    """Return how a declaration inside another begins."""
+    """Return how a declaration inside another declaration is written."""
     return f"{child} NAME = …" if child == "arm" else f"{child} NAME {{ … }}"
 
 
 def _suggest_study(kind: Kind, word: str) -> str | None:
-    """Return the help for a setting of the study that is written in an arm: seeds, the score, the report."""
-    named = "replicate" if word == "seeds" else word
-    field = KINDS["study"].fields.get(named)
-    if kind.name not in TRAIN_KINDS or named in kind.fields or field is None:
+    """Return help for a setting of studies, such as `seeds` or `report`, that is written in an arm or experiment."""
+    setting_name = "replicate" if word == "seeds" else word
+    field = KINDS["study"].fields.get(setting_name)
+    if kind.name not in TRAIN_KINDS or setting_name in kind.fields or field is None:
         return None
-    setting = "replicate = [1, 2, 3]" if named == "replicate" else _begin_setting(named)
+    setting = "replicate = [1, 2, 3]" if setting_name == "replicate" else _begin_setting(setting_name)
     return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
 
 
 def _find_beside(kind: Kind, word: str) -> str | None:
-    """Return the sibling block of a kind that has a setting called `word`."""
+    """Return the name of the block beside a kind's own block that has a setting called `word`; None if none has."""
     for parent in KINDS.values():
         if any(_is_block(field.type, kind) for field in parent.fields.values()):
             for name, field in parent.fields.items():

@@ -18,7 +18,7 @@ from reodsl.syntax import tree
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The settings of a stage or a declaration, which decide whether its other settings are read."""
+    """The settings of a stage or declaration, which decide whether its other settings have an effect."""
 
     record: Record
     reward: TypedReward | None = None
@@ -27,7 +27,7 @@ class Surroundings:
     """True if servers may sample for the stage."""
 
     def has(self, path: str, *words: str) -> bool:
-        """Return whether a setting has a value among `words`, or is not known."""
+        """Return whether a setting's value is one of `words`; also true for a setting without a known value."""
         value = self.record.get(path)
         return value is None or str(plain(value)) in words
 
@@ -36,68 +36,71 @@ class Surroundings:
         return self.record.get(path) is not None
 
     def is_set(self, path: str) -> bool:
-        """Return whether a setting is given and neither 0 nor false, or whether it is wrong."""
+        """Return whether a setting is neither 0 nor false nor missing; also true for a setting with a wrong value."""
         return bool(self.record.data(path)) or self.is_wrong(path)
 
     def is_wrong(self, path: str) -> bool:
-        """Return whether a setting was given and is wrong."""
+        """Return whether a setting was given a wrong value."""
         folder, _, name = path.rpartition(".")
         holder = self.record.sub(folder) if folder else self.record
         return holder is not None and name in holder.invalid
 
     def uses(self, *names: str) -> bool:
-        """Return whether the reward uses a name among `names`, or is not known."""
+        """Return whether the reward uses one of the names; also true for a reward with errors."""
         return self.reward is None or not self.reward.uses.isdisjoint(names)
 
     @property
     def is_split(self) -> bool:
-        """Return whether the reward splits responses, or is not known."""
+        """Return whether the reward splits responses at token budgets; also true for a reward with errors."""
         return self.reward is None or self.reward.split is not None
 
     @property
     def is_weighed(self) -> bool:
-        """Return whether tokens have importance weights, the trainer's over the engine's probability."""
+        """Return whether tokens have importance weights: the trainer's probability over the engine's."""
         return cap_importance(self.record, self.on_gpus) is not None or self.is_set("loss.decoupled")
 
     @property
     def is_taught(self) -> bool:
-        """Return whether something reads a teacher."""
+        """Return whether the loss or the reward reads the teacher."""
         return self.is_set("kl") or self.uses("teacher")
 
     @property
     def asks_by_start(self) -> bool:
-        """Return whether a condition of a wording reads samples of the reference model, or of a suite's reference."""
+        """Return whether a condition of a wording reads samples of the reference model."""
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
         return any("ref" in item.reads for item in conditions if isinstance(item, TypedCondition))
 
     @property
     def updates_once(self) -> bool:
-        """Return whether each step makes a single update with the weights that ratios divide by, so that every ratio is 1.
+        """Return whether each step is a single update in which the ratio of every token is 1.
 
-        Ratios to the engine's log-probabilities, to older weights or to the share of a mode differ from 1.
+        Ratios to the engine's log-probabilities, to weights of an earlier step, or to a mode's share of
+        tokens differ from 1.
         """
         old = self.record.data("old_logprobs") or "auto"
-        late = self.is_set("lag") and not self.is_set("loss.decoupled")
-        moved = (
-            old == "engine" or (late and old == "auto") or self.record.data("loss.mode_tokens") == "shares"
+        lags = self.is_set("lag") and not self.is_set("loss.decoupled")
+        differs = (
+            old == "engine" or (lags and old == "auto") or self.record.data("loss.mode_tokens") == "shares"
         )
-        wrong = any(map(self.is_wrong, ("old_logprobs", "loss", "loss.mode_tokens")))
-        return not (moved or wrong) and all(self.record.data(name) == 1 for name in ("minibatches", "epochs"))
+        is_unclear = any(map(self.is_wrong, ("old_logprobs", "loss", "loss.mode_tokens")))
+        return not (differs or is_unclear) and all(
+            self.record.data(name) == 1 for name in ("minibatches", "epochs")
+        )
 
     @property
     def blames(self) -> bool:
         """Return whether an advantage may be negative."""
         reward = self.reward
-        scored = self.record.data("advantage.normalise") != "none"
-        mine = any(map(self.is_set, ("advantage.batch", "advantage.own")))
-        if scored or mine or reward is None or not reward.is_sound or reward.parts:
+        is_normalised = self.record.data("advantage.normalise") != "none"
+        is_rescaled = any(map(self.is_set, ("advantage.batch", "advantage.own")))
+        if is_normalised or is_rescaled or reward is None or not reward.is_sound or reward.parts:
             return True
         return any(value.low < 0 for value, _ in reward.values)
 
     @property
     def draws(self) -> bool:
-        """Return whether a suite draws anything at random: a response, a forced answer, or the wording of a question."""
+        """Return whether a suite samples at random: responses, forced answers, or the wording of a question."""
         forcing = self.record.sub("forcing") if self.record.data("grid") else None
         wordings = list_records(self.record, "wordings")
         return (
@@ -111,7 +114,7 @@ class Surroundings:
 
     @property
     def repeats(self) -> bool:
-        """Return whether a worked solution may have a second pass."""
+        """Return whether a generated worked solution may have a second pass."""
         return self.is_set("another_pass") and self.record.data("max_passes") != 1
 
 
@@ -142,33 +145,43 @@ Condition = Callable[[Surroundings], bool]
 
 
 def _has(path: str, *words: str) -> Condition:
+    """Return the condition that a setting's value is one of `words`, or is not known."""
     return lambda settings: settings.has(path, *words)
 
 
 def _lacks(path: str, *words: str) -> Condition:
+    """Return the condition that a setting has no value or one outside `words`."""
     return lambda settings: not settings.is_known(path) or not settings.has(path, *words)
 
 
 def _is_set(path: str) -> Condition:
+    """Return the condition that a setting is neither 0 nor false nor missing."""
     return lambda settings: settings.is_set(path)
 
 
 def _sampling(block: str) -> tuple[Need, ...]:
-    """Return the needs of settings of sampling: a temperature, and several tokens to choose from."""
-    heat, most = f"{block}temperature", f"{block}top_k"
+    """Return the conditions under which a block's sampling settings have an effect.
+
+    They need a temperature above 0, and more than one token to choose from.
+
+    Args:
+        block: The block's path with a dot at its end, such as `rollout.`; empty for a declaration with these
+            settings.
+    """
+    temperature, top_k = f"{block}temperature", f"{block}top_k"
     write = f"{block.removesuffix('.')} {{ %s }}" if block else "%s"
     return (
         Need(
-            f"{block}top_p {most}",
-            heat,
-            _is_set(heat),
+            f"{block}top_p {top_k}",
+            temperature,
+            _is_set(temperature),
             write % "temperature = 1",
             "narrows what is drawn from, and at temperature 0 nothing is drawn",
         ),
         Need(
-            f"{block}top_p {heat}",
-            most,
-            _lacks(most, "1"),
+            f"{block}top_p {temperature}",
+            top_k,
+            _lacks(top_k, "1"),
             write % "top_k = -1",
             "is of draws among several tokens, and `top_k` leaves one",
         ),
@@ -460,24 +473,31 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 
 
 def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
-    """Yield settings of a file or the command line that nothing reads, each once with a need that is not met.
+    """Yield settings of the user that have no effect, each with a need that is not met.
 
-    A setting that is written with the value of its default loses nothing, and is not yielded.
+    Settings that have the value of their default are skipped: leaving them out changes nothing.
+
+    Args:
+        settings: All settings of the stage or declaration.
+        kind: The kind of the declaration; `stage` for a stage of training.
+
+    Yields:
+        The setting's dotted path, the setting, and the first need that is not met.
     """
     method, seen = settings.record.data("method"), set[str]()
-    for need in NEEDS[kind]:
-        for path in need.paths.split():
+    for unmet in NEEDS[kind]:
+        for path in unmet.paths.split():
             slot = settings.record.at(path)
-            if slot is None or slot.span is None or path in seen or need.is_met(settings):
+            if slot is None or slot.span is None or path in seen or unmet.is_met(settings):
                 continue
             methods = TRAINING[path.partition(".")[0]].methods if kind == "stage" else ()
             if (not methods or method in methods) and not _is_default(slot, find_setting(path, kind)):
                 seen.add(path)
-                yield path, slot, need
+                yield path, slot, unmet
 
 
 def find_setting(path: str, kind: str = "stage") -> Setting:
-    """Return the declaration of a setting of a kind by its path."""
+    """Return the declaration of a setting from its dotted path in a kind."""
     block, _, name = path.rpartition(".")
     fields = KINDS[kind].fields
     if block:
@@ -487,18 +507,27 @@ def find_setting(path: str, kind: str = "stage") -> Setting:
 
 
 def _is_default(slot: Slot, setting: Setting) -> bool:
+    """Return whether a setting has the value of its default."""
     default = _make_default(slot, setting)
     return default is not None and bool(plain(default.value) == plain(slot.value))
 
 
 def _make_default(slot: Slot, setting: Setting) -> Slot | None:
+    """Return the default of a setting in place of a given value; None for a setting without a default."""
     if setting.default is None:
         return None
     return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
 
 
 def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
-    """Return a record with defaults for settings that nothing reads, so that equal work has equal canonical JSON."""
+    """Return a record in which settings without effect have their defaults.
+
+    Specs that do the same work then have the same canonical JSON, so that stored results are found again.
+
+    Args:
+        settings: All settings of the stage or declaration.
+        kind: The kind of the declaration; `stage` for a stage of training.
+    """
     stage = settings.record
     for path, slot, need in list_idle(settings, kind):
         block, _, name = path.rpartition(".")
@@ -508,9 +537,9 @@ def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
         holder = stage.part(block) if block else stage
         fields = {key: field_slot for key, field_slot in holder.fields.items() if key != name}
         default = _make_default(slot, setting)
-        narrower = replace(holder, fields=fields if default is None else {**fields, name: default})
+        cleaned = replace(holder, fields=fields if default is None else {**fields, name: default})
         if block:
-            outer = stage.fields[block]
-            narrower = stage.with_field(block, replace(outer, value=replace(outer.value, data=narrower)))
-        stage = narrower
+            old = stage.fields[block]
+            cleaned = stage.with_field(block, replace(old, value=replace(old.value, data=cleaned)))
+        stage = cleaned
     return stage

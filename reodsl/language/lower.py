@@ -58,11 +58,19 @@ from reodsl.numbers.curves import Curve, select_benchmarks
 def lower(
     program: Program, main: ParsedFile, record: values.DeclaredStudy | values.DeclaredExperiment
 ) -> Spec:
-    """Return the spec that runs a study, or a lone experiment as a study of its starting point and itself."""
+    """Return the spec of a study, or of a single experiment as a study of its starting model and itself.
+
+    Args:
+        program: The evaluated spec, without errors.
+        main: The spec's file.
+        record: The study or experiment to run.
+    """
     low = Lowering(program.context)
     record = record if record.doc else replace(record, doc=main.module.doc or "")
     study = (
-        _study(low, record) if isinstance(record, values.DeclaredStudy) else _lower_experiment(low, record)
+        _lower_study(low, record)
+        if isinstance(record, values.DeclaredStudy)
+        else _lower_experiment(low, record)
     )
     declared = (*record.arms, *record.frontiers) if isinstance(record, values.DeclaredStudy) else (record,)
     return Spec(
@@ -70,7 +78,7 @@ def lower(
         path=main.path,
         folder=str(Path(main.path).parent),
         params={name: write_value(value) for name, value in program.context.params.items()},
-        changes=_changes(program),
+        changes=_list_changes(program),
         origins={declaration.name: origin_of(declaration.span) for declaration in declared},
         sources={
             path: source
@@ -80,7 +88,8 @@ def lower(
     )
 
 
-def _changes(program: Program) -> tuple[Change, ...]:
+def _list_changes(program: Program) -> tuple[Change, ...]:
+    """Return the changes of the command line, each once."""
     ctx = program.context
     by_target = {(c.option, c.target): c for c in ctx.sets.values()}
     for changes in ctx.amends.values():
@@ -88,8 +97,13 @@ def _changes(program: Program) -> tuple[Change, ...]:
     return tuple(Change(option=c.option, target=c.target, value=c.text) for c in by_target.values())
 
 
-def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
-    """Build a study with its arms, frontiers, score, tables and charts."""
+def _lower_study(low: Lowering, record: values.DeclaredStudy) -> Study:
+    """Build a study with its arms, frontiers, score, tables and charts.
+
+    Args:
+        low: The state of lowering; its cluster and names of arms are set.
+        record: The declared study.
+    """
     cluster = record.sub("cluster")
     low.cluster = build(Cluster, cluster) if cluster is not None else None
     low.on_gpus = samples_on_gpus(record)
@@ -104,10 +118,10 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
             raise LookupError(f"arm `{arm.name}` has no suite")
         arms.append(Arm(name=arm.name, checkpoint=checkpoint(low, arm), suite=suite(low, arm_suite)))
     names = tuple(arm.name for arm in arms)
-    frontiers = tuple(_frontier(frontier) for frontier in record.frontiers)
+    frontiers = tuple(_lower_frontier(frontier) for frontier in record.frontiers)
     score = record.sub("score")
     scored, extra = (
-        _score(record, score, {f.name for f in frontiers}, None) if score is not None else (None, ())
+        _lower_score(record, score, {f.name for f in frontiers}, None) if score is not None else (None, ())
     )
     labels = {frontier.name for frontier in frontiers + extra}
     chart_lines = (line for chart in record.charts for line in list_records(chart, "lines"))
@@ -121,12 +135,12 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
         arms=tuple(arms),
         frontiers=_fit_frontiers(arms, frontiers + extra, scored),
         score=scored,
-        tables=tuple(_table(low, table, names) for table in record.tables)
+        tables=tuple(_lower_table(low, table, names) for table in record.tables)
         if record.tables or record.charts
-        else _tables(names, scored),
-        charts=tuple(_chart(low, chart) for chart in record.charts)
+        else _default_tables(names, scored),
+        charts=tuple(_lower_chart(low, chart) for chart in record.charts)
         if record.tables or record.charts
-        else _charts(lines, arms),
+        else _default_charts(lines, arms),
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
@@ -136,26 +150,31 @@ def _study(low: Lowering, record: values.DeclaredStudy) -> Study:
 
 
 def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:
-    """Build a study of an experiment and, if it is trained, of its starting point."""
-    first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
+    """Build a study for a single experiment; if it is trained, its starting model is another arm.
+
+    Args:
+        low: The state of lowering; its cluster is set.
+        record: The declared experiment.
+    """
+    first_stage = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
     cluster = record.sub("cluster")
     low.cluster = build(Cluster, cluster) if cluster is not None else None
     low.on_gpus = samples_on_gpus(record)
-    lowered = suite(low, find_suite(record) or first.part("eval"))
+    arm_suite = suite(low, find_suite(record) or first_stage.part("eval"))
     arms = []
     if record.is_trained:
-        base = record.sub("base") or first.part("base")
+        base = record.sub("base") or first_stage.part("base")
         base_name = "base" if record.name != "base" else "start"
-        arms.append(Arm(name=base_name, checkpoint=start(low, base), suite=lowered))
-    arms.append(Arm(name=record.name, checkpoint=start(low, record), suite=lowered))
+        arms.append(Arm(name=base_name, checkpoint=start(low, base), suite=arm_suite))
+    arms.append(Arm(name=record.name, checkpoint=start(low, record), suite=arm_suite))
     names = tuple(arm.name for arm in arms)
     score = record.sub("score")
     scored, frontiers = (
-        _score(record, score, set(), names[0] if len(names) > 1 else None)
+        _lower_score(record, score, set(), names[0] if len(names) > 1 else None)
         if score is not None
         else (None, ())
     )
-    seed = first.data("seed")
+    seed = first_stage.data("seed")
     study = Study(
         name=record.name,
         doc=record.doc,
@@ -163,8 +182,8 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
         arms=tuple(arms),
         frontiers=_fit_frontiers(arms, frontiers, scored),
         score=scored,
-        tables=_tables(names, scored),
-        charts=_charts((*names, *(frontier.name for frontier in frontiers)), arms),
+        tables=_default_tables(names, scored),
+        charts=_default_charts((*names, *(frontier.name for frontier in frontiers)), arms),
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
@@ -172,8 +191,8 @@ def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study
     return locate_in(study, record)
 
 
-def _frontier(record: values.DeclaredFrontier) -> Frontier:
-    """Build a frontier of arms, or a published frontier."""
+def _lower_frontier(record: values.DeclaredFrontier) -> Frontier:
+    """Build a declared frontier: the best of some arms at each budget, or published curves."""
     envelope = record.envelope
     if envelope is None:
         return build_frontier(record, record.name)
@@ -185,28 +204,39 @@ def _frontier(record: values.DeclaredFrontier) -> Frontier:
 
 
 def build_frontier(record: Record, name: str) -> Frontier:
-    """Build a published frontier from its numbers, under `name`."""
+    """Build a published frontier from the curves of a record, under `name`."""
     parts = record.parts if isinstance(record, Composite) else ()
     budgets = record.data("budgets")
     curves = (build(PublishedCurve, part, benchmark=part.name, budgets=budgets) for part in parts)
     return Frontier(name=name, to=budgets[-1], published=tuple(curves))
 
 
-def _score(
+def _lower_score(
     owner: Record, record: Record, declared_names: set[str], base: str | None
 ) -> tuple[Score, tuple[Frontier, ...]]:
-    """Build a score, and its published frontier if the study declares no frontier of that name."""
-    against, relative = record.part("against"), record.sub("relative_to")
-    extra = () if against.name in declared_names else (build_frontier(against, against.name),)
-    name = relative.name if relative is not None and relative.kind == "arm" else base
-    reasons = tuple(fault.message for fault, _ in find_mismatches(owner, against))
-    return build(Score, record, frontier=against.name, relative_to=name, misfits=reasons), extra
+    """Build a score, and the published frontier that it is computed against if the study does not declare it.
+
+    Args:
+        owner: The study or experiment.
+        record: The score.
+        declared_names: The names of the study's frontiers.
+        base: The baseline if the score names none.
+    """
+    frontier, baseline = record.part("against"), record.sub("relative_to")
+    new_frontiers = () if frontier.name in declared_names else (build_frontier(frontier, frontier.name),)
+    name = baseline.name if baseline is not None and baseline.kind == "arm" else base
+    reasons = tuple(fault.message for fault, _ in find_mismatches(owner, frontier))
+    return build(Score, record, frontier=frontier.name, relative_to=name, misfits=reasons), new_frontiers
 
 
 def _fit_frontiers(
     arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
 ) -> tuple[Frontier, ...]:
-    """Return the frontiers; an approximate score's frontier gets curves of the arms' benchmarks, or their mean."""
+    """Return the frontiers; for an approximate score, its published frontier gets curves of the arms' benchmarks.
+
+    A score is approximate if the published frontier differs from the suites in benchmarks or settings
+    (`misfits`).
+    """
     if score is None or not score.misfits:
         return tuple(frontiers)
     benchmarks = [[benchmark.name for benchmark in arm.suite.benchmarks] for arm in arms]
@@ -221,6 +251,12 @@ def _fit_frontiers(
 def _select_curves(
     published: Sequence[PublishedCurve], benchmarks: Sequence[Sequence[str]]
 ) -> tuple[PublishedCurve, ...]:
+    """Return the published curves of the benchmarks that all arms have, or their mean curve if the names differ.
+
+    Args:
+        published: The curves.
+        benchmarks: The names of each arm's benchmarks.
+    """
     curves = select_benchmarks(
         {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in published}, benchmarks
     )
@@ -230,8 +266,8 @@ def _select_curves(
     )
 
 
-def _chart(low: Lowering, record: Record) -> Chart:
-    """Build a chart of arms, frontiers and rules of budgets."""
+def _lower_chart(low: Lowering, record: Record) -> Chart:
+    """Build a chart with the arms, frontiers and budget rules that it shows."""
     lines = list_records(record, "lines")
     rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]
     return build(
@@ -246,17 +282,17 @@ def _chart(low: Lowering, record: Record) -> Chart:
     )
 
 
-def _table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
-    """Build a table of arms, with published numbers beside them if it names any."""
-    rows, printed = record.get("rows"), record.sub("published")
-    everything = rows is None or not isinstance(rows.data, Items)
-    chosen = names if everything else tuple(row.name for row in list_records(record, "rows"))
+def _lower_table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
+    """Build a table with the arms that it shows, all by default, and with published numbers if it names any."""
+    rows, published = record.get("rows"), record.sub("published")
+    has_all_rows = rows is None or not isinstance(rows.data, Items)
+    row_names = names if has_all_rows else tuple(row.name for row in list_records(record, "rows"))
     return build(
         Table,
         record,
-        rows=chosen,
+        rows=row_names,
         columns=tuple(shown_value(low, column) for column in list_items(record, "columns")),
-        published=_build_table(printed) if isinstance(printed, Composite) else None,
+        published=_build_table(published) if isinstance(published, Composite) else None,
     )
 
 
@@ -266,13 +302,14 @@ def _build_table(record: Composite) -> PublishedTable:
     return build(PublishedTable, record, doc=record.doc, rows=rows)
 
 
-def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
+def _default_tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
+    """Return the tables of a study that declares none: one main table of all arms."""
     columns: tuple[Any, ...] = ("accuracy", "length", "reg") if score is not None else ("accuracy", "length")
     return (Table(name="main", rows=names, columns=columns),)
 
 
-def _charts(lines: tuple[str, ...], arms: Sequence[Arm]) -> tuple[Chart, ...]:
-    """Return the default chart, accuracy over budgets, if a suite measures budgets."""
+def _default_charts(lines: tuple[str, ...], arms: Sequence[Arm]) -> tuple[Chart, ...]:
+    """Return the charts of a study that declares none: accuracy over budgets, if a suite has a forcing text."""
     if all(arm.suite.forcing is None for arm in arms):
         return ()
     return (Chart(name="curves", x="budget", y="accuracy", lines=lines),)
@@ -287,24 +324,30 @@ DEEPEST = 200
 def lower_bounded(
     program: Program, main: ParsedFile, record: DeclaredStudy | DeclaredExperiment
 ) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
-    """Return the spec of a record, or E0216 if a short text means more than a machine can hold."""
-    # Below this the stack does not reach.
+    """Return the spec of a study or experiment, or the error E0216 if the spec would be too large to run.
+
+    Args:
+        program: The evaluated spec, without errors.
+        main: The spec's file.
+        record: The study or experiment to run.
+    """
+    # A longer chain of starting models would exceed Python's stack.
     if sum(1 for _ in zip(walk_starts(record), range(DEEPEST + 1), strict=False)) > DEEPEST:
-        return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
+        return None, (_too_large(record, "experiments start from each other too many times", _CHAIN),)
     try:
         spec = lower(program, main, record)
     except RecursionError:
-        return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
+        return None, (_too_large(record, "experiments start from each other too many times", _CHAIN),)
     size = measure_extent(spec)
     if size.depth > DEEPEST:
-        return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
+        return None, (_too_large(record, "experiments start from each other too many times", _CHAIN),)
     if size.tasks > MOST_TASKS:
         words = f"this is {size.tasks:,} tasks, and a spec has at most {MOST_TASKS:,}"
-        return None, (_large(record, words, "take fewer arms, seeds or stages"),)
+        return None, (_too_large(record, words, "take fewer arms, seeds or stages"),)
     if size.values > MOST_VALUES:
         words = f"written out, this is {size.values:,} values, and a spec has at most {MOST_VALUES:,}"
         return None, (
-            _large(record, words, "start fewer experiments from two others, and shorten long texts"),
+            _too_large(record, words, "start fewer experiments from two others, and shorten long texts"),
         )
     return spec, ()
 
@@ -312,7 +355,14 @@ def lower_bounded(
 _CHAIN = "start from fewer experiments, one after the other"
 
 
-def _large(record: Record, words: str, helps: str) -> Diagnostic:
+def _too_large(record: Record, words: str, helps: str) -> Diagnostic:
+    """Return the error for a spec that is too large (E0216).
+
+    Args:
+        record: The study or experiment.
+        words: What is too large.
+        helps: What to write instead.
+    """
     return error("E0216", words, record.span, "too large", help=helps)
 
 
@@ -332,27 +382,31 @@ class Extent:
 
 
 def measure_extent(spec: Spec) -> Extent:
-    """Return the extent of a spec, in time linear in its objects, however often they are shared."""
+    """Return the size of a spec; its cost is linear in the number of distinct objects."""
     study = spec.study
-    values, depth = _measure(study)
+    values, depth = _measure_nesting(study)
     stages = sum(len(experiment.stages) for arm in study.arms for experiment in arm.checkpoint.experiments)
     return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
 
 
-def _measure(top: object) -> tuple[int, int]:
-    """Return the number of values and their depth, without recursion, as a study may be deeper than the stack."""
+def _measure_nesting(top: object) -> tuple[int, int]:
+    """Return the number of values in an object and the depth of their nesting, without recursion.
+
+    A shared object is measured once but counts wherever it occurs; the stack is explicit because specs may be
+    deep.
+    """
     extents: dict[int, tuple[int, int]] = {}
-    # Each with its parts, those that wait to be measured being above it.
-    open_ = [(top, _parts(top))]
-    while open_:
-        value, parts = open_[-1]
-        waiting = [
-            (item, _parts(item)) for item in parts if type(item) not in PLAIN and id(item) not in extents
+    # Pairs (object, its components); the unmeasured components of an object are above it in the list.
+    unfinished = [(top, _components(top))]
+    while unfinished:
+        value, parts = unfinished[-1]
+        unmeasured = [
+            (item, _components(item)) for item in parts if type(item) not in PLAIN and id(item) not in extents
         ]
-        if waiting:
-            open_ += waiting
+        if unmeasured:
+            unfinished += unmeasured
             continue
-        open_.pop()
+        unfinished.pop()
         values, deepest = 1, 0
         for item in parts:
             if type(item) in PLAIN:
@@ -365,7 +419,8 @@ def _measure(top: object) -> tuple[int, int]:
     return extents[id(top)]
 
 
-def _parts(value: object) -> list[object]:
+def _components(value: object) -> list[object]:
+    """Return the components of an object (fields, values of a dict, items of a sequence); empty for plain values."""
     names = names_of(type(value))
     if names is not None:
         return [getattr(value, name) for name in names]

@@ -17,8 +17,8 @@ from reodsl.syntax.scanner import MOST_TOKENS, clip_text
 from reodsl.syntax.source import MAX_BYTES, Source, read_source, source_from_bytes
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# A wheel carries the library inside the package; a checkout has it beside.
 LIBRARY = PACKAGE / "stdlib" if (PACKAGE / "stdlib").is_dir() else PACKAGE.parent / "stdlib"
+"""The folder of the standard library: inside the package in a wheel, beside it in a checkout."""
 STD = "std"
 MOST_FILES = 256
 DEEPEST_IMPORT = 64
@@ -41,7 +41,7 @@ class ParsedFile:
     """The imported names, by their names in this file."""
 
     def studies(self) -> Iterator[tuple[tree.Decl, list[tree.Decl]]]:
-        """Yield the file's studies, each with its arms and frontiers; a sweep's arms are listed as they are written."""
+        """Yield the file's studies, each with its arms and frontiers as they are written, before sweeps are expanded."""
         for item in self.items.values():
             if not isinstance(item, tree.Decl) or item.kind.name != "study":
                 continue
@@ -68,13 +68,17 @@ class Import:
 
 
 def _parse(source: Source, most: int) -> ParseResult:
-    """Parse a text; texts below any bound are cached, since an editor asks for the same texts at every key."""
-    cached = _parse_kept(source)
+    """Return the parse of a text of at most `most` tokens.
+
+    Results are cached without the limit, since an editor asks for the same texts at every key.
+    """
+    cached = _parse_cached(source)
     return cached if cached.tokens <= most else parse(source, most)
 
 
 @lru_cache(maxsize=64)
-def _parse_kept(source: Source) -> ParseResult:
+def _parse_cached(source: Source) -> ParseResult:
+    """Return the parse of a text, from a cache of the last 64 texts."""
     return parse(source)
 
 
@@ -106,23 +110,29 @@ class Modules:
     """The count of errors among the diagnostics."""
 
     def main(self, path: Path) -> ParsedFile | None:
-        """Return the module of the spec itself."""
-        key = _key(path)
+        """Return the parsed spec itself; None if it cannot be read."""
+        key = _identify(path)
         try:
             return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
         except LimitReached:
             return self.loaded.get(key)
 
     def library(self, name: str) -> ParsedFile | None:
-        """Return a module of the standard library by its dotted name after `std.`."""
+        """Return a module of the standard library by its dotted name behind `std.`."""
         path = LIBRARY.joinpath(*name.split("."))
         path = path.with_name(path.name + ".reo")
         return self._read(path, f"{STD}/{'/'.join(name.split('.'))}.reo", f"std:{name}", std=True)
 
     def parsed(self, path: str, text: str, key: str, *, std: bool = False) -> ParsedFile | None:
-        """Return a module from its text: parse it, collect its names and load its imports."""
+        """Return a file parsed from its text, with its names collected and its imports loaded.
+
+        Args:
+            path: The path that messages show.
+            text: The text of the file.
+            key: The identity of the file: its resolved path, or `std:NAME`.
+            std: Whether the file belongs to the standard library, which no limit of size applies to.
+        """
         self.sources[path] = text
-        # The library is not a stranger's.
         result = _parse(Source(path, text), MOST_TOKENS if std else self._tokens)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)
@@ -132,12 +142,19 @@ class Modules:
         return loaded
 
     def _read(self, path: Path, label: str, key: str, *, std: bool) -> ParsedFile | None:
-        """Return the module of a file, or None after an error of reading it is reported; `label` is the shown path."""
+        """Return a parsed file, which is read at the first call; None after an error, which is reported.
+
+        Args:
+            path: The file.
+            label: The path that messages show.
+            key: The identity of the file: its resolved path, or `std:NAME`.
+            std: Whether the file belongs to the standard library.
+        """
         if key in self.loaded:
             return self.loaded[key]
         self.loaded[key] = None
         try:
-            draft = self.drafts.get(_key(path)) if self.drafts else None
+            draft = self.drafts.get(_identify(path)) if self.drafts else None
             source = read_source(path, label) if draft is None else source_from_bytes(draft.encode(), label)
         except Problem as caught:
             self._report(*caught.diagnostics)
@@ -156,7 +173,7 @@ class Modules:
         return self.parsed(label, source.text, key, std=std)
 
     def _report(self, *findings: Diagnostic) -> None:
-        """Keep findings.
+        """Store findings.
 
         Raises:
             LimitReached: There are `MOST_ERRORS` errors.
@@ -168,39 +185,52 @@ class Modules:
             self.work_limit.stop(labels[0].span if labels else None)
 
     def _collect(self, loaded: ParsedFile) -> None:
-        """Collect the declarations of a file, and load its imports."""
-        places: dict[str, Span] = {}
+        """Store the declarations of a file by name, and load the files that it imports."""
+        first_spans: dict[str, Span] = {}
         for clause in loaded.module.imports:
             self.work_limit.charge(clause.module_span, IMPORT_STEPS * (1 + len(clause.names)))
-            target = self._target(loaded, clause)
-            is_sound = target is not None and not self._broken(target)
+            target = self._load_target(loaded, clause)
+            is_sound = target is not None and not self._has_errors(target)
             for imported in clause.names:
-                local = imported.alias or imported.name
-                if self._fresh(local, places):
+                local_name = imported.alias or imported.name
+                if self._is_first(local_name, first_spans):
                     key = target.key if target is not None else None
-                    loaded.imports[local.name] = Import(key, imported.name.name, imported, clause.module)
+                    loaded.imports[local_name.name] = Import(key, imported.name.name, imported, clause.module)
                 if target is not None and is_sound:
-                    self._provides(target, imported, clause)
+                    self._check_provided(target, imported, clause)
         for item in loaded.module.items:
-            if self._fresh(item.name, places):
+            if self._is_first(item.name, first_spans):
                 loaded.items[item.name.name] = item
 
-    def _fresh(self, name: tree.Ident, places: dict[str, Span]) -> bool:
-        first = places.setdefault(name.name, name.span)
+    def _is_first(self, name: tree.Ident, first_spans: dict[str, Span]) -> bool:
+        """Return whether this is the first use of a name in a file; report E0208 for a second one.
+
+        Args:
+            name: The name of a declaration or import.
+            first_spans: The spans of the names so far; the new name is added.
+        """
+        first = first_spans.setdefault(name.name, name.span)
         if first is name.span:
             return True
         self.duplicates.add((name.span.path, name.name))
         self._report(describe_duplicate(name.name, name.span, first, "give one of them another name"))
         return False
 
-    def _broken(self, target: ParsedFile) -> bool:
+    def _has_errors(self, target: ParsedFile) -> bool:
+        """Return whether a file has errors."""
         return any(
             finding.severity == "error" and finding.labels and finding.labels[0].span.path == target.path
             for finding in self.diagnostics
         )
 
-    def _provides(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
-        """Report a name that the imported file does not declare."""
+    def _check_provided(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
+        """Report E0204 for an imported name that the imported file does not declare.
+
+        Args:
+            target: The imported file.
+            imported: The imported name.
+            clause: The import.
+        """
         name = imported.name.name
         if name not in target.items:
             self._report(
@@ -215,14 +245,14 @@ class Modules:
                 )
             )
 
-    def _target(self, importer: ParsedFile, clause: tree.Import) -> ParsedFile | None:
-        """Return the module that an import names; findings are reported at the import."""
-        located = self._locate(importer, clause)
+    def _load_target(self, importer: ParsedFile, clause: tree.Import) -> ParsedFile | None:
+        """Return the file that an import names, parsed; None after an error, which is reported at the import."""
+        located = self._find_file(importer, clause)
         if located is None:
             return None
         path, label, key, std = located
         if any(key == open_key for open_key, _, _ in self._stack) or key == importer.key:
-            self._cycle(importer, clause, key, label)
+            self._report_cycle(importer, clause, key, label)
             return None
         if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST_IMPORT:
             self._report(
@@ -240,8 +270,15 @@ class Modules:
         finally:
             self._stack.pop()
 
-    def _cycle(self, importer: ParsedFile, clause: tree.Import, key: str, label: str) -> None:
-        """Report files that import each other."""
+    def _report_cycle(self, importer: ParsedFile, clause: tree.Import, key: str, label: str) -> None:
+        """Report E0206 for files that import each other.
+
+        Args:
+            importer: The file with the last import.
+            clause: The last import, which closes the circle.
+            key: The identity of the imported file.
+            label: The path of the imported file that messages show.
+        """
         names = [path for _, path, _ in self._stack] + [importer.path, label]
         keys = [open_key for open_key, _, _ in self._stack] + [importer.key]
         start = keys.index(key) if key in keys else len(keys) - 1
@@ -256,20 +293,27 @@ class Modules:
             )
         )
 
-    def _locate(self, importer: ParsedFile, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
-        """Return the path, the shown path, the key of an import, and whether it is the library's; None after an error."""
+    def _find_file(self, importer: ParsedFile, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        """Return the file that an import names; None after an error, which is reported.
+
+        Returns:
+            The path, the path that messages show, the identity of the file, and whether it belongs to the
+            standard library.
+        """
         name = clause.module
         bare = name.lstrip(".")
         parts = bare.split(".") if bare else []
         if not name.startswith("."):
             if parts[0] == STD and len(parts) > 1:
-                return self._locate_std(parts[1:], clause)
-            local = not importer.std and self._beside(importer, parts)
+                return self._find_library_file(parts[1:], clause)
+            is_beside = not importer.std and self._is_beside(importer, parts)
             names = [f"std.{module}" for module in list_library()]
-            self._unknown(clause, names, f"write `.{name}`: the dot says beside this file" if local else None)
+            self._report_unknown(
+                clause, names, f"write `.{name}`: the dot says beside this file" if is_beside else None
+            )
             return None
         if importer.std:
-            self._escapes(clause, "the standard library imports `std.…` only")
+            self._report_escape(clause, "the standard library imports `std.…` only")
             return None
         folder = Path(importer.key).parent
         for _ in range(len(name) - len(bare) - 1):
@@ -285,45 +329,56 @@ class Modules:
             )
             return None
         path = folder.joinpath(*parts[:-1], parts[-1] + ".reo")
-        # The real place counts: neither dots nor links lead out of the spec's folder.
+        # Links are resolved first, so that neither dots nor links lead out of the spec's folder.
         try:
-            real = path.resolve()
-            inside = real.is_relative_to(self.root) and folder.resolve().is_relative_to(self.root)
+            real_path = path.resolve()
+            is_inside = real_path.is_relative_to(self.root) and folder.resolve().is_relative_to(self.root)
         except (OSError, RuntimeError, ValueError):
-            inside, real = False, path
-        if not inside:
-            self._escapes(
+            is_inside, real_path = False, path
+        if not is_inside:
+            self._report_escape(
                 clause, f"a spec reads files below its own folder, {self.root.name or self.root}/, only"
             )
             return None
-        if not real.is_file():
+        if not real_path.is_file():
             siblings = (
                 [f".{file.stem}" for file in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
             )
-            self._unknown(clause, siblings)
+            self._report_unknown(clause, siblings)
             return None
         up = [".."] * (len(name) - len(bare) - 1)
         label = os.path.normpath(Path(importer.path).parent.joinpath(*up, *parts)) + ".reo"
-        return real, label, str(real), False
+        return real_path, label, str(real_path), False
 
-    def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
-        """Return the same for a module of the standard library."""
+    def _find_library_file(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        """Return the file of a module of the standard library; None after an error, which is reported.
+
+        Returns:
+            The path, the path that messages show, the identity of the file, and True (the file belongs to the
+            library).
+        """
         dotted = ".".join(parts)
         path = LIBRARY.joinpath(*parts[:-1], parts[-1] + ".reo")
         if not path.is_file():
-            self._unknown(clause, [f"std.{module}" for module in list_library()])
+            self._report_unknown(clause, [f"std.{module}" for module in list_library()])
             return None
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
-    def _beside(self, importer: ParsedFile, parts: list[str]) -> bool:
-        """Return whether the importing file's folder has a file of that name."""
+    def _is_beside(self, importer: ParsedFile, parts: list[str]) -> bool:
+        """Return whether the folder of the importing file has the file that a dotted name means."""
         try:
             return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()
         except (OSError, ValueError):
             return False
 
-    def _unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
-        """Report an import whose file does not exist."""
+    def _report_unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
+        """Report E0204 for an import whose file does not exist.
+
+        Args:
+            clause: The import.
+            names: The modules that exist, for the help.
+            instead: The help, if the modules that exist do not matter.
+        """
         self._report(
             error(
                 "E0204",
@@ -337,8 +392,13 @@ class Modules:
             )
         )
 
-    def _escapes(self, clause: tree.Import, why: str) -> None:
-        """Report an import that leads out of the spec's folder."""
+    def _report_escape(self, clause: tree.Import, why: str) -> None:
+        """Report E0207 for an import of a file outside the spec's folder.
+
+        Args:
+            clause: The import.
+            why: The rule that the import breaks.
+        """
         self._report(
             error(
                 "E0207",
@@ -353,12 +413,13 @@ class Modules:
 
 @cache
 def list_library() -> tuple[str, ...]:
-    """Return the modules of the standard library, without `std.`."""
+    """Return the dotted names of the standard library's modules, without `std.`."""
     paths = sorted(LIBRARY.rglob("*.reo"))
     return tuple(".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in paths)
 
 
-def _key(path: Path) -> str:
+def _identify(path: Path) -> str:
+    """Return the identity of a file: its resolved path, or the path as given if it cannot be resolved."""
     try:
         return str(path.resolve())
     except (OSError, RuntimeError, ValueError):
@@ -366,6 +427,13 @@ def _key(path: Path) -> str:
 
 
 def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> Diagnostic:
-    """Return E0208 at the second use of a name; `first` is None if the first use is not known."""
+    """Return the error E0208 at the second use of a name.
+
+    Args:
+        name: The name.
+        span: The second use.
+        first: The first use; None if it is not known.
+        help: What to write instead.
+    """
     labels = [Label(first, "first here")] if first is not None else []
     return error("E0208", f"`{name}` is there twice", span, "again here", labels=labels, help=help)

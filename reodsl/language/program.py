@@ -37,13 +37,13 @@ class Program:
         return self.list_type(Record, kind)
 
     def list_type(self, type_: type[R], kind: str) -> dict[str, R]:
-        """Return the declarations of a kind by name, all of the class `type_`."""
+        """Return the declarations of a kind by name, restricted to records of the class `type_`."""
         records = {name: value.data for name, value in self.values.items()}
         return {name: data for name, data in records.items() if isinstance(data, type_) and data.kind == kind}
 
     @property
     def is_sound(self) -> bool:
-        """Return whether no finding is an error."""
+        """Return whether the spec was checked completely and no finding is an error."""
         if self.main is None or self.context.is_stopped:
             return False
         return not any(finding.severity == "error" for finding in self.context.findings)
@@ -56,14 +56,14 @@ def load(
     drafts: Mapping[str, str] = {},
     most: float = MOST_STEPS,
 ) -> Program:
-    """Read, parse and evaluate a spec and its imports; nothing is raised.
+    """Read, parse and evaluate a spec and its imports; raise nothing.
 
     Args:
-        path: The file.
+        path: The spec.
         sets: Texts of values by the names of params.
         amends: Texts of values by the dotted paths of settings.
         drafts: Texts, by resolved path, that replace files of the disk.
-        most: Steps of checking that the spec may take.
+        most: The most steps of work that the spec may take.
 
     Returns:
         The program; its context has the findings.
@@ -81,10 +81,17 @@ def load(
 def evaluate(
     modules: Modules, main: ParsedFile | None, sets: Mapping[str, str], amends: Mapping[str, str]
 ) -> Program:
-    """Evaluate every declaration of the main file."""
+    """Return the program with the value of every declaration of the main file.
+
+    Args:
+        modules: The parsed files.
+        main: The spec's file; None if it could not be read.
+        sets: Texts of values by the names of params.
+        amends: Texts of values by the dotted paths of settings.
+    """
     ctx = new_context(modules)
     values: dict[str, Value] = {}
-    # What was read before a bound was passed is shown; nothing is made of it.
+    # After a limit was passed, the findings so far are shown, and nothing is evaluated.
     if main is not None and not ctx.is_stopped:
         with suppress(LimitReached):
             read_changes(ctx, main, sets, amends)
@@ -98,54 +105,68 @@ def evaluate(
 def pick(
     program: Program, main: ParsedFile, target: str | None
 ) -> tuple[DeclaredStudy | DeclaredExperiment | None, Diagnostic | None]:
-    """Return the study or experiment to run, or why the file has nothing to run.
+    """Return the study or experiment to run, or the error that says why none can be chosen.
 
-    Without a target it is the only study, else the only experiment from which no other experiment starts.
+    Without a target the choice is the only study, or else the only experiment that no other experiment starts
+    from.
+
+    Args:
+        program: The evaluated spec.
+        main: The spec's file.
+        target: The name that the user gave; None if no name was given.
     """
     studies = program.list_type(DeclaredStudy, "study")
     experiments = program.list_type(DeclaredExperiment, "experiment")
-    everything: dict[str, DeclaredStudy | DeclaredExperiment] = {**experiments, **studies}
+    runnable: dict[str, DeclaredStudy | DeclaredExperiment] = {**experiments, **studies}
     where = main.path
     if target is not None:
-        if target in everything:
-            return everything[target], None
+        if target in runnable:
+            return runnable[target], None
         return None, error(
             "E0214",
             f"there is no study or experiment `{target}` in this file",
             where=where,
-            help=_suggest_study(target, studies) or suggest(target, everything, "there is"),
+            help=_suggest_study(target, studies) or suggest(target, runnable, "there is"),
         )
     declares = [item for item in main.items.values() if isinstance(item, tree.Decl)]
-    named = [item.name.name for item in declares if item.kind.name == "study"] or [
+    candidates = [item.name.name for item in declares if item.kind.name == "study"] or [
         item.name.name for item in declares if item.kind.name == "experiment"
     ]
-    if not named:
+    if not candidates:
         return None, error(
             "E0215",
             "there is nothing to run in this file",
             where=where,
             help="declare an `experiment` or a `study`, or run a file that imports this one",
         )
-    ends = _find_ends(named, experiments)
-    if len(ends) > 1:
+    end_names = _find_ends(candidates, experiments)
+    if len(end_names) > 1:
         return None, error(
             "E0214",
-            f"this file has {len(ends)} of them to run: {', '.join(ends)}",
+            f"this file has {len(end_names)} of them to run: {', '.join(end_names)}",
             where=where,
-            help=f"say which: `--target {ends[0]}`, or put them in a `study`",
+            help=f"say which: `--target {end_names[0]}`, or put them in a `study`",
         )
-    return everything.get(ends[0]), None
+    return runnable.get(end_names[0]), None
 
 
 def _suggest_study(target: str, studies: Mapping[str, DeclaredStudy]) -> str | None:
-    """Return the help for an arm that is named as the study or experiment to run."""
+    """Return help if the user named an arm where a study or experiment is expected; None for any other name."""
     for name, study in studies.items():
         if any(arm.name == target for arm in study.arms):
             return f"`{target}` is an arm of `{name}`, which runs as a whole: make it an experiment to run it alone"
     return None
 
 
-def _find_ends(named: list[str], experiments: Mapping[str, DeclaredExperiment]) -> list[str]:
-    """Return the experiments from which no other experiment starts; a starting point is trained on the way."""
-    started = {base.owner for name in named if name in experiments for base in walk_starts(experiments[name])}
-    return [name for name in named if name not in experiments or experiments[name].owner not in started]
+def _find_ends(names: list[str], experiments: Mapping[str, DeclaredExperiment]) -> list[str]:
+    """Return the names of experiments that no other experiment starts from.
+
+    The start of another experiment is trained on the way, so it need not be run for itself. Names of studies
+    are kept.
+
+    Args:
+        names: The names of experiments or studies.
+        experiments: The experiments without errors by name.
+    """
+    started = {base.owner for name in names if name in experiments for base in walk_starts(experiments[name])}
+    return [name for name in names if name not in experiments or experiments[name].owner not in started]

@@ -31,10 +31,10 @@ the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` 
 
 
 def list_readings(body: str, response: str) -> list[tuple[str, str]]:
-    """Return the calls and meanings of the words that read a number of a response in a kind of body.
+    """Return the documented words that read a number of a response, as pairs (call, meaning).
 
     Args:
-        body: The body, such as `a reward`.
+        body: Where the words may be used, such as `a reward`.
         response: The variable that the calls name.
     """
     calls = {name: word for name, word in READINGS.items() if body in word.bodies}
@@ -191,7 +191,7 @@ responses, or, for rewards, it keeps questions:
 
 
 def reference() -> str:
-    """Return the reference of the language in Markdown."""
+    """Return the reference of the language, docs/REFERENCE.md, as Markdown."""
     units = ", ".join(f"`{unit}`" for unit in dict.fromkeys(UNITS.values()))
     parts = [HEAD, f"\nUnits: {units}, `%`. K is 1024 for tokens and 1000 otherwise; M and G likewise.\n"]
     parts.append("\n## Kinds at the top of a file\n")
@@ -206,13 +206,14 @@ def reference() -> str:
     parts.extend(_kind(kind) for kind in KINDS.values() if kind.form == "block")
     parts.append("\n## Functions\n")
     calls = [kind for kind in KINDS.values() if kind.form == "call"]
-    parts.extend(_call(kind) for kind in (*SIGNATURES.values(), ENDS, REASONING_STEPS, *calls))
+    parts.extend(_call_section(kind) for kind in (*SIGNATURES.values(), ENDS, REASONING_STEPS, *calls))
     parts.append("\n## Standard library\n")
-    parts.extend(_module(name) for name in list_library())
+    parts.extend(_module_section(name) for name in list_library())
     return "".join(parts)
 
 
 def _kind(kind: Kind) -> str:
+    """Return the section of a kind of declaration: description, parents, children and the table of settings."""
     parent = f" Made from: {', '.join(kind.parents)}." if kind.parents else ""
     holds = f" Holds: {', '.join(f'`{child}`' for child in kind.children)}." if kind.children else ""
     same = kind.name in ("experiment", "stage", "arm")
@@ -220,13 +221,18 @@ def _kind(kind: Kind) -> str:
     return f"{title}\nThe settings are those of `recipe`.\n" if same else title + _table(kind.fields.items())
 
 
-def _call(kind: Kind) -> str:
+def _call_section(kind: Kind) -> str:
+    """Return the section of a function: its call, description and the table of arguments."""
     args = [name if name in kind.positional else f"{name}: …" for name in kind.fields]
     return f"\n### {kind.name}({', '.join(args)})\n\n{kind.doc}\n" + _table(kind.fields.items())
 
 
 def _table(fields: Iterable[tuple[str, Setting]]) -> str:
-    rows = [f"| `{name}` | {_type(field)} | {default_words(field)} | {field.doc} |" for name, field in fields]
+    """Return the Markdown table of settings or arguments; empty without any."""
+    rows = [
+        f"| `{name}` | {_type_words(field)} | {default_words(field)} | {field.doc} |"
+        for name, field in fields
+    ]
     return (
         "\n| setting | type | default | meaning |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
         if rows
@@ -234,7 +240,8 @@ def _table(fields: Iterable[tuple[str, Setting]]) -> str:
     )
 
 
-def _type(field: Setting) -> str:
+def _type_words(field: Setting) -> str:
+    """Return a setting's type in words, with its range and the training methods that have the setting."""
     words = describe_type(field.type)
     if isinstance(field.type, Block):
         words = f"block [`{field.type.kind}`](#{field.type.kind})"
@@ -244,7 +251,7 @@ def _type(field: Setting) -> str:
 
 
 def default_words(field: Setting) -> str:
-    """Return a setting's default as a spec would write it, `required`, or nothing."""
+    """Return a setting's default as a spec would write it, `required`, or an empty text without a default."""
     if field.required:
         return "required"
     if field.default is None:
@@ -255,16 +262,17 @@ def default_words(field: Setting) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
-def _module(name: str) -> str:
+def _module_section(name: str) -> str:
+    """Return the section of a module of the standard library: its description and its declarations."""
     path = LIBRARY.joinpath(*name.split("."))
     source = read_source(path.with_name(path.name + ".reo"), f"std/{name}.reo")
     module = parse(source).module
-    rows = [f"- `{item.name.name}` ({item.kind_name}){_first(item.doc)}" for item in module.items]
+    rows = [f"- `{item.name.name}` ({item.kind_name}){_first_paragraph(item.doc)}" for item in module.items]
     return f"\n### std.{name}\n\n{(module.doc or '').strip()}\n\n" + "\n".join(rows) + "\n"
 
 
-def _first(doc: str | None) -> str:
-    """Return the first paragraph of a text without its line breaks."""
+def _first_paragraph(doc: str | None) -> str:
+    """Return `: ` and the first paragraph of a text on one line; empty without a text."""
     return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
 
 
@@ -287,7 +295,7 @@ class Words:
 
 
 def words() -> Words:
-    """Collect the words from the grammar's tables, the table of kinds, the functions and the units."""
+    """Return the words of the language, for the grammars of editors and pages."""
     constants = {"true", "false"}
     children = {child for kind in KINDS.values() for child in kind.children}
     constructors = {name for name, kind in KINDS.items() if kind.form == "call"}

@@ -20,7 +20,12 @@ WITHOUT_TRAINING = frozenset(
 
 
 def find_source(record: Record | None) -> tuple[Record | None, int | None]:
-    """Return the experiment or model whose weights a record means, and the index of the stage if it names a stage."""
+    """Return the experiment or model that a record's weights come from.
+
+    Returns:
+        The experiment or model, and the index of the stage after which the weights are taken; None for the
+        last stage.
+    """
     stage: int | None = None
     while True:
         if isinstance(record, StageRef):
@@ -35,7 +40,12 @@ def find_source(record: Record | None) -> tuple[Record | None, int | None]:
 
 
 def walk_ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
-    """Yield the sources of weights, from an experiment to its start and at last a model, each as `find_source` does."""
+    """Yield the experiments and at last the model from which a record's weights descend, the nearest first.
+
+    Yields:
+        The experiment or model, and the index of the stage after which the weights are taken; None for the
+        last stage.
+    """
     source, stage = find_source(record)
     while source is not None:
         yield source, stage
@@ -43,7 +53,7 @@ def walk_ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
 
 
 def name_model(model: Record) -> str:
-    """Return the name of a model's weights: of its repository on a hub or of its server, else its source as written."""
+    """Return the name of a model: its repository on a hub, its name on a server, or else its source as written."""
     source = model.part("source")
     if source.kind in ("hub", "served"):
         return str(source.data("repo" if source.kind == "hub" else "model"))
@@ -51,25 +61,25 @@ def name_model(model: Record) -> str:
 
 
 def samples_on_gpus(owner: Record) -> bool:
-    """Return whether servers on a cluster's GPUs sample for a study, or for an experiment that is run alone."""
+    """Return whether SGLang servers on a cluster's GPUs generate the responses of a study or experiment."""
     return owner.sub("cluster") is not None and samples_by_servers(owner)
 
 
 def samples_by_servers(owner: Record) -> bool:
-    """Return whether SGLang's servers sample for a study, or for an experiment that is run alone."""
+    """Return whether SGLang servers generate the responses of a study or experiment."""
     named = owner.data("engine")
     return named == "sglang" or (named is None and owner.sub("cluster") is not None)
 
 
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:
-    """Return the cap of a stage's importance weights, or None without weights.
+    """Return the cap of a stage's importance weights; None if the stage has no importance weights.
 
-    The default is 2 if servers sample, whose kernels differ from the trainer's, and no ratio contains the
-    difference already, as ratios to the engine's log-probabilities do.
+    The default is 2 if servers generate the responses, since their kernels differ from the trainer's. It is
+    None if the ratio or another weight corrects for the difference already.
 
     Args:
         stage: The settings of the stage.
-        on_gpus: Whether servers sample.
+        on_gpus: Whether servers generate the responses.
 
     Source:
         Yao et al. 2025.
@@ -77,14 +87,14 @@ def cap_importance(stage: Record, on_gpus: bool) -> float | None:
     cap = stage.data("importance_cap")
     if cap is not None:
         return None if cap == "none" else float(cap)
-    corrected = (
+    is_corrected = (
         stage.data("old_logprobs") == "engine" or bool(stage.data("lag")) or stage.data("loss.decoupled")
     )
-    return 2.0 if on_gpus and not corrected else None
+    return 2.0 if on_gpus and not is_corrected else None
 
 
 def walk_starts(experiment: Record) -> Iterator[DeclaredExperiment]:
-    """Yield the experiments from whose checkpoints an experiment starts, the nearest first."""
+    """Yield the experiments whose checkpoints an experiment starts from, the nearest first."""
     for source, _ in walk_ancestry(experiment.sub("base")):
         if isinstance(source, DeclaredExperiment):
             yield source
@@ -101,7 +111,7 @@ def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None]
 
 
 def find_suite(experiment: Record) -> Record | None:
-    """Return the suite that an experiment names, else the suite of the checkpoint that it evaluates."""
+    """Return the suite of an experiment, or of the checkpoint that it evaluates without training; None without a suite."""
     for source, _ in walk_ancestry(experiment):
         suite = source.sub("eval")
         if suite is not None or not isinstance(source, DeclaredExperiment) or source.is_trained:
@@ -110,7 +120,7 @@ def find_suite(experiment: Record) -> Record | None:
 
 
 def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
-    """Return the suite of an arm: its own suite, else the study's, else the suite that all arms with a suite share."""
+    """Return the suite of an arm: its own, or the study's, or the suite that all arms with a suite share."""
     chosen = find_suite(arm.experiment) or study.sub("eval")
     if chosen is not None:
         return chosen
@@ -120,6 +130,6 @@ def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
 
 
 def sort_grid(suite: Record | None) -> tuple[int, ...]:
-    """Return the budgets of a suite's grid, in tokens, each once and increasing."""
+    """Return the token budgets of a suite's grid, sorted and without duplicates; empty without a grid."""
     grid = suite.data("grid") if suite is not None else None
     return tuple(sorted(set(grid))) if grid else ()

@@ -13,7 +13,6 @@ PLAIN: Dimension = ()
 TOKENS: Dimension = (("tokens", 1),)
 STEPS: Dimension = (("steps", 1),)
 
-# Every spelling of a unit, and its canonical one.
 UNITS: dict[str, str] = {
     "token": "tokens",
     "tokens": "tokens",
@@ -25,6 +24,7 @@ UNITS: dict[str, str] = {
     "seconds": "seconds",
     "GiB": "GiB",
 }
+"""The canonical name of each spelling of a unit."""
 SUFFIXES = {"K": 1, "M": 2, "G": 3}
 LARGEST = 10**18
 
@@ -39,7 +39,7 @@ class Quantity:
 
 
 def read_dimension(unit: str | None) -> Dimension | None:
-    """Return the dimension of a unit as it is spelled, or None if it is no unit."""
+    """Return the dimension of a unit as it is spelled; `PLAIN` if there is no unit, None if the unit is unknown."""
     if unit is None:
         return PLAIN
     base = UNITS.get(unit)
@@ -47,12 +47,12 @@ def read_dimension(unit: str | None) -> Dimension | None:
 
 
 def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
-    """Return a number with its suffix applied, or None if it is beyond `LARGEST`.
+    """Return a number with its suffix applied; None if the result is larger than `LARGEST`.
 
     Args:
         value: The number as written.
         suffix: `K`, `M`, `G`, `%` or None; K is 1024 for tokens and 1000 otherwise.
-        unit: The unit that the number has.
+        unit: The unit of the number.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -74,7 +74,7 @@ def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | floa
 
 
 def multiply_units(left: Dimension, right: Dimension, power: int = 1) -> Dimension:
-    """Return the unit of a product, or with `power` -1 of a quotient."""
+    """Return the dimension of a product; with `power` -1 that of a quotient."""
     exponents = dict(left)
     for base, exponent in right:
         exponents[base] = exponents.get(base, 0) + power * exponent
@@ -82,22 +82,21 @@ def multiply_units(left: Dimension, right: Dimension, power: int = 1) -> Dimensi
 
 
 def name_unit(unit: Dimension) -> str:
-    """Return the name of a unit: `tokens`, `tokens^2`, `tokens/steps`; empty for a plain number."""
+    """Return the name of a dimension: `tokens`, `tokens^2`, `tokens/steps`; empty for a plain number."""
     over = "*".join(b if e == 1 else f"{b}^{e}" for b, e in unit if e > 0)
     under = "/".join(b if e == -1 else f"{b}^{-e}" for b, e in unit if e < 0)
     return f"{over or '1'}/{under}" if under else over
 
 
 def describe_unit(unit: Dimension) -> str:
-    """Return a unit in a sentence: `in tokens`, or `a plain number`."""
+    """Return a dimension for a sentence: `in tokens`, or `a plain number`."""
     name = name_unit(unit)
     return f"in {name}" if name else "a plain number"
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """Return a quantity in words: `65536 tokens`, `1 step`, `0.2`."""
+    """Return a quantity in words, with all digits: `65536 tokens`, `1 step`, `5e-6`."""
     number = quantity.number
-    # `5e-6`, not `5e-06`; as many digits as it takes to read the number back.
     text = repr(number).replace("e-0", "e-").removesuffix(".0")
     name = name_unit(quantity.unit)
     if number == 1 and name.endswith("s"):
@@ -106,20 +105,20 @@ def format_quantity(quantity: Quantity) -> str:
 
 
 def write_amount(number: float, unit: Dimension) -> str:
-    """Return how a spec writes a number in any unit, as a product if need be: `2 steps * 1 tokens`.
+    """Return a number of any dimension as a spec writes it, if need be as a product: `2 steps * 1 tokens`.
 
     Args:
-        number: The number in `unit`.
+        number: The number in base units.
         unit: The dimension.
     """
-    above = [base for base, exponent in unit for _ in range(exponent)]
-    below = [base for base, exponent in unit for _ in range(-exponent)]
-    text = " ".join([format_quantity(Quantity(number)), *above[:1]])
-    return "".join([text, *(f" * 1 {base}" for base in above[1:]), *(f" / 1 {base}" for base in below)])
+    over = [base for base, exponent in unit for _ in range(exponent)]
+    under = [base for base, exponent in unit for _ in range(-exponent)]
+    text = " ".join([format_quantity(Quantity(number)), *over[:1]])
+    return "".join([text, *(f" * 1 {base}" for base in over[1:]), *(f" / 1 {base}" for base in under)])
 
 
 def write_divisor(unit: Dimension) -> str:
-    """Return what to write behind a value of a unit so that it is a plain number: ` / 1 token`."""
+    """Return the factors behind a value that cancel its unit, such as ` / 1 token`."""
     parts = ((format_quantity(Quantity(1, ((base, 1),))), exponent) for base, exponent in unit)
     return "".join(
         (" / " if exponent > 0 else " * ").join(["", *[factor] * abs(exponent)]) for factor, exponent in parts
@@ -127,7 +126,7 @@ def write_divisor(unit: Dimension) -> str:
 
 
 def write_quantity(quantity: Quantity) -> str:
-    """Return the shortest way to write a quantity in a spec: `32K tokens`."""
+    """Return a quantity as a spec writes it in the shortest form: `32K tokens`."""
     number, name = quantity.number, name_unit(quantity.unit)
     base = 1024 if quantity.unit == TOKENS else 1000
     if isinstance(number, int) and number and number % base == 0 and abs(number) < base**2:

@@ -40,6 +40,7 @@ class Items:
     _plain: tuple[Any, ...] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        """Count the values in the list and in the lists inside it."""
         inner = (value.data.size if isinstance(value.data, Items) else 1 for value in self.values)
         object.__setattr__(self, "size", 1 + sum(inner))
 
@@ -106,29 +107,33 @@ class Record:
     """The call that computed it from its settings."""
 
     def get(self, path: str) -> Value | None:
-        """Return the value of a setting at a dotted path, or None if it was not given."""
+        """Return the value of a setting at a dotted path; None if it has no value."""
         slot = self.at(path) if "." in path else self.fields.get(path)
         return None if slot is None else slot.value
 
     def data(self, path: str) -> Any:
-        """Return the bare data of a setting: a number, a text, a Record or a tuple; None if it was not given."""
+        """Return a setting as plain data: a number, text, Record or tuple; None if it has no value."""
         value = self.get(path)
         return None if value is None else plain(value)
 
     def sub(self, path: str) -> Record | None:
-        """Return the record in a setting, or None if the setting holds no record."""
+        """Return the record in a setting at a dotted path; None if the setting has no record."""
         value = self.get(path)
         return value.data if value is not None and isinstance(value.data, Record) else None
 
     def part(self, path: str) -> Record:
-        """Return the record in a setting that a complete record has."""
+        """Return the record in a setting at a dotted path, which is known to be there.
+
+        Raises:
+            LookupError: The setting has no record.
+        """
         record = self.sub(path)
         if record is None:
             raise LookupError(f"{self.kind} `{self.name}` has no `{path}`")
         return record
 
     def at(self, path: str) -> Slot | None:
-        """Return the slot at a dotted path, such as `optim.lr`."""
+        """Return the slot of a setting at a dotted path, such as `optim.lr`; None if it has no value."""
         if "." not in path:
             return self.fields.get(path)
         head, _, rest = path.partition(".")
@@ -137,11 +142,11 @@ class Record:
         return inner.at(rest) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
-        """Return this record with a setting replaced."""
+        """Return this record with a setting replaced; the setting counts as valid."""
         return replace(self, fields={**self.fields, name: slot}, invalid=self.invalid - {name})
 
     def only_valid(self) -> Self:
-        """Return this record without its wrong settings, whose defaults are not what the user meant."""
+        """Return this record without settings whose values are wrong, also in nested blocks."""
         valid: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
@@ -184,7 +189,7 @@ class DeclaredExperiment(Record):
 
     @property
     def is_trained(self) -> bool:
-        """Return whether the experiment trains; a checkpoint with a suite does not."""
+        """Return whether the experiment trains; a checkpoint with a suite is only evaluated."""
         return not self.from_checkpoint or "method" in self.fields
 
 
@@ -290,7 +295,7 @@ class Scope:
     """A name of `locals` that cannot be used."""
 
     def find(self, name: str) -> Callable[[], Value] | None:
-        """Return the local behind a name, innermost first."""
+        """Return the function that gives a local name's value, the innermost first; None for a name that is no local."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.locals and name != scope.hidden:
@@ -299,7 +304,7 @@ class Scope:
         return None
 
     def names(self) -> set[str]:
-        """Return every name that can be used here."""
+        """Return all names that can be used: those of the file and the locals."""
         names = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
@@ -307,9 +312,14 @@ class Scope:
             scope = scope.parent
         return names
 
-    def inner(self, locals: Mapping[str, Callable[[], Value]], but: str | None = None) -> Scope:
-        """Return a scope whose locals come before the names of this scope."""
-        return Scope(self.module, locals, self, but)
+    def inner(self, locals: Mapping[str, Callable[[], Value]], hidden: str | None = None) -> Scope:
+        """Return a scope inside this one, with further locals.
+
+        Args:
+            locals: Functions that give the values of the locals, by name.
+            hidden: The name of a local that cannot be used.
+        """
+        return Scope(self.module, locals, self, hidden)
 
 
 Child: TypeAlias = tuple[tree.Decl, Scope]
@@ -376,7 +386,7 @@ class StageSweep:
 
 
 def plain(value: Value) -> Any:
-    """Return the bare data in a value: numbers in base units, words as texts, lists and bounds as tuples."""
+    """Return a value as plain data: numbers in base units, words as texts, lists and ranges as tuples."""
     match data := value.data:
         case Quantity():
             return data.number
@@ -419,7 +429,7 @@ def describe(value: Value) -> str:
 
 
 def write_value(value: Value) -> str:
-    """Return a value as a spec would write it; a record by its name."""
+    """Return a value as a spec would write it; a record is written by its name."""
     data = value.data
     match data:
         case Quantity():
@@ -441,13 +451,18 @@ def article(word: str) -> str:
 
 
 def join_kinds(words: Sequence[str]) -> str:
-    """Return `a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
+    """Return kinds with articles in a sentence: `a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
     *first, last = [f"{article(word)} {word}" for word in words]
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
-    """Yield every setting of a record and of the blocks inside it, by dotted path."""
+    """Yield every setting of a record and of the blocks inside it, with its dotted path.
+
+    Args:
+        record: The record.
+        prefix: The path of the record with a dot at its end; empty for the outermost record.
+    """
     for name, slot in record.fields.items():
         inner = slot.value.data
         if isinstance(inner, NestedBlock):
@@ -457,11 +472,11 @@ def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
 
 
 def list_items(record: Record | None, name: str) -> tuple[Value, ...]:
-    """Return the values in a setting that is a list; empty if it was not given."""
+    """Return the values in a setting that is a list; empty if the setting has no list."""
     value = record.get(name) if record is not None else None
     return value.data.values if value is not None and isinstance(value.data, Items) else ()
 
 
 def list_records(record: Record | None, name: str) -> list[Record]:
-    """Return the records in a setting that is a list of records."""
+    """Return the records in a setting that is a list; empty if the setting has no list."""
     return [item.data for item in list_items(record, name) if isinstance(item.data, Record)]

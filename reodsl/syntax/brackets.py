@@ -82,7 +82,7 @@ class _Mender:
                 self._match_closer(token, is_first_of_line)
             else:
                 self.out.append(token)
-        # A text that runs to the end of the file has swallowed the closing brackets: it alone is the mistake.
+        # A text without closing quotes contains the closing brackets: only the text is reported.
         swallowed = any(token.type == "TEXT" and token.mended for token in self.tokens)
         self._insert_closers(len(self.stack), None, silent=swallowed)
         return self.out, self.diagnostics
@@ -111,7 +111,7 @@ class _Mender:
         for opener in reversed(self.stack):
             if token.span.column > self._indent(opener):
                 break
-            # A declaration at the left edge is in no block, unless all of the block is written that way.
+            # A `{` is closed only for a declaration in column 1, which belongs to the top level of the file.
             if opener.type == "LBRACE" and not (token.span.column == 1 and next_type == "NAME"):
                 break
             count += 1

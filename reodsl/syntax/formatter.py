@@ -48,8 +48,8 @@ def format_source(source: Source) -> FormatResult:
 
 # Expressions on one line
 
-# How tightly an expression binds; one that binds looser than its place wants stands in ( ).
 CHOICE, OR, AND, NOT, COMPARISON, RANGE, SUM, PRODUCT, UNARY, POWER, POSTFIX, ATOM = range(12)
+"""The levels of binding, loosest first; an operand that binds more loosely than needed is written in `( )`."""
 _BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "^": POWER}
 
 
@@ -175,7 +175,7 @@ def doc_text(doc: str, indent: int) -> str:
     if len(lines) == 1:
         return f'"""{doc}{" " if doc.endswith(chr(34)) else ""}"""'
     indented_lines = [pad + line if line else "" for line in lines]
-    # Where all further lines are indented deeper, the first one has to start a line too.
+    # If all further lines are indented deeper, `clean_doc` needs the first line on a line of its own.
     starts_on_own_line = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
     first = ['"""', indented_lines[0]] if starts_on_own_line else [f'"""{lines[0]}']
     return "\n".join([*first, *indented_lines[1:], f'{pad}"""'])
@@ -554,7 +554,7 @@ class Layout:
         max_width, links = self.width - column, chain_parts(value)
         if len(links) < 2:
             return self.expr(value, CHOICE, indent, max_width)
-        # Each operand is laid out once, whatever it holds: else nested ones would take twice as long a level.
+        # Each operand is laid out once: laying it out twice would double the time at each level of nesting.
         broken: list[TextLine] = []
         for word, operand, level in links:
             operand_lines = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))

@@ -430,7 +430,7 @@ def cache_file() -> str | bool:
 def terminals() -> list[TerminalDef]:
     """Return the terminals in the order in which the lexer tries them."""
     lexer = load_grammar().parser.lexer.lexer
-    # Lark sorts terminals, and finds out which words are names, as it makes its scanner.
+    # Lark sorts the terminals when it creates its scanner.
     return list(lexer.scanner.terminals)
 
 

@@ -53,7 +53,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
         return _explain_malformed(text, match)
     mantissa = match["mantissa"].replace("_", "")
     value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
-    # The largest suffix is 1024**3, so that no later reading of it overflows either.
+    # The largest suffix multiplies by 1024**3, which must not overflow later.
     if not math.isfinite(float(value) * 1024**3):
         return LiteralFault(
             "E0136", "this number is too large", "numbers reach up to about 1e299", 0, len(text)
@@ -111,7 +111,7 @@ def canonical_number(text: str) -> str:
     if "_" in digits and len(integer) > 3:
         integer = f"{int(integer):_}"
     fraction = fraction.rstrip("0")
-    # `1.0` and `1` differ in kind (a float, an int), as do `1e3` and `1000`: one zero stays.
+    # `1.0` is a float and `1` an int, so one zero behind the point stays.
     fraction_text = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
     exponent_text = f"e{int(exponent)}" if exponent else ""
     return f"{integer}{fraction_text}{exponent_text}{match['suffix']}"

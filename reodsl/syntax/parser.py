@@ -26,8 +26,8 @@ from reodsl.syntax.tree import depth_exceeding
 MAX_REPORTED = 100
 END = "$END"
 Row = dict[str, tuple[Any, Any]]
-# States that no tree within the limit of nesting needs: a level takes a few of them.
 _DEEPEST = 32 * MAX_NESTING
+"""The longest stack of parser states for a tree within the limit of nesting; a level takes a few states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
     valid_items, may_be_deep = [], reader.may_be_deep
     for item in items:
         if any(item.span.line <= line <= item.span.end_line for line in cut_lines):
-            # Not what was written any more: whatever else is said of it would only be a consequence.
+            # Tokens of this item were dropped, so further errors in it would only be consequences.
             continue
         too_deep_span = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
         if too_deep_span is None:
@@ -137,7 +137,7 @@ def _drop_bracket_consequences(source: Source, diagnostics: list[Diagnostic]) ->
 
     errors = sorted((d for d in diagnostics if d.severity == "error"), key=lambda d: d.labels[0].span)
     unbalanced = {item_of(d) for d in errors if d.code == BRACKETS}
-    # The last one that is set is the first.
+    # In reversed order the first error of an item overwrites the later ones.
     first_errors = {item_of(d): d for d in reversed(errors)}
 
     def follows(finding: Diagnostic) -> bool:
@@ -214,8 +214,8 @@ def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> t
     return tuple(diagnostics)
 
 
-# The rules that `settle` completes.
 _COMPLETED_RULES = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
+"""The rules that `settle` completes."""
 
 
 def rules_next(row: Row) -> set[str]:
@@ -321,7 +321,6 @@ class Reader:
             if not self.reads_items:
                 return None
             index = self._recover(index)
-        # Nothing more is worth saying, and recovery costs more than reading.
         self.gave_up = True
         return None
 
@@ -356,7 +355,7 @@ class Reader:
         table = self.parser.parse_conf.states
         settled = settle(table, states, len(mark.states))
         row = table[settled[-1]]
-        # Values are left alone by `accepts`, which asks for states only.
+        # `accepts` reads only the states, so empty values do.
         values: list[Any] = [None] * (len(states) - 1)
         lexer = self.lark.lexer_thread
         parser_before = InteractiveParser(
@@ -387,7 +386,7 @@ class Reader:
         )
         if (self.brackets_broken or is_after_fault) and diagnostic.code == "E0139":
             return
-        # An `else` goes with the `if` above it, which is no statement either.
+        # An `else` belongs to the `if` above it, which was reported.
         words = {self.tokens[i].type for i in (self.item_starts[-1].start, index) if i < len(self.tokens)}
         if "ELSE" in words and last.message == "there is no `if` statement":
             return
@@ -414,7 +413,7 @@ class Reader:
                 self.item_starts[-1] = replace(item_start, start=index + 1)
                 return index + 1
             if depth == item_start.depth and token.type == "LBRACE":
-                # The head is wrong; a nameless declaration stands in for it, so that its block is still read.
+                # Only the head is wrong: a declaration without a name replaces it, so that the block is read.
                 for _ in range(2):
                     self.lark.feed_token(Token("NAME", "", token.span))  # type: ignore[arg-type]
                 return index

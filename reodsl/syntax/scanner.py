@@ -50,7 +50,6 @@ class ScanResult:
     """True if the rest of the source was not read."""
 
 
-# What other languages write: the token it is taken for (None: left out), what it is called, what to write here.
 _FOREIGN: dict[str, tuple[str | None, str]] = {
     "**": ("CARET", "write `^` for a power"),
     "&&": ("AND", "write `and`"),
@@ -76,6 +75,7 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
     "\u2260": ("NE", "write `!=`"),
     "\u2026": ("DOTDOT", "a range is written `1..16`"),
 }
+"""Signs of other languages: the token that replaces the sign (None to drop it), and what to write instead."""
 _QUOTES = "\u201c\u201d\u2018\u2019\u00ab\u00bb`"
 
 _MULTILINE_TERMINALS = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold line ends
@@ -266,7 +266,7 @@ def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
             and previous.type in ("EQUAL", "COLON", "COMMA", "LSQB", "LPAR")
         ):
             offset = token.text.find("\\n")
-            # `\nu`, `\not`, `\neq` are LaTeX; a bare `\n` or a doubled one is a newline meant.
+            # `\nu`, `\not` and `\neq` are LaTeX; before any other character a line break was meant.
             if offset >= 0 and not token.text[offset + 2 : offset + 3].isalpha():
                 line = token.span.line + token.text.count("\n", 0, offset)
                 start = offset - token.text.rfind("\n", 0, offset) - 1

@@ -48,7 +48,7 @@ def read_source(path: Path, display_path: str | None = None) -> Source:
     if _is_device_or_kernel_file(path):
         raise Problem(_not_a_file_error(shown_path, directory=False))
     try:
-        # Non-blocking: opening a named pipe nobody writes to must not hang.
+        # Non-blocking, since opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (FileNotFoundError, NotADirectoryError):
         raise Problem(_missing_file_error(path, shown_path)) from None
@@ -63,7 +63,7 @@ def read_source(path: Path, display_path: str | None = None) -> Source:
                 raise Problem(_not_a_file_error(shown_path, directory=stat.S_ISDIR(mode)))
             data = file.read(MAX_BYTES + 1)
             if data is None:
-                # A file that would have to be waited for, which none on a disk is.
+                # A non-blocking read returned no data: this is no file on a disk.
                 raise Problem(_not_a_file_error(shown_path, directory=False))
     except IsADirectoryError:
         raise Problem(_not_a_file_error(shown_path, directory=True)) from None

@@ -421,9 +421,10 @@ Node: TypeAlias = (
 _PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "path"})
 _WORDS = _PLACES | {"doc", "op", "module", "suffix", "unit", "long"}
 _KINDS = [kind for kind in list(globals().values()) if isinstance(kind, type) and is_dataclass(kind)]
-# For each class of node: the fields that can hold nodes, and the fields that `same` compares.
 _BELOW = {kind: tuple(f.name for f in fields(kind) if f.name not in _WORDS) for kind in _KINDS}
+"""For each class of node the fields that can hold nodes."""
 _COMPARED = {kind: tuple(f.name for f in fields(kind) if f.name not in _PLACES) for kind in _KINDS}
+"""For each class of node the fields that `same` compares."""
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -458,7 +459,6 @@ def depth_exceeding(node: Node, limit: int) -> Span | None:
         node, depth = stack.pop()
         if depth > limit:
             return node.span
-        # An argument and a block are no levels of their own: they stand for what holds them.
         child_depth = depth if isinstance(node, _NO_LEVEL) else depth + 1
         stack.extend((child, child_depth) for child in children(node) if not isinstance(child, Ident))
     return None
