@@ -43,7 +43,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sett
 
     With `cluster`, the study's, they include what each experiment trains on.
     """
-    return {**dict(_start(arm.checkpoint, "", staged, cluster)), **dict(settings(arm.suite, "eval"))}
+    return {**dict(_trace(arm.checkpoint, "", staged, cluster)), **dict(settings(arm.suite, "eval"))}
 
 
 def has_own_cluster(arm: Arm) -> bool:
@@ -64,7 +64,7 @@ def study_settings(study: Study) -> Settings:
 def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield every setting of a value with its name in a spec, below `path`; expressions are texts of the language."""
     if isinstance(value, Reward):
-        yield from _reward(value, path)
+        yield from _walk_reward(value, path)
     elif isinstance(value, Measure):
         lets = [f"{inner.name} = {expression_text(inner.value)}" for inner in value.lets]
         yield path, WrittenText("; ".join([*lets, expression_text(value.value)]), value.name)
@@ -74,7 +74,9 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             if name not in value.presentation:
                 field_value = getattr(value, name)
                 omitted = name in value.later and field_value == info.default
-                for setting, inner in settings(field_value, _name(path, name, places.get(name, name), value)):
+                for setting, inner in settings(
+                    field_value, _label(path, name, places.get(name, name), value)
+                ):
                     yield (
                         setting,
                         DefaultValue(inner) if omitted and not isinstance(field_value, IR) else inner,
@@ -92,7 +94,7 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, expression_text(cast("Expression", value)) if isinstance(value, Node) else value
 
 
-def _name(path: str, name: str, written: str | type, value: IR) -> str:
+def _label(path: str, name: str, written: str | type, value: IR) -> str:
     """Return the name of a field as a spec writes it; a flattened field, or a method's, has the name of its owner."""
     if name == "method" or isinstance(written, type):
         return path
@@ -104,7 +106,7 @@ def _name(path: str, name: str, written: str | type, value: IR) -> str:
     return f"{path}.{written}" if path else written
 
 
-def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
+def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a checkpoint: its model, and the stages that led to it."""
     if not isinstance(start, FromTraining):
         named = (start.model, "base.model") if isinstance(start, FromModel) else (start, "base")
@@ -112,7 +114,7 @@ def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
         return
     experiment = start.experiment
     before = "" if isinstance(experiment.start, FromModel) else "base."
-    yield from _start(experiment.start, path + before, stages_of(experiment.start) > 1, cluster)
+    yield from _trace(experiment.start, path + before, stages_of(experiment.start) > 1, cluster)
     if cluster is not None:
         yield from settings(experiment.cluster or cluster, f"{path}cluster")
     for index, stage in enumerate(experiment.stages if staged else experiment.stages[:1]):
@@ -124,7 +126,7 @@ def _start(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
         )
 
 
-def _reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
+def _walk_reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the form of a reward, its expressions as text, and its split."""
     names = let_names(reward.lets)
     lines = (WrittenText(line, as_written(line, names)) for line in reward_lines(reward))
@@ -140,12 +142,12 @@ def form(reward: Reward) -> str:
     """Return a reward's form in words: `dense over 6 budgets`, `one number per response`, `a sum of 2 parts`."""
     split = reward.splits
     if reward.dense is not None and split is not None:
-        return f"dense over {_spoken(split)}"
+        return f"dense over {_describe_split(split)}"
     summary = f"a sum of {len(reward.parts)} parts" if reward.parts else "one number per response"
-    return summary if split is None else f"{summary}, of {_spoken(split)}"
+    return summary if split is None else f"{summary}, of {_describe_split(split)}"
 
 
-def _spoken(split: Split) -> str:
+def _describe_split(split: Split) -> str:
     """Return words for the sections that a reward divides a response into."""
     match split:
         case Budgets(budgets=budgets):

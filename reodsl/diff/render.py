@@ -103,34 +103,34 @@ class _Part:
 
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
     """Return the sections of a difference."""
-    for names, arm in _alike(diff.arms):
-        yield _part(_heads(names, sides), _rows(arm), arm, everything)
+    for names, arm in _group_arms(diff.arms):
+        yield _make_part(_heads(names, sides), _unnamed_rows(arm), arm, everything)
     if diff.study.rows or everything:
-        yield _part(("study", *sides), diff.study.rows, diff.study, everything)
+        yield _make_part(("study", *sides), diff.study.rows, diff.study, everything)
     for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
         if only:
-            yield _Part(notes=[("", f"only in {words}: {_some(only, len(only) if everything else _NAMES)}")])
+            yield _Part(notes=[("", f"only in {words}: {_join(only, len(only) if everything else _NAMES)}")])
     if not diff.different:
         yield _Part(notes=[("", f"No difference in meaning: {', '.join(dict.fromkeys(sides))}")])
         return
     hidden = [arm.a for arm in diff.arms if not arm.rows]
     if hidden and not everything:
         verb = "is" if len(hidden) == 1 else "are"
-        yield _Part(notes=[("", f"{_some(hidden)} {verb} the same  (--all)")])
-    yield _Part(notes=_work(diff, everything))
+        yield _Part(notes=[("", f"{_join(hidden)} {verb} the same  (--all)")])
+    yield _Part(notes=_describe_tasks(diff, everything))
 
 
-def _alike(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str], ...], SettingDiff]]:
+def _group_arms(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str], ...], SettingDiff]]:
     """Group arms with equal differences: pairs of names, and a difference."""
     groups: dict[Any, list[SettingDiff]] = {}
     for arm in arms:
         if arm.rows:
-            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(arm))
+            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _unnamed_rows(arm))
             groups.setdefault(key, []).append(arm)
     return [(tuple((arm.a, arm.b) for arm in group), group[0]) for group in groups.values()]
 
 
-def _rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
+def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
     """Return the rows without the arm's name, which is in the head of the block."""
     return tuple(row for row in difference.rows if row.setting != "name")
 
@@ -139,20 +139,20 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
     if len(names) == 1:
         name_a, name_b = names[0]
         return ("", name_a, name_b) if name_a != name_b else (name_a, *sides)
-    return _some([name_a for name_a, _ in names]), *sides
+    return _join([name_a for name_a, _ in names]), *sides
 
 
-def _part(
+def _make_part(
     heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: SettingDiff, everything: bool
 ) -> _Part:
     """Return a head and the rows below it in three columns, then the equal settings."""
     cells = [heads]
     for row in rows if everything else _gather_rows(rows, difference.same):
-        cells.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
+        cells.append((row.setting, _format_value(row.setting, row.a), _format_value(row.setting, row.b)))
     if everything:
         for same in difference.same.values():
             for setting, value in same.items():
-                cells.append((f"= {setting}", _text(setting, value), ""))
+                cells.append((f"= {setting}", _format_value(setting, value), ""))
         return _Part(cells)
     equal = sum(value not in (None, []) for same in difference.same.values() for value in same.values())
     return _Part(cells, [("same", f"{equal} other setting{'s' * (equal != 1)}  (--all)")] if equal else [])
@@ -184,15 +184,15 @@ def _gather_rows(
     return gathered
 
 
-def _text(setting: str, value: Any) -> str:
+def _format_value(setting: str, value: Any) -> str:
     if isinstance(value, DefaultValue):
-        return f"{_text(setting, value.value)} (default)"
+        return f"{_format_value(setting, value.value)} (default)"
     if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return value_text(setting, value)
 
 
-def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
+def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
     """List the tasks that are shared and that are not, by their names without seeds."""
     renamed = {arm.b: arm.a for arm in diff.arms if arm.a != arm.b}
     both = {name for pair in renamed.items() for name in pair}
@@ -208,12 +208,12 @@ def _work(diff: Diff, everything: bool) -> list[tuple[str, str]]:
     unshared = list(dict.fromkeys(map(bare, unshared_tasks)))
     most = len(shared) + len(unshared) if everything else _NAMES
     return [
-        ("Shared work", _some(shared, most) or "none"),
-        ("Not shared", _some(unshared, most) or "the report alone"),
+        ("Shared work", _join(shared, most) or "none"),
+        ("Not shared", _join(unshared, most) or "the report alone"),
     ]
 
 
-def _some(names: Sequence[str], most: int = _NAMES) -> str:
+def _join(names: Sequence[str], most: int = _NAMES) -> str:
     """Return a few names, and how many more exist."""
     if len(names) <= most:
         return ", ".join(names)

@@ -171,7 +171,7 @@ def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
     columns = ["benchmark", "response", "finish", "answer"]
     samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
     benchmarks = samples.filter(pl.col("finish") == "stop").group_by("benchmark", maintain_order=True)
-    warnings = (_without(task, str(name), rows) for (name,), rows in benchmarks)
+    warnings = (_warn_benchmark(task, str(name), rows) for (name,), rows in benchmarks)
     return [warning_ for warning_ in warnings if warning_ is not None]
 
 
@@ -182,12 +182,12 @@ def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
         task: the training.
         answered: share of ended responses with an answer.
     """
-    return _warning(
+    return _warn_unanswered(
         task.id, f"{in_percent(1 - answered)}% of the responses that ended", task.payload["stage"]["data"], ()
     )
 
 
-def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
+def _warn_benchmark(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
     """Return the warning of a benchmark if most ended responses have no answer."""
     silent = rows.filter(pl.col("answer").is_null())
     if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
@@ -199,15 +199,15 @@ def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | Non
     )
     ends = [" ".join(text[-4 * _SHOWN :].split())[-_SHOWN:] for text in silent["response"].head(20)]
     share = f"{silent.height} of {rows.height} responses to `{benchmark}` that ended"
-    return _warning(task.id, share, data, ends)
+    return _warn_unanswered(task.id, share, data, ends)
 
 
-def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
+def _warn_unanswered(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
     """Return W0804 with the setting that might read the answers."""
     last = list(ends)
     settings = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
     read = f"`answer = {Grading.model_validate(settings).words}`"
-    advice = f"say where: {_advice(last)} in the data"
+    advice = f"say where: {_suggest_answer(last)} in the data"
     if data.get("thinking") == "skip":
         read += " found none after the thinking"
         advice += "; where the model does not think, or never closes its thinking, take out `thinking = skip`"
@@ -222,7 +222,7 @@ def _warning(where: str, share: str, data: Mapping[str, object], ends: Iterable[
     )
 
 
-def _advice(ends: list[str]) -> str:
+def _suggest_answer(ends: list[str]) -> str:
     """Return the setting that would read what responses end in, as far as that can be told."""
     if any(_MARK.search(end) for end in ends):
         return '`answer = after("####")`'
@@ -295,7 +295,7 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
     idle = [
         (arm, stage, count, silent)
         for arm in sorted(path for path in (folder / "arms").glob("*") if path.is_dir())
-        for stage, count, silent in _stages(arm)
+        for stage, count, silent in _idle_stages(arm)
     ]
     if not idle:
         return []
@@ -317,7 +317,7 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
     ]
 
 
-def _stages(arm: Path) -> list[tuple[int, int, bool]]:
+def _idle_stages(arm: Path) -> list[tuple[int, int, bool]]:
     """Return an arm's readable stages without any advantage.
 
     Each has its position, the number of stages, and whether most of the responses that ended held no answer.
@@ -330,13 +330,13 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
             equal = table["equal_groups"]
         except (OSError, pl.exceptions.PolarsError):
             continue
-        if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()) and not _drawn(table):
+        if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()) and not _has_teacher(table):
             answered = float(table["answered"].mean() or 0) if "answered" in table.columns else 1.0  # type: ignore[arg-type]
             idle.append((int(path.parent.name), len(metrics), answered < FEW_ANSWERED))
     return idle
 
 
-def _drawn(table: pl.DataFrame) -> bool:
+def _has_teacher(table: pl.DataFrame) -> bool:
     """Return whether a training has a gradient from a divergence to a teacher."""
     if not {"kl", "grad_norm"} <= set(table.columns):
         return False
@@ -387,14 +387,14 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
         warning(
             "W0716",
             f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
-            where=_place(first[0]),
-            notes=_list_lines([f"{_place(row)}: `{_answer(row)}`" for row in first], facts["count"]),
+            where=_locate(first[0]),
+            notes=_list_lines([f"{_locate(row)}: `{_show_answer(row)}`" for row in first], facts["count"]),
             help="mend them in the data, or mark their answers by a box or `#### `",
         )
     ]
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _locate(row: Mapping[str, Any]) -> str:
     return f"{row['source']}, row {row['row']}"
 
 
@@ -403,7 +403,7 @@ def _list_lines(lines: Sequence[str], count: int) -> list[str]:
     return [*lines[:_LINES], *([f"and {rest} more"] if rest else [])]
 
 
-def _answer(row: Mapping[str, Any]) -> str:
+def _show_answer(row: Mapping[str, Any]) -> str:
     return shorten_text(row["answer"].replace("\x1e", " or "))
 
 
@@ -438,12 +438,12 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
     questions: dict[str, dict[str, frozenset[str]]] = {}
     templates = _templates(graph)
     warnings = []
-    for trained, judged, arms in _pairs(graph):
+    for trained, judged, arms in _pair_tables(graph):
         if trained not in folders or judged not in folders or of not in (None, trained, judged):
             continue
         for name in (trained, judged):
             if name not in questions:
-                questions[name] = _questions(folders[name], templates)
+                questions[name] = _read_questions(folders[name], templates)
         trained_keys = frozenset().union(*questions[trained].values())
         shared = [text for text, keys in questions[judged].items() if keys & trained_keys]
         if shared:
@@ -459,7 +459,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
     return warnings
 
 
-def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
+def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
     """Return the pairs of tables that an arm trained on and is evaluated on, with the arms."""
     arms: dict[tuple[str, str], list[str]] = {}
     for task in graph.tasks:
@@ -486,25 +486,25 @@ def _find_training_data(graph: Graph, task_id: str) -> list[str]:
     tables = []
     while graph[task_id].kind == "train":
         inputs = graph[task_id].inputs
-        tables += _questions_of(graph, inputs["data"])
+        tables += _find_data_tasks(graph, inputs["data"])
         task_id = inputs["start"]
     return list(dict.fromkeys(tables))
 
 
-def _questions_of(graph: Graph, task_id: str) -> list[str]:
+def _find_data_tasks(graph: Graph, task_id: str) -> list[str]:
     task = graph[task_id]
     if task.kind == "data":
         return [task_id]
     if task.kind == "sample":
-        return _questions_of(graph, task.inputs["data"])
+        return _find_data_tasks(graph, task.inputs["data"])
     return [
-        question_task for source in task.inputs.values() for question_task in _questions_of(graph, source)
+        question_task for source in task.inputs.values() for question_task in _find_data_tasks(graph, source)
     ]
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
     """Return the prompts and wordings of a graph that put words around a question, as patterns."""
-    texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
+    texts = dict.fromkeys(text for task in graph.tasks for text in _find_wordings(task.payload))
     patterns = []
     for text in texts:
         # A question's key has its white space run together, and so have the words around it.
@@ -515,20 +515,20 @@ def _templates(graph: Graph) -> list[re.Pattern[str]]:
     return patterns
 
 
-def _asking(value: Any) -> Iterator[str]:
+def _find_wordings(value: Any) -> Iterator[str]:
     """Every text of a payload with the place of a question in it."""
     if isinstance(value, str):
         if "{question}" in value:
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _asking(item)
+            yield from _find_wordings(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _asking(item)
+            yield from _find_wordings(item)
 
 
-def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
+def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
     """Return the texts of a table of questions, each with the keys that make questions equal."""
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
@@ -536,10 +536,10 @@ def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, 
         rows = table.select(columns).unique(maintain_order=True).rows()
     except (OSError, pl.exceptions.PolarsError):
         return {}
-    return {row[0]: _keys(row, templates) for row in rows if row and row[0] is not None}
+    return {row[0]: _question_keys(row, templates) for row in rows if row and row[0] is not None}
 
 
-def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
+def _question_keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
     """Return the keys of a question, of its bare form, and of its text without the words that a study adds."""
     keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}

@@ -1,4 +1,4 @@
-"""Prices: what a spec's tasks are expected to cost, from a written-down model that past runs correct."""
+"""Prices: what a spec's tasks are expected to cost, by a documented model that the results of past runs correct."""
 
 from reodsl.price.history import History, read_history
 from reodsl.price.memory import sizes_at_hand

@@ -1,4 +1,4 @@
-"""Past runs as prices see them: the lengths, seconds and memory of each task's last result."""
+"""Past runs as pricing uses them: the lengths, seconds and memory of each task's last result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from reodsl.store.runs import RunRecord
 from reodsl.store.store import Store, acceptances
 
 PROMPT = 150.0
-"""Tokens of a question in its prompt, where it is not generated: about what competition mathematics has."""
+"""Assumed tokens of a prompt if the question is not from a template: typical for competition mathematics."""
 SHARE_OF_LONGEST = 1 / 3
-"""A mean response's length as a share of the longest, where nobody says: Qwen3-4B's 11.9K of 32K, in the main table."""
+"""Assumed mean length of a response as a share of the longest: Qwen3-4B's 11.9K of 32K, in the paper's main table."""
 SHARE_OF_TRACE = 1 / 2
-"""The length of a mean trace as a share of the longest sequence, where nobody says."""
+"""Assumed mean length of a trace as a share of the longest sequence."""
 CHARACTERS_PER_TOKEN = 3
-"""The characters of a forcing text for each token of a subword vocabulary: mathematical notation has short tokens."""
+"""Assumed characters of a forcing text per token of a subword vocabulary: mathematical notation has short tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def questions_in(data: Mapping[str, Any]) -> int | None:
 
 
 def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
-    """Return the mean tokens of a prompt: those of a generated task's template, or `PROMPT`.
+    """Return the mean number of tokens of a prompt: from the template of a generated data set, else `PROMPT`.
 
     Args:
         data: payload of a data set.
@@ -98,8 +98,7 @@ class MeasuredTask:
     facts: Facts
     """Measured sizes."""
     seconds: float
-    """Seconds from start to end: of processors if the result records these, which other work does not stretch, else of
-    the clock."""
+    """Seconds of processor time if the result records it, which other programs do not prolong, else of the clock."""
     terms: Mapping[Term, float]
     """Seconds of all steps by term, as far as they are known."""
     device: str
@@ -133,15 +132,20 @@ class History:
     questions: Mapping[str, int] = field(default_factory=dict)
     """Number of questions that a `data` task found."""
     light: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of tasks that compute on no device."""
+    """Seconds of tasks that need no device, such as `data`."""
     rehearsed: Mapping[str, MeasuredTask] = field(default_factory=dict)
-    """Results of rehearsals with the spec's own models: their times and memory count, their responses do not."""
+    """Results of rehearsals with the spec's own models, used for times and memory but not for lengths."""
 
 
 def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection[str]) -> History:
-    """Read the last result of each of `tasks`; results that cannot be read are skipped.
+    """Read the last result of each of `tasks`; unreadable results are skipped.
 
-    Without the extra `report` no table can be read, and only rehearsals count.
+    Without the package polars no table can be read, and only rehearsals count.
+
+    Args:
+        store: store of the results.
+        records: runs, the oldest first.
+        tasks: ids of the tasks.
     """
     if importlib.util.find_spec("polars") is None:
         return History(rehearsed=read_rehearsals(store.root))
@@ -151,28 +155,28 @@ def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection
     last = {task: key for record in records for task, key in record.tasks.items() if task in tasks}
     for task, key in last.items():
         material, manifest = store.material(key), store.get(key)
-        # What was accepted for other settings tells nothing of their price.
+        # A result accepted despite changed settings was computed with other settings.
         if material is None or manifest is None or acceptances(manifest):
             continue
         if material.get("kind") == "data" and questions_in(material["payload"]["data"]) is None:
             with suppress(OSError, ValueError):
-                questions[task] = _table(store.path(key) / "questions.parquet", ["id"]).height
+                questions[task] = _read_table(store.path(key) / "questions.parquet", ["id"]).height
         if material.get("kind") not in COMPUTES:
             light[task] = _seconds(manifest.provenance)
-        elif (past := _past(store, task, manifest, material)) is not None:
+        elif (past := _load(store, task, manifest, material)) is not None:
             results[task] = past
     return History(results, questions, light, read_rehearsals(store.root))
 
 
-def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> MeasuredTask | None:
-    """Return the last result of a task; None if it cannot be read."""
+def _load(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> MeasuredTask | None:
+    """Return the last result of a task with its times; None if its files cannot be read."""
     folder, provenance = store.path(manifest.key), manifest.provenance
     kind: Kind = material["kind"]
     try:
         facts, terms = (
-            _training(folder, manifest, material["payload"], _ran_on_processors(provenance))
+            _train_facts(folder, manifest, material["payload"], _ran_on_processors(provenance))
             if kind == "train"
-            else (_sampling(folder, kind), {})
+            else (_sampling_facts(folder, kind), {})
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -192,22 +196,29 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
 
 
 def _ran_on_processors(provenance: Mapping[str, Any]) -> bool:
-    """Return whether a result ran on processors alone and records the time that they spent."""
+    """Return whether a result was computed without a GPU and records its processor time."""
     return str(provenance.get("device", "")) == "cpu" and provenance.get("processor_seconds") is not None
 
 
 def _seconds(provenance: Mapping[str, Any]) -> float:
-    """Return the seconds of a result, of processors if it records them."""
+    """Return the processor time of a result if recorded, else the time of the clock, in seconds."""
     return float(
         provenance["processor_seconds"] if _ran_on_processors(provenance) else provenance.get("seconds", 0.0)
     )
 
 
-def _training(
+def _train_facts(
     folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
 ) -> tuple[Facts, dict[Term, float]]:
-    """Return the sizes and the seconds by term of a stored training."""
-    metrics = _table(folder / "metrics.parquet")
+    """Return the sizes of a stored training, and the seconds of all steps by term of the price.
+
+    Args:
+        folder: folder of the result.
+        manifest: the result's manifest.
+        payload: the task's settings at that time.
+        processor: whether processor time is read, rather than the clock's.
+    """
+    metrics = _read_table(folder / "metrics.parquet")
     if "length" in metrics.columns:
         length = _number(metrics["length"].mean())
     else:
@@ -223,27 +234,27 @@ def _training(
         share = _number(metrics["trained_tokens"].sum()) / max(1.0, _number(tokens.sum()))
     timed = metrics
     if "timings.parquet" in manifest.files:
-        timed = _table(folder / "timings.parquet")
+        timed = _read_table(folder / "timings.parquet")
     of = "processor" if processor else "seconds"
     parts = {f"{of}_{phase}": term for phase, term in _PARTS.items()}
     terms = {term: _number(timed[name].sum()) for name, term in parts.items() if name in timed.columns}
     return Facts(length, None, None, share, metrics.height, equal, draws), terms
 
 
-def _sampling(folder: Path, kind: Kind) -> Facts:
-    """Return the sizes of stored responses."""
+def _sampling_facts(folder: Path, kind: Kind) -> Facts:
+    """Return the mean length and the number of questions of stored responses."""
     if kind == "evaluate":
         summary = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
         rows = {name: row for name, row in summary.items() if name != "mean"}
         count = sum(int(row["questions"]) for row in rows.values())
         total = sum(float(row["length"]) * int(row["questions"]) for row in rows.values())
         return Facts(length=total / max(1, count), questions=count)
-    table = _table(folder / "samples.parquet", ["question", "tokens"])
+    table = _read_table(folder / "samples.parquet", ["question", "tokens"])
     return Facts(length=_number(table["tokens"].mean()), questions=table["question"].n_unique())
 
 
-def _table(path: Path, columns: list[str] | None = None) -> Any:
-    """Read a Parquet file as a frame; a ValueError if it is none."""
+def _read_table(path: Path, columns: list[str] | None = None) -> Any:
+    """Read a Parquet file as a frame; an unreadable file is a ValueError."""
     import polars as pl
 
     try:
@@ -253,6 +264,7 @@ def _table(path: Path, columns: list[str] | None = None) -> Any:
 
 
 def _number(value: Any) -> float:
+    """Return a value as a float, 0 for None."""
     return float(value) if value is not None else 0.0
 
 
@@ -260,9 +272,14 @@ _FILE = "rehearsed.json"
 
 
 def keep_rehearsal(root: Path, study: str, results: Iterable[MeasuredTask]) -> None:
-    """Store the results of a study's rehearsal under `root`, in place of its earlier rehearsal.
+    """Store the results of a study's rehearsal, in place of the results of its earlier rehearsal.
 
-    They lie beside the results of runs and are not among them.
+    They are stored in one file under `root`, apart from the results of runs.
+
+    Args:
+        root: folder of the store.
+        study: name of the study.
+        results: results of the rehearsal.
     """
     studies = read_object(root / _FILE) or {}
     studies[study] = [asdict(result) for result in results]
@@ -284,11 +301,11 @@ class TaskFacts:
     """The sizes of the tasks of a graph."""
 
     def __init__(self, graph: Graph, history: History) -> None:
-        """Take the last results of the tasks."""
+        """Take the tasks of a graph and their last results."""
         self.graph, self.history = graph, history
 
     def facts(self, task: Task) -> Facts:
-        """Return a task's sizes: from its last result if its responses had the same limits, else as declared."""
+        """Return a task's sizes: measured if its last result had the same limits of length, else as declared."""
         questions, prompt = self._questions(task)
         past = self.history.results.get(task.id)
         if questions is None and past is not None:
@@ -296,14 +313,18 @@ class TaskFacts:
         if (
             past is None
             or past.kind != task.kind
-            or _shape(task.kind, past.payload) != _shape(task.kind, task.payload)
+            or _length_limits(task.kind, past.payload) != _length_limits(task.kind, task.payload)
         ):
             return Facts(self._chosen_length(task), prompt, questions)
         facts = replace(past.facts, prompt=prompt, questions=questions, steps=None)
-        return facts if task.kind != "train" else _gradients(facts, past.payload, task.payload)
+        return facts if task.kind != "train" else _adapt_gradients(facts, past.payload, task.payload)
 
     def _questions(self, task: Task) -> tuple[int | None, float | None]:
-        """Count the questions that a task reads, traces and pairs each, and average the tokens of their prompts."""
+        """Return the number of questions (or traces, or pairs) that a task reads, and the mean tokens of their prompts.
+
+        Returns:
+            None for an unknown number of questions; None without questions for the tokens.
+        """
         longest = float(task.payload["model"]["context"])
         if task.kind == "train":
             longest = float(task.payload["stage"]["method"].get("max_prompt") or longest)
@@ -314,7 +335,7 @@ class TaskFacts:
                 continue
             times = 1
             if self.graph[source].kind == "select":
-                times = _most(self.graph[source].payload)
+                times = _most_picks(self.graph[source].payload)
                 source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
             data = self.graph[source].payload["data"]
             count = questions_in(data)
@@ -331,9 +352,9 @@ class TaskFacts:
         return sum(counted) if counted and len(counted) == len(counts) else None, mean
 
     def _chosen_length(self, task: Task) -> float | None:
-        """Return the length of traces that are chosen from responses: that of responses, unless it is declared."""
+        """Return the assumed length of traces that a selection picks from responses; None if the length is declared."""
         source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
-        if source is None or source.kind != "select" or _count_questions(task) is not None:
+        if source is None or source.kind != "select" or _expected_length(task) is not None:
             return None
         if not source.payload["selection"]["picks"]:
             return None
@@ -341,18 +362,23 @@ class TaskFacts:
         return float(pool.payload["rollout"]["max_tokens"] * SHARE_OF_LONGEST)
 
 
-def _most(select: Mapping[str, Any]) -> int:
-    """Return the most traces or pairs that a question gives, 1 if questions are kept."""
+def _most_picks(select: Mapping[str, Any]) -> int:
+    """Return the most traces or pairs that a selection picks for a question; 1 if it keeps questions."""
     responses = int(select["samples"]) * len(select["prefixes"])
     traces = [pick["trace"] or {} for pick in select["selection"]["picks"]]
     return sum(responses if trace.get("fn") == "each" else 1 for trace in traces) or 1
 
 
-def _gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) -> Facts:
-    """Return the sizes with shares without a gradient as far as the last training sampled and rewarded as this one.
+def _adapt_gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) -> Facts:
+    """Return measured sizes, with the shares without a gradient reset if the settings behind them changed.
 
-    The share of questions depends on the reward and the number of rollouts. The trained share of a batch depends on
-    whether questions without a gradient are replaced, and the draws for that on the batch.
+    The share of questions without a gradient depends on the reward and the number of rollouts. The trained share of a
+    batch depends on whether questions without a gradient are replaced, and the number of draws also on the batch.
+
+    Args:
+        facts: sizes of the last result.
+        past: the task's settings at that time.
+        now: the task's present settings.
     """
     before, method = (payload["stage"]["method"] for payload in (past, now))
     same = {
@@ -367,7 +393,8 @@ def _gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) ->
     return replace(facts, trained_share=share, equal=equal, draws=facts.draws if len(same) == 4 else None)
 
 
-def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
+def _length_limits(kind: str, payload: Mapping[str, Any]) -> Any:
+    """Return the settings that limit a task's lengths; measured lengths apply as long as these are equal."""
     if kind == "train":
         method = payload["stage"]["method"]
         return method["kind"], method.get("max_tokens"), (method.get("rollout") or {}).get("max_tokens")
@@ -376,7 +403,8 @@ def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
     return payload["rollout"]
 
 
-def _count_questions(task: Task) -> int | None:
+def _expected_length(task: Task) -> int | None:
+    """Return the length of responses that the stage or suite of a task declares; None if it declares none."""
     block = task.payload.get("stage") or task.payload.get("suite") or {}
     expected = block.get("expected_length")
     return int(expected) if expected is not None else None

@@ -1,6 +1,6 @@
-"""Machines as pricing sees them: from a cluster's declaration to devices, rates and memory.
+"""Machines as pricing models them: devices, rates and memory from a cluster's declaration.
 
-Of this machine: its cores, memory and free disk, as far as the process may use them.
+For this machine: the cores, memory and free disk that the process may use.
 """
 
 from __future__ import annotations
@@ -19,57 +19,56 @@ from reodsl.ir.cluster import Cluster, Hardware
 
 GIB = 2**30
 NODE_SECONDS = 60.0
-"""Seconds until engines and trainers of a GPU task stand; SGLang alone was seen to take 29 to 105."""
+"""Seconds until engines and trainers of a GPU task are ready; SGLang alone was measured at 29 to 105."""
 HERE_SECONDS = 1.0
-"""The same on a laptop's processor: a small model, and its share of imports."""
+"""Seconds until a task on a laptop's processor is ready: loading a small model, and a share of imports."""
 STEP_SECONDS = 1e-3
-"""No decode step is faster than this, however small the model."""
+"""The least seconds of a decode step, however small the model."""
 MOST_RUNNING = 256
-"""Requests that an engine decodes at once, at most."""
+"""The most requests that an engine decodes at once."""
 USABLE = 0.85
-"""Share of a GPU's memory that engines fill, with what training keeps beside them; they need the rest to compute."""
+"""Share of a GPU's memory for weights, caches and the state of training; engines compute in the remainder."""
 
 PROCESSOR = Hardware(
     flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.72, mfu_prefill=0.42, verifications=1400.0
 )
-"""One core of a laptop in float32, before any run has measured it: a matrix product's peak, what wide models reach of it."""
+"""Assumed rates of a laptop's core in float32: a matrix product's peak, and the shares of it that wide models reach."""
 PROCESSOR_HALF = PROCESSOR.model_copy(update={"flops": 240e9})
-"""The same with products in bfloat16: whole passes of a model 576 wide took 0.41 of the time that they take in float32."""
+"""The same with products in bfloat16: passes of a model of width 576 took 0.41 of the time in float32."""
 SLOWDOWN: Mapping[str, float] = {"exact": 1.35, "seeded": 1.0}
-"""Engines' time as a multiple of plain kernels', by a cluster's `determinism`: batch-invariant ones cost 25% to 45%, 34%
+"""Time of engines relative to ordinary kernels, by a cluster's `determinism`: batch-invariant kernels cost 25% to 45%, 34%
 on average, by SGLang's own figures (LMSYS, "Towards deterministic inference in SGLang", 2025).
 """
 LOCKSTEP = ((1, 1.0), (8, 0.97), (64, 0.95), (128, 0.93))
-"""Ranks, and the share of their time in which they work and do not wait for the dearest micro-batch: what tests/train hold
-the dealing to on exponential lengths.
+"""Numbers of ranks, and the share of time in which ranks do not wait for the slowest micro-batch. Tests in tests/train
+check the assignment of rows against these shares, for exponential lengths.
 """
 SYNC_RATE = 2.65e9
 """Bytes of weights a second from a trainer to all engines: verl publishes 5.5 to 6.0 s for 7B, 15.2 GB, by NCCL."""
 HANDLE_RATE = 18.4e9
-"""The same where each engine reads the weights of trainers on its own GPUs: SkyRL publishes 1.6 s for 14B, 29.5 GB, on 8
+"""The same for engines that read weights from trainers on the same GPUs: SkyRL publishes 1.6 s for 14B, 29.5 GB, on 8
 H100 (pull request 161).
 """
 COMPILE_SECONDS = 116.0
-"""Seconds by which the first server of a GPU takes longer than later ones, which find its kernels compiled: 224 s and 108 s
-with the same questions (SGLang, issue 4773).
+"""Seconds by which the first server on a GPU takes longer than later servers, which find its kernels compiled: 224 s
+against 108 s with the same questions (SGLang, issue 4773).
 """
 SAMPLING_BYTES: Mapping[str, float] = {"greedy": 80.0, "whole": 186.0, "cut": 360.0}
-"""Bytes for each word of the vocabulary that drawing one token moves: the reads and writes of SGLang's sampler and of
-`engine/sglang/drawing.py`, counted. A cut distribution is sorted besides: four digits of 8 bits, each a pass over numbers
-and places.
+"""Bytes per entry of the vocabulary that sampling a token moves, by way of sampling: counted reads and writes of SGLang's
+sampler and of `engine/sglang/drawing.py`. Top-p and top-k (`cut`) also sort: four passes over numbers and indices.
 """
 HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6, "batch": 0.18e-6}
-"""Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
-the client hold. Engines wait for it only where it takes longer than they do. All GPUs wait while it reads responses into a
-`batch`: 1.5 s for 22 million tokens (`python -m benchmarks gathering`).
+"""Seconds per token of the process that sends requests to all engines, without (`tokens`) and with log-probabilities; tests
+of the client check them. Engines wait for this process only if it takes longer than they do. All GPUs wait while it
+gathers responses into a `batch`: 1.5 s for 22 million tokens (`python -m benchmarks gathering`).
 """
 NARROW = 115.0
-"""The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""
+"""The width of a model at which a processor reaches half of its rates, since each layer has a fixed cost per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a task; all are paid for while it runs."""
+    """The devices of a task, all of which are paid for while the task runs."""
 
     name: str
     """Label of the cluster, or `this machine`."""
@@ -100,7 +99,7 @@ class Devices:
     disaggregated: bool
     """True if engines and trainers have devices of their own."""
     resident_bytes: float = 0.0
-    """Bytes that training keeps on a device while the engine that takes turns with it generates."""
+    """Bytes that training keeps on a device while the engine on the same device generates."""
     narrow: float = 0.0
     """Width of a model that reaches half of the hardware's utilisation; 0 if the width does not matter."""
     slowdown: float = 1.0
@@ -114,12 +113,12 @@ class Devices:
 
     @property
     def copies(self) -> int:
-        """Return how many copies of its weights a training has."""
+        """Return the number of copies of the trained weights."""
         return max(1, self.training // self.parts) if self.parts else 1
 
     @property
     def sharding(self) -> Literal["cluster", "node"]:
-        """Return what a copy of the weights is spread over."""
+        """Return over which devices a copy of the trained weights is sharded: the whole cluster, or a node."""
         return "cluster" if self.copies == 1 else "node"
 
     @property
@@ -134,7 +133,7 @@ class Devices:
 
 
 def lockstep(ranks: int) -> float:
-    """Return the share of their time in which ranks work and do not wait for each other.
+    """Return the share of time in which training devices work rather than wait for each other.
 
     Args:
         ranks: number of training devices.
@@ -149,14 +148,19 @@ def lockstep(ranks: int) -> float:
 
 
 def adapt_to_precision(devices: Devices, precision: str) -> Devices:
-    """Return the devices with the rates that a processor reaches in a model's precision; GPUs stay the same."""
+    """Return the devices with a processor's rates in a model's precision; GPUs are returned unchanged."""
     if precision != "bfloat16" or devices.unit != "seconds":
         return devices
     return replace(devices, hardware=PROCESSOR_HALF, width=2)
 
 
 def adapt_to_width(devices: Devices, hidden: int) -> Devices:
-    """Return the devices with the utilisation that a model of this width reaches on them."""
+    """Return the devices with the utilisation that a model of some width reaches; GPUs are returned unchanged.
+
+    Args:
+        devices: the devices.
+        hidden: width of the model's residual stream.
+    """
     if not devices.narrow:
         return devices
     share = 1 / (1 + (devices.narrow / hidden) ** 2)
@@ -167,7 +171,11 @@ def adapt_to_width(devices: Devices, hidden: int) -> Devices:
 
 @cache
 def processor(path: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the model of this machine's processor from `place`, or its architecture if the file has none."""
+    """Return the model name of this machine's processor, or its architecture if the file has no name.
+
+    Args:
+        path: file that Linux describes processors in.
+    """
     try:
         for line in path.read_text().splitlines():
             name, _, value = line.partition(":")
@@ -179,7 +187,7 @@ def processor(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
-    """Return how many GPUs of a cluster generate and how many train; colocated, all do both in turn."""
+    """Return the numbers of GPUs of a cluster that generate and that train; colocated, all GPUs do both in turn."""
     gpus = gpus_of(cluster)
     if cluster.placement != "apart" or gpus == 1:
         return gpus, gpus
@@ -188,7 +196,10 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
 
 
 def parts_of(cluster: Cluster) -> int:
-    """Return how many training GPUs hold a copy of the weights together; a copy stays on a node with `sharding = node`."""
+    """Return the number of training GPUs that together hold one copy of the weights.
+
+    With `sharding = node` a copy stays within a node.
+    """
     training = generating_and_training(cluster)[1]
     return math.gcd(training, cluster.gpus_per_node) if cluster.sharding == "node" else training
 
@@ -204,7 +215,11 @@ def label_cluster(cluster: Cluster | None) -> str:
 
 
 def devices_of(cluster: Cluster | None) -> Devices | None:
-    """Return the devices of a cluster, or this machine's processor without a cluster; None for GPUs without `hardware`."""
+    """Return the devices of a cluster, or this machine's processor if the cluster is None.
+
+    Returns:
+        None for a cluster whose `hardware` is not declared.
+    """
     if cluster is None:
         return Devices(
             name=label_cluster(cluster),
@@ -261,7 +276,11 @@ class Measures:
 
 
 def measure(folder: Path) -> Measures:
-    """Return the measures of this machine, with results at `place`, which need not exist yet."""
+    """Return the cores, memory and free disk of this machine.
+
+    Args:
+        folder: folder of results, whose disk is measured; it may not exist yet.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     nearest = folder.resolve()
     while not nearest.exists() and nearest != nearest.parent:

@@ -1,4 +1,4 @@
-"""Memory and disk: from a model's counts and what it does to bytes on one device and in the store."""
+"""Memory and disk: bytes on a device and in the store, from a model's sizes and the settings of its training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sizes:
     parameters: int
     """Number of all weights."""
     products: int
-    """Weights that a token is multiplied with: all but norms and an embedding table that is only looked up."""
+    """Weights in matrix products: all but norms and an embedding table that is only looked up."""
     layers: int
     """Number of layers."""
     hidden: int
@@ -37,7 +37,7 @@ class Sizes:
     """Number of tokens in the vocabulary."""
 
     def forward_flops(self, tokens: float, context: float) -> float:
-        """Return the FLOPs of a forward pass: 2 per weight and token, and attention's scores and sums.
+        """Return the FLOPs of a forward pass: 2 per weight and token, and those of attention.
 
         Args:
             tokens: number of tokens.
@@ -84,35 +84,36 @@ class Sizes:
 
 
 def sizes_of(model: Model) -> Sizes | None:
-    """Return the sizes of a model with declared dimensions or a configuration; None for any other."""
+    """Return the sizes of a model with declared dimensions or a declared architecture; None for any other model."""
     if model.dimensions is not None:
         return from_dimensions(model.dimensions)
     return from_architecture(model.source) if isinstance(model.source, Architecture) else None
 
 
 def from_dimensions(dimensions: Dimensions) -> Sizes:
-    """Return the sizes from declared counts."""
-    return replace(_count(*_shape(dimensions), dimensions.vocabulary), parameters=dimensions.parameters)
+    """Return the sizes of a model from its declared `dimensions`."""
+    return replace(_count(*_shape_of(dimensions), dimensions.vocabulary), parameters=dimensions.parameters)
 
 
 def from_architecture(source: Architecture) -> Sizes:
-    """Return the sizes of a model drawn from a configuration; every weight is counted."""
+    """Return the sizes of a randomly initialised model from its declared architecture."""
     words = source.tokenizer
     vocabulary = len({*words.words, words.eos, words.pad})
     norms = source.layers * 2 * source.head_dim if source.family == "qwen3" else 0
-    return _count(*_shape(source), vocabulary, tied=source.tie_embeddings, norms=norms)
+    return _count(*_shape_of(source), vocabulary, tied=source.tie_embeddings, norms=norms)
 
 
-def _shape(model: Dimensions | Architecture) -> tuple[int, int, int, int, int, int]:
+def _shape_of(model: Dimensions | Architecture) -> tuple[int, int, int, int, int, int]:
+    """Return layers, hidden width, heads, key-value heads, width of a head, and width of the feed-forward layer."""
     return model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.intermediate
 
 
 LARGEST = 1 << 31
-"""The largest size in a config; those of models are far smaller."""
+"""The largest number accepted from a config, far above that of any model."""
 
 
 def from_config(config: Mapping[str, Any]) -> Sizes | None:
-    """Return the sizes from a `config.json` of `transformers`; None if a number is missing or impossible."""
+    """Return the sizes of a model from its `config.json`; None if a number is missing or impossible."""
     try:
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
         heads = int(config["num_attention_heads"])
@@ -139,9 +140,20 @@ def _count(
     tied: bool = True,
     norms: int = 0,
 ) -> Sizes:
-    """Count the weights of each layer (query, output, key, value, gate, up and down), of tables and of all norms.
+    """Return the sizes of a model, with its weights counted.
 
-    `norms` are those beside two per layer and the last one.
+    A layer has query, output, key, value, gate, up and down matrices and two norms.
+
+    Args:
+        layers: number of layers.
+        hidden: width of the residual stream.
+        heads: number of query heads.
+        kv_heads: number of key and value heads.
+        head_dim: width of a head.
+        intermediate: width of the feed-forward layer.
+        vocabulary: number of tokens in the vocabulary.
+        tied: whether the output matrix is the embedding table.
+        norms: weights of further norms, beside two per layer and the last one.
     """
     attention, kv, table = heads * head_dim, kv_heads * head_dim, vocabulary * hidden
     layer = 2 * hidden * attention + 2 * hidden * kv + 3 * hidden * intermediate
@@ -151,9 +163,14 @@ def _count(
 
 
 def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
-    """Return the sizes of models that the spec does not describe, from a folder or the hub's cache, by name.
+    """Return the sizes of models that the spec does not declare, read from local checkpoints or the hub's cache.
 
-    Relative paths start at `folder`. A small file is read for each model.
+    Args:
+        spec: the spec.
+        folder: folder of the spec, where relative paths start.
+
+    Returns:
+        Sizes by the model's name.
     """
     sizes_by_model = {}
     for model in spec.study.models:
@@ -174,14 +191,14 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
 
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
-"""Bytes a parameter that training keeps: weight, gradient and two moments, all in float32. Between updates there is no
-gradient."""
+"""Bytes per parameter in training: weight, gradient and two moments, all in float32. Gradients are freed between
+updates."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
-"""Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
+"""The most bytes of logits and their gradient at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
-"""Memory that Python, torch and transformers take on a laptop before there is a model: measured. GPUs hold none of it."""
+"""Bytes of Python, torch and transformers on a laptop before a model is loaded, as measured; none are on GPUs."""
 KERNELS_HERE = 896 * 2**20
-"""The memory that a process there comes to hold beyond that, for kernels of every shape and holes in its heap: measured."""
+"""Further bytes of a process on a laptop, for kernels of all shapes and fragmentation of its heap, as measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +206,7 @@ class Recipe:
     """The settings that change the memory of a training."""
 
     adapters: int | None = None
-    """Number of weights of adapters, which alone have gradients and moments; None if all weights are trained."""
+    """Number of weights of adapters, if only adapters have gradients and moments; None if all weights are trained."""
     on_host: bool = False
     """True if moments are in the host's memory."""
     frozen: bool = False
@@ -201,7 +218,13 @@ class Recipe:
 
     @staticmethod
     def of(stage: Stage, sizes: Sizes, teacher: Sizes | None = None) -> Recipe:
-        """Return the recipe of a stage; `teacher` has the sizes of another model that teaches."""
+        """Return the recipe of a stage.
+
+        Args:
+            stage: the stage.
+            sizes: sizes of the policy.
+            teacher: sizes of the teacher, if it is another model than the stage starts from.
+        """
         lora = stage.lora
         return Recipe(
             None if lora is None else sizes.adapters(lora.rank, lora.layers),
@@ -212,7 +235,7 @@ class Recipe:
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
-        """Return the bytes of weights, moments and, if asked, gradients on a training device.
+        """Return the bytes of weights, moments and, with `gradients`, gradients on a training device.
 
         Args:
             sizes: sizes of the policy.
@@ -220,13 +243,13 @@ class Recipe:
             gradients: whether gradients are counted.
         """
         trained = sizes.parameters if self.adapters is None else self.adapters
-        # On a laptop's processor the host's memory is the device's.
+        # A laptop's processor has no memory besides the host's.
         away = self.on_host and devices.unit == "gpu_hours"
-        # Copies of the model add up a step's gradients once: until then each has its own sum.
+        # With several copies of the model, each sums its own gradients until one all-reduce per step.
         sums = 1 if devices.copies == 1 else 2
         per_trained = (sums * GRADIENT if gradients else 0) + (0 if away else MOMENTS)
         weights = sizes.parameters + (self.adapters or 0)
-        # Adapters that are left out of a pass leave the weights that training began with.
+        # With adapters, the reference model is the policy without its adapters.
         frozen_weights = sizes.parameters if self.frozen and self.adapters is None else 0
         if self.teacher is not None:
             frozen_weights = self.teacher.parameters
@@ -236,7 +259,7 @@ class Recipe:
 
 
 ALL_WEIGHTS = Recipe()
-"""Training of all weights, on its devices alone."""
+"""Training of all weights, with moments on the devices and without a reference model."""
 
 
 def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
@@ -253,8 +276,8 @@ def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) ->
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     """Return the bytes that a micro-batch keeps for its backward pass.
 
-    With recomputation these are a number per layer and token, and the inside of a layer. A micro-batch has
-    `devices.microbatch` tokens, or the longest sequence if that is more.
+    With recomputation it keeps only the input of each layer, and the activations of one layer at a time. A
+    micro-batch has `devices.microbatch` tokens, or the longest sequence if that is more.
 
     Args:
         sizes: sizes of the policy.
@@ -267,17 +290,17 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     if not devices.recompute:
         inside = 4 * sizes.hidden + 2 * sizes.attention + 2 * sizes.kv + 3 * sizes.intermediate
         return tokens * sizes.layers * inside * devices.width + logits
-    # One layer's inside with its gradients, or the logits: the backward pass has one of them at a time.
+    # The backward pass holds either one layer's activations and gradients or the logits.
     deep = 8 * sizes.hidden + 5.2 * sizes.attention + 1.6 * sizes.kv + 6 * sizes.intermediate
     stored = tokens * sizes.layers * sizes.hidden * devices.width
     return stored + max(tokens * deep * devices.width, logits)
 
 
 def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
-    """Return the bytes that a GPU gathers of sharded weights.
+    """Return the bytes of sharded weights that a GPU gathers for a pass.
 
-    They are embeddings, the output matrix and its gradient, two layers, and a layer's gradient in float32 on its way
-    to other GPUs. Weights beside adapters have no gradient.
+    These are embeddings, the output matrix and its gradient, two layers, and a layer's gradient in float32 on its way
+    to other GPUs. With adapters only the adapters have gradients.
 
     Args:
         sizes: sizes of the policy.
@@ -298,14 +321,14 @@ def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS)
 
 
 BUCKET_BYTES = 1 << 30
-"""The most bytes of weights that a device holds for the engine on it: a bucket, and what is put together for the next."""
+"""The most bytes of weights that a device holds on their way to its engine: a bucket, and the next one in preparation."""
 
 
 def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
-    """Return the bytes that training keeps on a device between updates, with the weights on their way to engines.
+    """Return the bytes that training keeps on a device between updates, with weights on their way to engines.
 
-    Each device hands its weights to its own engine bucket by bucket. If engines have devices of their own, the first
-    training device has a copy of all weights.
+    A colocated device hands weights to its engine bucket by bucket. If engines have devices of their own, the first
+    training device gathers a copy of all weights.
 
     Args:
         sizes: sizes of the policy.
@@ -330,16 +353,16 @@ def trainer_bytes(
         devices: devices of the training.
         longest: tokens of the longest sequence.
         recipe: settings that change the memory.
-        feeds: whether it sends weights to engines, which may take more between updates.
+        feeds: whether the trainer sends weights to engines, which may set the peak between updates.
     """
     passes = gathered_bytes(sizes, devices, recipe) + activation_bytes(sizes, devices, longest)
     update = state_bytes(sizes, devices, recipe) + passes
     between = kept_bytes(sizes, devices, recipe) if feeds else 0.0
-    return _runtime(devices) + max(update, between)
+    return _runtime_bytes(devices) + max(update, between)
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
-    """Return the tokens whose keys and values an engine can hold beside weights and training.
+    """Return the number of tokens whose keys and values fit in an engine's memory beside weights and training.
 
     Args:
         sizes: sizes of the model.
@@ -354,23 +377,23 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the peak of a generating device: weights, caches, and training on the same device.
+    """Return the peak of a generating device: weights, caches, and the state of training on the same device.
 
     Args:
         sizes: sizes of the model.
         devices: devices of the engine.
-        cached: tokens in the cache, as far as they fit.
+        cached: tokens that would be cached; those that do not fit are ignored.
     """
-    return _runtime(devices) + devices.resident_bytes + served_bytes(sizes, devices, cached)
+    return _runtime_bytes(devices) + devices.resident_bytes + served_bytes(sizes, devices, cached)
 
 
 def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the bytes of the engine itself, which it can free while a trainer has the device.
+    """Return the bytes of the engine itself, which it can free while a trainer uses the device.
 
     Args:
         sizes: sizes of the model.
         devices: devices of the engine.
-        cached: tokens in the cache, as far as they fit.
+        cached: tokens that would be cached; those that do not fit are ignored.
     """
     weights = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(cached, cache_tokens(sizes, devices))
@@ -378,7 +401,7 @@ def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:
-    """Return the peak of the process that has all roles in turn on this machine.
+    """Return the peak of a process on this machine that takes all roles in turn.
 
     Args:
         peaks: bytes by role.
@@ -386,12 +409,13 @@ def process_bytes(peaks: Mapping[str, float]) -> float:
     return max(peaks.values(), default=0.0)
 
 
-def _runtime(devices: Devices) -> float:
+def _runtime_bytes(devices: Devices) -> float:
+    """Return the bytes of Python and its libraries on a laptop's device; 0 on a GPU."""
     return float(RUNTIME_HERE + KERNELS_HERE) if devices.unit == "seconds" else 0.0
 
 
 def checkpoint_bytes(sizes: Sizes) -> float:
-    """Return the bytes of a stored checkpoint in float32, from which the next stage continues.
+    """Return the bytes of a stored checkpoint in float32.
 
     Args:
         sizes: sizes of the policy.

@@ -23,8 +23,9 @@ from reodsl.price.tasks import price_served, price_task
 from reodsl.price.value import Price, Prices, Term
 
 LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 0.2, "report": 8.0}
-"""The seconds of tasks that need no device; the rest take a moment."""
+"""Seconds of tasks that need no device, by kind; other kinds take 0.2."""
 LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
+"""Bytes in the store of tasks that need no device, by kind; other kinds take 10 KB."""
 
 
 def price(
@@ -62,11 +63,14 @@ def price(
 
 
 def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
-    """Return clusters that leave their `sharding` open, each with the choice that takes fewer hours and fits.
+    """Choose `sharding` for clusters that leave it open: the choice that takes fewer GPU hours and fits in memory.
 
-    All trainings on the cluster count, by the spec alone: results of past runs would make the choice depend on when a
-    run began. If the network or a model's sizes are unknown, and for less than a hundredth, weights are sharded over
-    all GPUs.
+    All trainings on the cluster count, as priced from the spec alone: with results of past runs the choice would
+    depend on the time of a run. If the network's rate or a model's sizes are unknown, or less than 1% is saved,
+    weights are sharded over all GPUs.
+
+    Returns:
+        For each cluster that leaves `sharding` open and declares its network, the cluster with the choice.
     """
     left_open = [
         cluster
@@ -93,7 +97,12 @@ def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
 
 
 def _place_on(graph: Graph, clusters: Mapping[Cluster, Cluster]) -> Graph:
-    """Return the graph with some clusters replaced."""
+    """Return the graph with clusters replaced by others.
+
+    Args:
+        graph: tasks of the spec.
+        clusters: new cluster by old cluster.
+    """
     return Graph(
         tuple(
             replace(task, cluster=task.cluster and clusters.get(task.cluster, task.cluster))
@@ -103,14 +112,15 @@ def _place_on(graph: Graph, clusters: Mapping[Cluster, Cluster]) -> Graph:
 
 
 def lower_placed(spec: Spec) -> Graph:
-    """Return the tasks of a spec, on clusters that leave nothing open."""
+    """Return the tasks of a spec, on clusters with a chosen `sharding`."""
     return _place_on(lower(spec), choose_sharding(spec))
 
 
 class _Pricer:
-    """The prices of a graph's tasks, with equal tasks priced once."""
+    """The prices of a graph's tasks, with tasks of equal settings priced once."""
 
     def __init__(self, graph: Graph, spec: Spec, history: History, sizes: Mapping[str, Sizes]) -> None:
+        """Prepare the sizes of the spec's models by canonical JSON, and empty caches."""
         self.graph, self.history = graph, history
         self.place = cache(devices_of)
         self.models = {
@@ -122,12 +132,12 @@ class _Pricer:
         }
         self.task_facts = TaskFacts(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}
-        # What tasks share is written once: of arms by the thousand, their evaluation and the model where they start.
+        # Canonical JSON by the id of a payload, and models by task: thousands of arms share both.
         self.contents: dict[int, str] = {}
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
     def task(self, task: Task) -> Price:
-        """Return the price of a task."""
+        """Return the price of a task, corrected by its last result if that ran on equal devices."""
         model, sizes = self._model(task)
         devices = self.place(task.cluster)
         if task.kind not in COMPUTES:
@@ -146,20 +156,21 @@ class _Pricer:
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
         past = self.history.results.get(task.id) or self.history.rehearsed.get(task.id)
-        if past is not None and not _ran_there(past, task, devices):
+        if past is not None and not _ran_alike(past, task, devices):
             past = None
-        # Arms by the thousand differ in a number that no price depends on.
+        # Thousands of arms may differ only in settings that no price depends on, so equal ones are priced once.
         facts, content = self.task_facts.facts(task), self._content(task)
         key = task.kind, content, facts, id(sizes), id(devices), words, id(teacher_sizes), id(past)
         if key not in self.estimates:
 
             def ask(payload: Mapping[str, Any], facts: Facts) -> Price:
-                # What trains nothing generates on all of them.
+                """Return the price of this task with other settings and sizes, by the formula."""
+                # A task that does not train generates on all devices.
                 used = devices if task.kind == "train" else replace(devices, generating=devices.gpus)
                 return price_task(task.kind, payload, sizes, facts, used, words, teacher_sizes)
 
             estimate = replace(ask(task.payload, facts), devices=devices.name, capacity=devices.memory)
-            # A result of another version of reodsl may have settings that nobody reads any more.
+            # A result of an earlier version of reodsl may have settings that no longer exist.
             with suppress(ValueError, KeyError):
                 if past is not None:
                     before = ask(past.payload, replace(past.facts, prompt=facts.prompt))
@@ -170,25 +181,30 @@ class _Pricer:
         return self.estimates[key]
 
     def compiles(self, task: Task, estimate: Price) -> bool:
-        """Return whether a task is the first to start servers on GPUs, which have to compile their kernels."""
+        """Return whether a task may be the first to start servers on GPUs, which then compile their kernels.
+
+        Args:
+            task: the task.
+            estimate: its price.
+        """
         devices = self.place(task.cluster)
         on_gpus = devices is not None and devices.unit == "gpu_hours"
         past = self.history.results or self.history.rehearsed
         return on_gpus and not past and "generation" in estimate.seconds and engine_of(task) == "sglang"
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
-        """Return the price of a task that computes on no device."""
+        """Return the price of a task that needs no device, such as a data set or the report."""
         disk = LIGHT_BYTES.get(task.kind, 10e3)
         if task.kind == "model" and sizes is not None:
             width = devices.width if devices is not None else 2
             disk = float(sizes.parameters * width)
         seconds = self.history.light.get(task.id, LIGHT_SECONDS.get(task.kind, 0.2))
-        # A cluster's GPUs are not paid for meanwhile; on this machine all time counts.
+        # A cluster's GPUs are not paid for during these tasks; on this machine all time counts.
         is_paid = devices is not None and devices.unit == "seconds"
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if is_paid else 0)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
-        """Return the model of a task and its sizes."""
+        """Return the model that a task's weights descend from, and the model's sizes; None if unknown."""
         while task.kind != "model" and "start" in task.inputs:
             task = self.graph[task.inputs["start"]]
         if task.kind != "model":
@@ -198,7 +214,7 @@ class _Pricer:
         return self.roots[task.id]
 
     def _content(self, task: Task) -> str:
-        """Return the text of the settings of a payload that the price depends on."""
+        """Return a task's settings that the price depends on, as canonical JSON."""
         number = id(task.payload)
         if number not in self.contents:
             self.contents[number] = canonical_json(_select_priced(task))
@@ -206,7 +222,7 @@ class _Pricer:
 
 
 def _select_priced(task: Task) -> dict[str, Any]:
-    """Return the payload without settings that no price depends on: seeds, and the optimizer's except its algorithm."""
+    """Return a payload without settings that no price depends on, such as seeds and the learning rate."""
     payload = {
         name: value for name, value in task.payload.items() if name not in ("seed", "replicate", "index")
     }
@@ -217,10 +233,11 @@ def _select_priced(task: Task) -> dict[str, Any]:
     return payload
 
 
-def _ran_there(past: MeasuredTask, task: Task, devices: Devices) -> bool:
-    """Return whether a result is of the task's model on as many devices of this name.
+def _ran_alike(past: MeasuredTask, task: Task, devices: Devices) -> bool:
+    """Return whether a result is of the task's model, on as many devices with the same name.
 
-    A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. A result without a name matches nothing.
+    A driver says `NVIDIA A100-SXM4-80GB` for what a cluster calls `A100`, so the cluster's words have to occur in
+    sequence. A result without a device's name matches nothing.
     """
     if past.kind != task.kind or past.payload.get("model") != task.payload.get("model"):
         return False
@@ -238,20 +255,20 @@ def _ran_there(past: MeasuredTask, task: Task, devices: Devices) -> bool:
 
 
 def _correct(estimate: Price, past: MeasuredTask, before: Price) -> Price:
-    """Return a price corrected by the task's last result: each term by its measured over its estimated seconds.
+    """Return a price in which each term is scaled by measured over estimated seconds of the task's last result.
 
-    What a process held beyond the estimate is added to all its roles on this machine; for trainers on GPUs it is
-    known.
+    On this machine, memory beyond the estimate is added to all roles, since one process has them all. On GPUs it is
+    added to the trainer, if above the estimate.
 
     Args:
-        estimate: price of the task as it is now.
+        estimate: price of the task with its present settings.
         past: last result of the task.
-        before: price of the task as it was then.
+        before: price of the task with the settings of that result.
     """
     start, work = before.seconds["start"], before.total_seconds - before.seconds["start"]
     factors: dict[Term, float] = dict.fromkeys(before.seconds, 1.0)
     if past.terms:
-        # Where rollouts and training ran at the same time, what is left of the clock is not what was around them.
+        # If rollouts and training overlapped, the time besides their terms is not the time to start.
         start = start if before.overlaps else max(0.0, past.seconds - sum(past.terms.values()))
         for term, took in past.terms.items():
             if min(took, before.seconds.get(term, 0.0)) > 1e-6:
@@ -266,7 +283,7 @@ def _correct(estimate: Price, past: MeasuredTask, before: Price) -> Price:
         beyond = past.peak - process_bytes(before.memory)
         peaks = {role: max(peak + beyond, peak / 4) for role, peak in peaks.items()}
     elif past.peak is not None and "trainer" in peaks:
-        # The batch may have been a small one, so less than was priced tells nothing.
+        # A lower peak is ignored, since the measured batch may have been small.
         peaks["trainer"] += max(0.0, past.peak - before.memory["trainer"])
     return replace(estimate, seconds=seconds, memory=peaks, sync=estimate.sync * factors.get("training", 1.0))
 
@@ -278,26 +295,31 @@ class ElapsedTime:
     seconds: float
     """Seconds from its start to its end."""
     longest: float
-    """Seconds of its longest chain of tasks, which no number of devices shortens."""
+    """Seconds of the longest chain of dependent tasks, which no number of devices shortens."""
     devices: int
     """Number of GPUs, or of cores of this machine."""
 
 
 def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTime | None:
-    """Return the least time in which the tasks `ids` can run; None if any has no price.
+    """Return the least time in which some tasks can run; None if any task has no price.
 
-    It is the time of their work spread evenly over all devices, or of the longest chain if that takes longer.
+    It is the time of their work spread evenly over all devices, or of the longest chain of tasks if that is longer.
+
+    Args:
+        graph: tasks of the spec.
+        prices: prices of all tasks.
+        ids: ids of the tasks.
     """
     todo = set(ids)
     if prices.unpriced(todo):
         return None
-    longest = _longest(graph, prices, todo)
+    longest = _longest_chain(graph, prices, todo)
     work = sum(prices.tasks[name].total_seconds * prices.tasks[name].gpus for name in todo)
     return ElapsedTime(max(longest, work / prices.room), longest, prices.room)
 
 
-def _longest(graph: Graph, prices: Prices, todo: set[str]) -> float:
-    """Return the seconds of the longest chain of tasks."""
+def _longest_chain(graph: Graph, prices: Prices, todo: set[str]) -> float:
+    """Return the seconds of the longest chain of dependent tasks in `todo`."""
     ends: dict[str, float] = {}
     for task in graph.tasks:
         if task.id in todo:

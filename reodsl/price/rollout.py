@@ -1,4 +1,4 @@
-"""Rollouts: from how many responses of which lengths to draws, tokens and seconds."""
+"""Rollouts: draws, tokens and seconds from the number of responses and the distribution of their lengths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EULER = 0.5772156649015329
 class LengthDistribution:
     """The distribution of response lengths: exponential, cut off at `longest`.
 
-    A mean determines no more than a single parameter, and a constant rate of ending is the plainest choice.
+    Only the mean is known, which determines one parameter: a constant rate of ending is the simplest model.
     """
 
     mean: float
@@ -31,7 +31,7 @@ class LengthDistribution:
     @staticmethod
     @cache
     def of(mean: float, longest: float) -> LengthDistribution:
-        """Return the distribution with a mean; with a mean of `longest` or more all responses are that long.
+        """Return the distribution with a given mean; from a mean of `longest` on, all responses are that long.
 
         Args:
             mean: mean tokens.
@@ -64,21 +64,21 @@ class LengthDistribution:
         return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
 
     def quantiles(self, count: int) -> list[float]:
-        """Return `count` lengths in tokens, at the middles of equal shares of all responses.
+        """Return `count` lengths in tokens that divide all responses evenly: quantiles at (i + 1/2) / count.
 
         Args:
             count: number of lengths.
         """
-        return [self._at((i + 0.5) / count) for i in range(count)]
+        return [self._quantile((i + 0.5) / count) for i in range(count)]
 
-    def _at(self, share: float) -> float:
-        """Return the length that this share of all responses does not pass."""
+    def _quantile(self, share: float) -> float:
+        """Return the length that a given share of responses does not exceed."""
         if math.isinf(self.scale):
             return self.longest
         return min(self.longest, -self.scale * math.log1p(-share))
 
     def moment(self, power: int) -> float:
-        """Return the mean of a power of the length.
+        """Return the mean of the length raised to a power.
 
         Args:
             power: whole number of at least 1.
@@ -86,7 +86,7 @@ class LengthDistribution:
         if math.isinf(self.scale):
             return self.longest**power
         ratio = self.longest / self.scale
-        # The incomplete gamma function of a whole number: its series from `power` on, where one minus the rest would cancel.
+        # The incomplete gamma function of a whole number. For small ratios 1 - head would cancel, so the tail is summed.
         terms = [ratio**k / math.factorial(k) for k in range(power + 30 if ratio < 1 else power)]
         inside = math.exp(-ratio) * sum(terms[power:]) if ratio < 1 else 1 - math.exp(-ratio) * sum(terms)
         return math.factorial(power) * self.scale**power * inside
@@ -101,7 +101,7 @@ class LengthDistribution:
         return self.moment(2)
 
     def longest_of(self, count: float) -> float:
-        """Return an estimate of the longest of several responses: the scale times the harmonic number.
+        """Return the expected longest of several responses: about the scale times a harmonic number.
 
         Args:
             count: number of responses.
@@ -118,8 +118,8 @@ _NEGLIGIBLE = 1e-9
 def equal_groups(rollouts: int) -> float:
     """Return the assumed share of questions whose responses are all right or all wrong.
 
-    A question that is answered right with probability `p` has such a group with probability `p^n + (1 - p)^n`; the
-    mean over uniform `p` is `2 / (n + 1)`.
+    If responses are right with probability `p`, a group is equal with probability `p^n + (1 - p)^n`; the mean over
+    uniform `p` is `2 / (n + 1)`.
 
     Args:
         rollouts: responses to a question, `n`.
@@ -128,10 +128,10 @@ def equal_groups(rollouts: int) -> float:
 
 
 def expected_draws(prompts: int, most: int, equal: float) -> float:
-    """Return the mean number of draws until as many questions as a batch has give a gradient.
+    """Return the mean number of draws of a step until a batch of questions gives a gradient.
 
-    Each question gives none with probability `equal`, independently. After `k` draws the number of the others is
-    binomial, and a further draw is made if it is below `prompts`.
+    Each question gives no gradient with probability `equal`, independently. After `k` draws the number of questions
+    with a gradient is binomial, and another draw is made if it is below `prompts`.
 
     Args:
         prompts: questions of a draw and of a batch.
@@ -140,15 +140,15 @@ def expected_draws(prompts: int, most: int, equal: float) -> float:
     """
     expected = 1.0
     for draws in range(1, most):
-        short = _fewer(prompts, draws * prompts, 1 - equal)
+        short = _chance_of_fewer(prompts, draws * prompts, 1 - equal)
         expected += short
         if short < _NEGLIGIBLE:
             break
     return expected
 
 
-def _fewer(least: int, tries: int, chance: float) -> float:
-    """Return the probability of fewer than `least` successes in `tries`."""
+def _chance_of_fewer(least: int, tries: int, chance: float) -> float:
+    """Return the probability of fewer than `least` successes in `tries`, each with probability `chance`."""
     if chance <= 0:
         return 1.0
     if chance >= 1:
@@ -167,7 +167,7 @@ def _fewer(least: int, tries: int, chance: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RolloutBatch:
-    """The responses generated in a round."""
+    """The responses that are generated in a round, all requested at once."""
 
     responses: float
     """Number of responses."""
@@ -180,7 +180,7 @@ class RolloutBatch:
 
 @dataclass(frozen=True, slots=True)
 class ForcedRound:
-    """The answers forced in a round."""
+    """The answers that are forced in a round, and their cost."""
 
     answers: float
     """Number of answers."""
@@ -193,7 +193,7 @@ class ForcedRound:
 
 
 def drawing_seconds(load: RolloutBatch, draw: str, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds in which engines on GPUs sample the tokens of a round.
+    """Return the seconds in which engines on GPUs sample tokens from logits in a round; 0 on a processor.
 
     Args:
         load: responses of the round.
@@ -209,11 +209,10 @@ def drawing_seconds(load: RolloutBatch, draw: str, sizes: Sizes, devices: Device
 
 
 def generation_seconds(load: RolloutBatch, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of a round: engines read prompts, then decode until their last responses end.
+    """Return the seconds of a round: engines read the prompts, then decode until their last responses end.
 
-    A decode step reads all weights and the cached keys and values of running requests: bandwidth bounds it, unless
-    the products do or the step is too short to matter. A round ends with its longest response, on the engine with
-    most to read.
+    A decode step reads all weights, and the cached keys and values of running requests. It is bound by memory
+    bandwidth, by FLOPs, or by a minimum. A round ends with its longest response, on the engine with most to read.
 
     Args:
         load: responses of the round.
@@ -231,13 +230,13 @@ def generation_seconds(load: RolloutBatch, sizes: Sizes, devices: Devices) -> fl
     most = context * heaviest(load, per_engine, engines)
     moved = steps * sizes.products * devices.width + per_engine * most * sizes.kv_bytes(devices.cache_width)
     flops = per_engine * sizes.forward_flops(lengths.mean, most)
-    return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
+    return devices.slowdown * (prefill + _decode_seconds(moved, flops, steps, devices))
 
 
 def heaviest(load: RolloutBatch, per_engine: float, engines: float) -> float:
-    """Return what the busiest engine attends to, over the mean of engines.
+    """Return the positions that the busiest engine attends to, relative to the mean over engines.
 
-    It is at most what only the longest responses attend to.
+    The ratio is capped at that of an engine with only the longest responses.
 
     Args:
         load: responses of the round.
@@ -247,15 +246,15 @@ def heaviest(load: RolloutBatch, per_engine: float, engines: float) -> float:
     prompt, lengths = load.prompt, load.lengths
     mean = _count_attended(load)
     square = prompt**2 * lengths.moment(2) + prompt * lengths.moment(3) + lengths.moment(4) / 4
-    largest = _largest((square / mean**2 - 1) / max(per_engine, 1.0), engines)
+    largest = _largest_sum((square / mean**2 - 1) / max(per_engine, 1.0), engines)
     return min(largest, (prompt * lengths.longest + lengths.longest**2 / 2) / mean)
 
 
-def _largest(spread: float, engines: float) -> float:
-    """Return the largest of `engines` sums of mean 1 and variance `spread`.
+def _largest_sum(spread: float, engines: float) -> float:
+    """Return the expected largest of `engines` independent sums with mean 1 and variance `spread`.
 
-    They are taken as gamma-distributed; the quantile is Wilson and Hilferty's (1931), at the place where the largest is
-    expected (Blom 1958).
+    Sums are assumed to be gamma-distributed. The quantile is Wilson and Hilferty's (1931), at the expected rank of
+    the largest (Blom 1958).
     """
     if spread <= 1e-9:
         return 1.0
@@ -264,7 +263,7 @@ def _largest(spread: float, engines: float) -> float:
 
 
 def _count_attended(load: RolloutBatch) -> float:
-    """Return the number of positions that the tokens of a response attend to: its prompt and earlier tokens."""
+    """Return the number of positions that all tokens of a mean response attend to: the prompt and earlier tokens."""
     return load.prompt * load.lengths.mean + load.lengths.square / 2
 
 
@@ -278,9 +277,10 @@ def force(
     *,
     soon: bool = False,
 ) -> ForcedRound:
-    """Return the cost of forcing answers at each of `cuts` tokens, from every longer response.
+    """Return the cost of forcing an answer at each of `cuts` tokens from every response that is longer.
 
-    If engines cache what they have read, a prefix costs only attention; what their memory cannot keep is read again.
+    If engines cache keys and values, a cached prefix costs only attention; a prefix that no longer fits is read
+    again.
 
     Args:
         load: responses of the round.
@@ -289,8 +289,8 @@ def force(
         answer: tokens of an answer.
         sizes: sizes of the model.
         devices: devices of the engines.
-        soon: whether answers are forced as each response ends and no more responses are requested than caches hold,
-            so that all prefixes are still cached.
+        soon: whether each response's answers are forced as soon as it ends, and requests are limited to what caches
+            hold, so that all prefixes are still cached.
     """
     counts = [load.responses * load.lengths.beyond(cut) for cut in cuts]
     answers = sum(counts)
@@ -310,12 +310,19 @@ def force(
     context = answer * (attended + answers * text)
     moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.cache_width)
     flops = sizes.forward_flops(answers * answer, context) / engines
-    seconds = devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
+    seconds = devices.slowdown * (prefill + _decode_seconds(moved, flops, steps, devices))
     return ForcedRound(answers, answers * (text + answer), reread, seconds)
 
 
-def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
-    """Return the seconds to decode: bytes over bandwidth, FLOPs over FLOP/s, or the floor of a step, the longest."""
+def _decode_seconds(moved: float, flops: float, steps: float, devices: Devices) -> float:
+    """Return the seconds to decode: the largest of bytes over bandwidth, FLOPs over FLOP/s, and a minimum per step.
+
+    Args:
+        moved: bytes that each engine reads.
+        flops: FLOPs of each engine.
+        steps: decode steps.
+        devices: devices of the engines.
+    """
     hardware = devices.hardware
     bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill

@@ -1,4 +1,4 @@
-"""Prices in words: hours, times and bytes, a training step term by term, totals, and refusals of what costs too much."""
+"""Prices in words: hours, times and bytes, a training step term by term, totals, and errors if a plan costs too much."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
 def count(value: float) -> str:
-    """Return a number in two or three digits: `3.9K`, `40`, `0.21`.
+    """Return a number in two or three digits, with `K`, `M` or `G` for thousands: `3.9K`, `40`, `0.21`.
 
     Args:
         value: the number, at least 0.
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def size(value: float) -> str:
-    """Return bytes in decimal units, as disks are sold: `40.3 GB`.
+    """Return bytes in decimal units, as for disks: `40.3 GB`.
 
     Args:
         value: bytes.
@@ -55,7 +55,7 @@ def size(value: float) -> str:
 
 
 def memory(value: float) -> str:
-    """Return bytes in binary units, as device memory is: `71.5 GiB`.
+    """Return bytes in binary units, as for device memory: `71.5 GiB`.
 
     Args:
         value: bytes.
@@ -76,7 +76,12 @@ def format_paid(prices: Prices, hours: float) -> str:
 
 
 def short(prices: Prices, names: Sequence[str]) -> str:
-    """Format the price of tasks for a row of a plan; empty if it is below a second or a GPU hour."""
+    """Return the price of some tasks for a row of a plan; empty if they cost nothing or take less than a second.
+
+    Args:
+        prices: prices of all tasks.
+        names: ids of the tasks.
+    """
     chosen = [prices.tasks[name] for name in names]
     if any(price.unpriced is not None for price in chosen):
         return "no price"
@@ -88,13 +93,13 @@ def short(prices: Prices, names: Sequence[str]) -> str:
 
 
 def details(price: Price) -> list[str]:
-    """List a task's work, its peak memory by role, and its disk."""
+    """Return lines on a task's work, its peak memory by role, and its disk; the reason if it has no price."""
     if price.unpriced is not None:
         return [price.unpriced]
-    lines = _work(price)
+    lines = _list_work(price)
     if price.checked_within:
         lines.append(
-            f"answers of a batch that all use up their limits are checked within {duration(price.checked_within)}"
+            f"checking a batch takes at most {duration(price.checked_within)}, if every answer uses up its limit"
         )
     peaks = [f"{role} {memory(peak)}" for role, peak in price.memory.items()]
     parts = [f"peak memory {', '.join(peaks)}"] if peaks else []
@@ -103,8 +108,8 @@ def details(price: Price) -> list[str]:
     return lines + ([", ".join(parts)] if parts else [])
 
 
-def _work(price: Price) -> list[str]:
-    """Return the tokens generated, forced and trained and the answers checked as a line, if any."""
+def _list_work(price: Price) -> list[str]:
+    """Return a line on the tokens generated, forced and trained, and the answers checked; no line without work."""
     parts = [
         (price.requests, "requests to servers"),
         (price.sent, "tokens sent"),
@@ -121,11 +126,19 @@ def _work(price: Price) -> list[str]:
 
 
 def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> list[str]:
-    """List the totals of tasks: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
+    """Return lines on the totals of tasks.
+
+    They describe a step of each kind of training, the tokens and calls, the highest peaks of memory, and all disk.
+
+    Args:
+        prices: prices of all tasks.
+        names: ids of the tasks.
+        everything: whether all kinds of training are listed, rather than the most expensive ones.
+    """
     chosen = {name: prices.tasks[name] for name in names}
     steps: dict[str, list[str]] = {}
     for name, price in chosen.items():
-        # Seeds and arms whose steps cost the same are shown once.
+        # Tasks whose steps cost the same, such as seeds of an arm, are shown once.
         words = "".join(line.partition(": ")[2] or line for line in step(prices, name, price))
         if words:
             steps.setdefault(words, []).append(name)
@@ -138,9 +151,9 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
         lines.append(f"    {len(dearest) - _STEPS} trainings with cheaper steps (--all shows them)")
     total = add_prices(chosen.values())
     peaks = [f"{role} {memory(peak)}" for role, peak in total.memory.items()]
-    lines += [f"Work: {line}" for line in _work(total)]
+    lines += [f"Work: {line}" for line in _list_work(total)]
     if total.requests:
-        lines.append("Servers take their time and may have their price: neither is known here.")
+        lines.append("Time and cost of servers are unknown and not included.")
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(total.disk)}.")
     unpriced: dict[str, list[str]] = {}
@@ -152,34 +165,51 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 
 def _basis(prices: Prices) -> list[str]:
-    """Explain the basis of the times: last results, or assumptions."""
+    """Return a line on the basis of the times: past results, rehearsals, or estimates.
+
+    GPUs without results have no line.
+    """
     counts = {"past": prices.count("result"), "rehearsed": prices.count("rehearsal")}
     if any(counts.values()):
         parts = [f"{count} by a {name} result" for name, count in counts.items() if count]
-        return [f"Times of tasks: {', '.join(parts)}, the rest as assumed."]
-    default = "Times are those of a plain laptop; the first run measures this machine."
+        return [f"Times of tasks: {', '.join(parts)}, all others estimated."]
+    default = "Times are estimates for a typical laptop; the first run measures this machine."
     return [default] if prices.unit == "seconds" else []
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
-    """Describe a training step term by term, and how many the limit buys; empty for tasks without steps on GPUs."""
+    """Return lines on a training step, term by term, and on how many steps the limit pays for.
+
+    Args:
+        prices: prices of all tasks.
+        name: name of the training in the line.
+        price: price of the training.
+
+    Returns:
+        No lines for tasks without steps on GPUs.
+    """
     hours, total = price.step_hours, price.hours_a_step
     if not hours or not total or prices.unit != "gpu_hours":
         return []
-    terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
-    both = "; training runs beside the others" if price.overlaps else ""
+    terms = ", ".join(f"{term} {count(hours[term])}" for term in TERMS if hours.get(term))
+    both = "; training overlaps with rollouts" if price.overlaps else ""
     both += "; `sharding = node`" if price.sharding == "node" else ""
-    lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
+    lines = [f"A step of {name}: {count(total)} gpu_hours on {price.devices} ({terms}{both})"]
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(
-            f"  {count(prices.limit)} gpu_hours buy {bought:,} such steps; the spec asks for {price.steps:,}"
+            f"  {count(prices.limit)} gpu_hours buy {bought:,} of these steps; the spec has {price.steps:,}"
         )
     return lines
 
 
 def until_the_end(prices: Prices, elapsed: ElapsedTime | None) -> list[str]:
-    """Return the least time from start to report as a line; empty if any task has no price."""
+    """Return a line on the least time from start to report; no line if any task has no price.
+
+    Args:
+        prices: prices of all tasks.
+        elapsed: the least time, from `bound_elapsed`.
+    """
     if elapsed is None:
         return []
     device = "core" if prices.unit == "seconds" else "GPU"
@@ -194,9 +224,14 @@ def until_the_end(prices: Prices, elapsed: ElapsedTime | None) -> list[str]:
 
 
 def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
-    """Format the cost now, and at most with tasks that are known later: `4.2K gpu_hours now, at most 8.2K of 60K`.
+    """Return the cost of a plan: `4.2K gpu_hours now, at most 8.2K of 60K`.
 
-    On this machine that is one task after another; Ray does as many at once as there are cores.
+    On this machine it is the time of all tasks in sequence; Ray runs as many at once as there are cores.
+
+    Args:
+        prices: prices of all tasks.
+        now: ids of tasks that have to run.
+        later: ids of tasks of which only a later result tells whether they have to run.
     """
     now, later = tuple(now), tuple(later)
     first, second = prices.hours(now), prices.hours(later)
@@ -217,7 +252,13 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
 
 
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
-    """Report E0610 if the tasks cost more than the limit, and E0606 for a role that does not fit a GPU of its cluster."""
+    """Return E0610 if tasks cost more than the limit, and E0606 for each role that does not fit in a GPU's memory.
+
+    Args:
+        prices: prices of all tasks.
+        tasks: ids of the tasks.
+        spec: the spec.
+    """
     study = spec.study
     stages = {experiment.name: experiment.stages for experiment in values_of(study, Experiment)}
     names, errors = tuple(tasks), []
@@ -229,7 +270,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
             error(
                 "E0610",
                 f"this costs {format_paid(prices, most)}, and the limit is {format_paid(prices, prices.limit)}",
-                where=_place(spec, origin) or study.name,
+                where=_locate(spec, origin) or study.name,
                 notes=[f"{name}: {format_paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
                 help=_advice(prices, dear[0], most),
             )
@@ -252,7 +293,12 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
 
 
 def _advise_trainer(price: Price, stages: Sequence[Stage]) -> str:
-    """Return what saves memory of a trainer, without what its stages do already."""
+    """Return advice on saving a trainer's memory, without ways that its stages use already.
+
+    Args:
+        price: price of the training.
+        stages: stages of the training.
+    """
     more = "write `sharding = cluster`" if price.sharding == "node" else "spread it over more GPUs (`nodes`)"
     adapters = "train adapters (`lora { rank = 32 }`)"
     host = "take the step on the host (`optim { on = host }`)"
@@ -261,8 +307,8 @@ def _advise_trainer(price: Price, stages: Sequence[Stage]) -> str:
     return ", ".join(filter(None, ways)) + ", or take a smaller model"
 
 
-def _place(spec: Spec, origin: Origin | None) -> str | None:
-    """Return `specs/a.reo:31`, or the option of the command line that set the limit."""
+def _locate(spec: Spec, origin: Origin | None) -> str | None:
+    """Return the location of a setting, `specs/a.reo:31`, or the command-line option that set it; None if unknown."""
     if origin is None:
         return None
     change = next((c for c in spec.changes if origin.path == f"{c.option} {c.target}"), None)
@@ -272,7 +318,13 @@ def _place(spec: Spec, origin: Origin | None) -> str | None:
 
 
 def _advice(prices: Prices, dearest: str, most: float) -> str:
-    """Suggest fewer steps of the dearest task, if that is enough, or a higher limit."""
+    """Suggest fewer steps of the most expensive task if this is enough, else a higher limit.
+
+    Args:
+        prices: prices of all tasks.
+        dearest: id of the most expensive task.
+        most: device hours of all tasks.
+    """
     price = prices.tasks[dearest]
     assert prices.limit is not None
     step = price.hours_a_step

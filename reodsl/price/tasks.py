@@ -38,20 +38,20 @@ from reodsl.price.rollout import (
 from reodsl.price.value import Price
 
 EXACT_PER_SECOND = 12_000.0
-"""Answers compared as words, the decoding of their tokens included."""
+"""Answers per second that are compared as words, with the decoding of their tokens."""
 CHECKERS = 2
-"""Processes that run programs and own code at once, at least."""
+"""The least number of processes that run programs and the user's Python at once."""
 LIMIT_SECONDS = 2.0
-"""Processor time after which the kernel ends a program that ignores its limit, beyond that limit."""
+"""Seconds beyond its limit after which the kernel ends a program that ignores the limit."""
 BYTES_PER_ROLLOUT = 8.0
-"""The bytes of a row of `rollouts.parquet`, and as many for each cut."""
+"""Bytes of a row of `rollouts.parquet`, and again for each cut."""
 BYTES_PER_TOKEN = 1.5
-"""The bytes of a token of a response's text, compressed."""
+"""Bytes per token of a response's text, compressed."""
 BYTES_PER_FORCED = 1.0
-"""The bytes of a row of `forced.parquet`, compressed."""
-_NO_COUNT = "how many questions there are is not known: give the data `questions`"
+"""Bytes of a row of `forced.parquet`, compressed."""
+_NO_COUNT = "the number of questions is unknown: give the data `questions`"
 STEP_SPLITS = 8
-"""Reasoning steps that a response is taken to have, where a reward looks at each."""
+"""Assumed number of reasoning steps of a response, if a reward reads each step."""
 
 
 def price_task(
@@ -63,16 +63,16 @@ def price_task(
     words: bool,
     teacher: Sizes | None = None,
 ) -> Price:
-    """Price a `train`, `sample` or `evaluate` task.
+    """Return the price of a `train`, `sample` or `evaluate` task.
 
     Args:
         kind: kind of the task.
-        payload: its settings.
-        sizes: sizes of its model.
+        payload: settings of the task.
+        sizes: sizes of the task's model.
         facts: lengths and counts of the task.
-        devices: devices it runs on.
+        devices: devices of the task.
         words: whether the model's vocabulary has whole words.
-        teacher: sizes of the teacher, if it is not the model at which the stage began.
+        teacher: sizes of the teacher, if it is another model than the stage starts from.
     """
     declared_precision = payload.get("model", {}).get("precision", "auto")
     devices = adapt_to_width(adapt_to_precision(devices, declared_precision), sizes.hidden)
@@ -83,22 +83,22 @@ def price_task(
         else:
             engine = payload.get("engine", "embedded")
             devices = replace(devices, small_caches=stage.method.caches == "fp8")
-            price = _ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
+            price = _price_ppo(stage, stage.method, sizes, facts, devices, words, engine, teacher)
         return replace(price, sharding=devices.sharding)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])
         gradings = [Grading.model_validate(payload["grading"])]
-        return _responses(rollout, count, gradings, None, sizes, facts, devices, words)
+        return _price_responses(rollout, count, gradings, None, sizes, facts, devices, words)
     suite = Suite.model_validate(payload["suite"])
     gradings = [benchmark.data.grading for benchmark in suite.benchmarks]
-    price = _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
-    # Responses that are given are read in the place of being generated, which takes less.
+    price = _price_responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
+    # Imported responses are only read, which takes less time than to generate them.
     return replace(price, generated=0.0) if "base" in payload else price
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
-    """Price a `sample` or `evaluate` task that asks a served model: the tokens sent and received."""
+    """Return the price of a `sample` or `evaluate` task with a served model: the tokens sent and received."""
     if facts.questions is None:
         return Price(unpriced=_NO_COUNT)
     suite = Suite.model_validate(payload["suite"]) if "suite" in payload else None
@@ -106,11 +106,11 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
     rollout = suite.rollout if suite is not None else Sampling.model_validate(payload["rollout"])
     responses = float(facts.questions * int(suite.samples if suite is not None else payload["samples"]))
     expected = suite.expected_length if suite is not None else None
-    lengths = LengthDistribution.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    lengths = LengthDistribution.of(_mean_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
     tokens_sent, answers, forced = 0.0 if is_imported else responses * prompt, 0.0, 0.0
     thinking = rollout.max_tokens if rollout.solution is None else rollout.max_tokens - rollout.solution
-    # Thinking that is ended is sent once more, and its solution asked for.
+    # A response whose thinking is ended at its limit is sent again, to continue with the solution.
     num_ended = 0.0 if is_imported else responses * lengths.beyond(thinking)
     tokens_sent += num_ended * (prompt + thinking)
     if suite is not None and suite.forcing is not None:
@@ -134,20 +134,24 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
     """Return the cuts in tokens at which a reward needs forced answers, below `longest`.
 
-    Budgets that are found later are assumed to be exponential, reasoning steps even, and a computed cut at a quarter
-    of the longest response.
+    Budgets that a run selects later are assumed to be exponential, reasoning steps equally long, and a computed cut
+    at a quarter of the longest response.
+
+    Args:
+        reward: the reward.
+        longest: most tokens of a response.
     """
     cuts = reward.forced
     places = set(cuts.fixed)
     if cuts.splits and reward.splits is not None:
-        places.update(_places(reward.splits))
+        places.update(_assumed_splits(reward.splits))
     if cuts.computed:
         places.add(longest // 4)
     return cuts_below(sorted(places), longest)
 
 
-def _places(split: Split) -> tuple[int, ...]:
-    """Return the assumed splits of a response in tokens."""
+def _assumed_splits(split: Split) -> tuple[int, ...]:
+    """Return the tokens at which a response is assumed to be split."""
     match split:
         case Budgets():
             return split.budgets
@@ -162,14 +166,14 @@ def _places(split: Split) -> tuple[int, ...]:
 
 
 def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
-    """Return how often the trainer computes a step's old log-probabilities before it updates.
+    """Return how often the trainer computes a step's old log-probabilities before its updates.
 
-    It is 0 if the engine's are used instead: sampled from the model's own distribution by the embedded engine, in the
-    precision of the trainer.
+    It is 0 if the engine's log-probabilities are used: sampled from the full distribution by the embedded engine in
+    the trainer's precision, or by the stage's setting. It is 2 if top-p or top-k is combined with a temperature.
 
     Args:
         stage: the stage.
-        method: its method.
+        method: the method of the stage.
         engine: `embedded` or `sglang`.
         width: bytes of a weight in a pass, unless the stage sets its precision.
         rounded: whether weights are rounded to bfloat16.
@@ -188,11 +192,11 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
     )
     if plain and reuses_engine:
         return 0
-    # The engine's numbers are of the plain distribution: another pass at temperature 1 is compared with them.
+    # The engine's log-probabilities are at temperature 1, so a second pass at temperature 1 is compared with them.
     return 2 if cropped and rollout.temperature not in (0.0, 1.0) else 1
 
 
-def _ppo(
+def _price_ppo(
     stage: Stage,
     method: Ppo,
     sizes: Sizes,
@@ -202,7 +206,18 @@ def _ppo(
     engine: str,
     teacher: Sizes | None,
 ) -> Price:
-    """Price an RL stage."""
+    """Return the price of an RL stage.
+
+    Args:
+        stage: the stage.
+        method: the method of the stage.
+        sizes: sizes of the policy.
+        facts: lengths and counts of the task.
+        devices: devices of the task.
+        words: whether the model's vocabulary has whole words.
+        engine: `embedded` or `sglang`.
+        teacher: sizes of the teacher, if it is another model than the stage starts from.
+    """
     recipe = memory.Recipe.of(stage, sizes, teacher)
     if engine == "embedded" or not devices.disaggregated:
         devices = replace(devices, resident_bytes=memory.kept_bytes(sizes, devices, recipe))
@@ -211,9 +226,9 @@ def _ppo(
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
-    lengths = LengthDistribution.of(_length(facts, stage.expected_length, longest), longest)
+    lengths = LengthDistribution.of(_mean_length(facts, stage.expected_length, longest), longest)
     load = RolloutBatch(responses, batch.prompts, prompt, lengths)
-    # Whole responses alone are drawn from their beginning.
+    # Only complete responses are sampled from their beginning; cut ones continue from a prefix.
     drawn_whole = replace(load, responses=float(batch.prompts * method.whole_rollouts))
     cut, solution, num_parts = method.cut_at, float(method.rollout.solution or 0), 1 + len(method.cut_at)
     kept_share, kept_square_share = (
@@ -228,12 +243,11 @@ def _ppo(
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
-    # Tokens without an advantage are run where other parts of the loss are over all.
+    # Tokens without an advantage are still passed through the model if another part of the loss needs them.
     run = responses * (facts.trained_share if method.crops else 1.0)
     answered = run * trained_length
     tokens = answered + run * prompt
-    # Entropies take logits of their own, and so do whole distributions: those in the loss are made, made again and led back
-    # through, as two products.
+    # Entropies and whole distributions need further logits: computed, recomputed, and a backward pass of two products.
     remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
     logits = method.epochs * remade * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
@@ -242,34 +256,34 @@ def _ppo(
     other = teacher or sizes
     frozen = _read_by_frozen(method, other, (tokens, context), answered)
     verified = responses + forced.answers
-    draws = _draws(method, facts)
+    draws = _count_draws(method, facts)
     rounds = steps * draws
     policy_scoring = _read_about_tokens(method, sizes, load, text, teacher=False)
     teacher_scoring = _read_about_tokens(method, other, load, text, teacher=True)
     cached = responses / devices.engines * (prompt + lengths.mean)
-    # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
+    # A server on a processor keeps its memory while the trainer runs; on GPUs only one of the two is resident.
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
     engine_peak = memory.engine_bytes(sizes, devices, cached)
     engine_peak = engine_peak if devices.disaggregated else max(engine_peak, devices.resident_bytes)
-    # Trainers that are asked about tokens take turns with the engines.
+    # If trainers score tokens for the reward, they take turns with the engines.
     overlaps = method.lag > 0 and devices.disaggregated and not method.asks_trainers
     watched, times = _count_monitored(method, steps)
     watched_load = RolloutBatch(
         watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths
     )
-    sync = steps * _transfer(sizes, devices)
+    sync = steps * _transfer_time(sizes, devices)
     updates = method.epochs * method.minibatches
-    exchange = _exchange(sizes, recipe, devices, updates, method.epochs * tokens, scored * tokens)
+    exchange = _exchange_time(sizes, recipe, devices, updates, method.epochs * tokens, scored * tokens)
     gathered = (
         HOST_RATE["batch"] * responses * (prompt + lengths.mean) if devices.unit == "gpu_hours" else 0.0
     )
-    # A process that reads all answers may take longer than a round.
+    # The process that reads all responses may take longer than the engines.
     host = (
         HOST_RATE["logprobs"] * drawn_whole.responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     )
-    generation = rounds * (max(host, _round(drawn_whole, rule, sizes, devices)) + gone_on.seconds)
-    generation += times * _round(watched_load, rule, sizes, devices) if times else 0.0
+    generation = rounds * (max(host, _round_time(drawn_whole, rule, sizes, devices)) + gone_on.seconds)
+    generation += times * _round_time(watched_load, rule, sizes, devices) if times else 0.0
     checking = (rounds * verified + times * watched) / _rate(stage.data.verifier, devices)
     forcing = rounds * forced.seconds
     seconds = {
@@ -278,9 +292,9 @@ def _ppo(
         "forcing": forcing,
         "verification": _price_late_grading(checking, generation + forcing, method.rollout, devices),
         "training": steps
-        * (_update(read[0] + logits + frozen[0], read[1] + frozen[1], devices, exchange) + gathered)
+        * (_pass_time(read[0] + logits + frozen[0], read[1] + frozen[1], devices, exchange) + gathered)
         + rounds
-        * _update(policy_scoring[0] + teacher_scoring[0], policy_scoring[1] + teacher_scoring[1], devices)
+        * _pass_time(policy_scoring[0] + teacher_scoring[0], policy_scoring[1] + teacher_scoring[1], devices)
         + sync,
     }
     return Price(
@@ -310,10 +324,16 @@ def _ppo(
 def _read_by_frozen(
     method: Ppo, other: Sizes, read: tuple[float, float], answered: float
 ) -> tuple[float, float]:
-    """Return the FLOPs of a step in the reference model or teacher, and of attention among them.
+    """Return the FLOPs of a step in the reference model or teacher, and the FLOPs of attention among them.
 
-    That is a pass, or a pass an epoch if whole distributions count, whose logits are computed once more in the loss.
-    `read` are tokens and their context.
+    It is one pass; if whole distributions are compared, it is a pass per epoch, and the loss computes the logits
+    again.
+
+    Args:
+        method: the method of the stage.
+        other: sizes of the reference model or teacher.
+        read: tokens, and the sum of positions that they attend to.
+        answered: tokens of responses, which have logits.
     """
     if not method.kl:
         return 0.0, 0.0
@@ -326,11 +346,17 @@ def _read_by_frozen(
 def _read_about_tokens(
     method: Ppo, model: Sizes, load: RolloutBatch, text: float, *, teacher: bool
 ) -> tuple[float, float]:
-    """Return the FLOPs of a draw in which the policy or its teacher scores tokens, and of attention among them.
+    """Return the FLOPs of a draw in which the policy or teacher scores tokens for the reward, and those of attention.
 
-    The policy reads its responses again for entropies alone, since the engine knows their probabilities. A reference
-    answer takes a pass for each of its cuts; a cut that is unknown yet is assumed at a quarter of the longest
-    response.
+    The policy reads its responses again only for entropies, since the engine knows their probabilities. A reference
+    answer takes a pass for each of its cuts; an unknown cut is assumed at a quarter of the longest response.
+
+    Args:
+        method: the method of the stage.
+        model: sizes of the model that scores.
+        load: responses of the draw.
+        text: tokens of the forcing text.
+        teacher: whether the teacher scores, rather than the policy.
     """
     flops = attention = 0.0
     mine = [term for term in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in term.names)]
@@ -356,11 +382,18 @@ def _read_about_tokens(
 def _pass_flops(
     stage: Stage, sizes: Sizes, read: tuple[float, float], devices: Devices, trained: int, forward: float
 ) -> tuple[float, float]:
-    """Return the FLOPs of `trained` passes with gradients and `forward` passes without, and of attention among them.
+    """Return the FLOPs of passes over some tokens, and the FLOPs of attention among them.
 
-    A gradient costs two forward passes. Weights beside adapters need none on GPUs: of a product's four, with the
-    product that computes it again, three are left. Attention has no weights, and costs with adapters what it costs
-    without.
+    A pass with a gradient costs three forward passes. With adapters on GPUs, a product needs no gradient of its
+    weight: three of four products remain, including the recomputed one. Attention has no weights and costs the same.
+
+    Args:
+        stage: the stage.
+        sizes: sizes of the model.
+        read: tokens, and the sum of positions that they attend to.
+        devices: devices of the task.
+        trained: passes with a gradient.
+        forward: passes without a gradient.
     """
     attention = sizes.attention_flops(read[1])
     products = 3 * 3 / 4 if stage.lora is not None and devices.unit == "gpu_hours" else 3
@@ -369,22 +402,29 @@ def _pass_flops(
 
 
 def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
-    """Return the responses to the monitor set per measurement, and the measurements in so many steps."""
+    """Return the responses to the monitor set per measurement, and the number of measurements in `steps` steps."""
     monitor = method.monitor
     if monitor is None or not method.reward.monitors:
         return 0, 0
     return monitor.questions * monitor.samples, math.ceil(steps / monitor.every)
 
 
-def _round(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of a round of responses, sampled as `rollout` says."""
+def _round_time(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds of a round of responses.
+
+    Args:
+        load: responses of the round.
+        rollout: settings of sampling.
+        sizes: sizes of the model.
+        devices: devices of the engines.
+    """
     draw = "greedy" if rollout.temperature == 0.0 else "cut" if _crops(rollout) else "whole"
     seconds = generation_seconds(load, sizes, devices) + drawing_seconds(load, draw, sizes, devices)
     return seconds + _end_thinking(load, rollout, sizes, devices).seconds
 
 
 def _end_thinking(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
-    """Return the cost of continuing responses whose thinking was ended, which are requested and read again."""
+    """Return the cost of continuing responses whose thinking is ended at a limit; their prefixes are read again."""
     if rollout.solution is None:
         return ForcedRound(0.0, 0.0, 0.0, 0.0)
     uncached = replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
@@ -392,12 +432,12 @@ def _end_thinking(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: 
 
 
 def _crops(rollout: Sampling) -> bool:
-    """Return whether sampling is limited to likely tokens."""
+    """Return whether sampling is limited to likely tokens, by top-p or top-k."""
     return rollout.top_p < 1.0 or rollout.top_k > 0
 
 
-def _draws(method: Ppo, facts: Facts) -> float:
-    """Return the draws of a batch's questions in a step: measured, else expected, and 1 without replacement."""
+def _count_draws(method: Ppo, facts: Facts) -> float:
+    """Return the mean draws of a batch's questions in a step: measured, else expected; 1 without resampling."""
     if not method.resample:
         return 1.0
     most = 1 + method.resample
@@ -408,7 +448,7 @@ def _draws(method: Ppo, facts: Facts) -> float:
 
 
 def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
-    """Price SFT on traces, or preferences over pairs of responses."""
+    """Return the price of a stage of SFT on traces, or of preferences over pairs of responses."""
     sequences = method.batch * (1 if isinstance(method, Sft) else 2)
     prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
     trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
@@ -422,7 +462,7 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
-            "training": steps * _update(*read, devices, _exchange(sizes, recipe, devices, 1, tokens)),
+            "training": steps * _pass_time(*read, devices, _exchange_time(sizes, recipe, devices, 1, tokens)),
         },
         gpus=devices.gpus,
         memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, recipe)},
@@ -431,7 +471,7 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
     )
 
 
-def _responses(
+def _price_responses(
     rollout: Sampling,
     samples: int,
     gradings: Sequence[Grading],
@@ -441,12 +481,23 @@ def _responses(
     devices: Devices,
     words: bool,
 ) -> Price:
-    """Price responses to all questions, graded by the first of `gradings`; a suite forces answers over its grid."""
+    """Return the price of sampling and grading responses to all questions.
+
+    Args:
+        rollout: settings of sampling.
+        samples: responses to a question.
+        gradings: how the answers of each benchmark are graded; the first sets the rate.
+        suite: suite that forces answers over its grid, if any.
+        sizes: sizes of the model.
+        facts: lengths and counts of the task.
+        devices: devices of the task.
+        words: whether the model's vocabulary has whole words.
+    """
     if facts.questions is None:
         return Price(gpus=devices.gpus, unpriced=_NO_COUNT)
     responses = float(facts.questions * samples)
     expected = suite.expected_length if suite is not None else None
-    lengths = LengthDistribution.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    lengths = LengthDistribution.of(_mean_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
     load = RolloutBatch(responses, facts.questions, prompt, lengths)
     cuts = cuts_below(suite.grid, rollout.max_tokens) if suite is not None else ()
@@ -456,7 +507,7 @@ def _responses(
     forced = force(load, cuts, text, answer, sizes, devices, soon=True)
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
-    generation = max(host, _round(load, rollout, sizes, devices))
+    generation = max(host, _round_time(load, rollout, sizes, devices))
     checking = verified / _rate(gradings[0].verifier, devices)
     checking = _price_late_grading(checking, generation + forced.seconds, rollout, devices)
     return Price(
@@ -481,18 +532,18 @@ def _responses(
     )
 
 
-def _length(facts: Facts, expected: int | None, longest: int) -> float:
-    """Return the mean length: measured, else declared, else assumed; capped at `longest`."""
+def _mean_length(facts: Facts, expected: int | None, longest: int) -> float:
+    """Return the mean length of responses: measured, else declared, else assumed; at most `longest`."""
     return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
 
 
-def _exchange(
+def _exchange_time(
     sizes: Sizes, recipe: memory.Recipe, devices: Devices, updates: int, trained: float, scored: float = 0.0
 ) -> float:
     """Return the seconds in which nodes exchange weights and gradients in a step.
 
-    Weights that are sharded over nodes are gathered for each pass over a micro-batch, forward and back, and its
-    gradients are reduced. Copies, at least a copy a node, all-reduce the gradients of an update.
+    If weights are sharded over nodes, they are gathered for each forward and backward pass of a micro-batch, and
+    gradients are reduced. If each node holds at least one copy, only the gradients of an update are all-reduced.
 
     Args:
         sizes: sizes of the policy.
@@ -515,10 +566,14 @@ def _exchange(
     return num_bytes * (1 - 1 / nodes) / network
 
 
-def _update(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
-    """Return the seconds of so many FLOPs, `attention` of which are attention's, on all training devices.
+def _pass_time(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
+    """Return the seconds of a pass on all training devices, or the seconds of the exchange between nodes if longer.
 
-    What is `exchanged` between nodes in so many seconds is on its way meanwhile.
+    Args:
+        flops: FLOPs of the pass.
+        attention: FLOPs of attention among them.
+        devices: devices of the training.
+        exchanged: seconds in which nodes exchange weights and gradients meanwhile.
     """
     hardware = devices.hardware
     products = (flops - attention) / hardware.mfu_train
@@ -526,10 +581,10 @@ def _update(flops: float, attention: float, devices: Devices, exchanged: float =
     return max(exchanged, shares / (devices.training * hardware.flops * lockstep(devices.training)))
 
 
-def _transfer(sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds to send new weights to every engine, at the measured rate or that of links if lower.
+def _transfer_time(sizes: Sizes, devices: Devices) -> float:
+    """Return the seconds to send new weights to every engine, at the measured rate or the links' rate if lower.
 
-    Engines on the trainers' own GPUs read them by handles.
+    Engines on the trainers' own GPUs read weights by handles, which is faster.
     """
     if devices.gpus == 1:
         return 0.0
@@ -538,13 +593,22 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
 
 
 def _price_late_grading(checking: float, making: float, rollout: Sampling, devices: Devices) -> float:
-    """Return the seconds of grading that generation does not hide: all, if responses in phases are checked at the end."""
+    """Return the seconds of grading that are not hidden by generation.
+
+    On GPUs answers are graded while others are generated; responses in phases are graded at the end.
+
+    Args:
+        checking: seconds of grading.
+        making: seconds of generating and forcing.
+        rollout: settings of sampling.
+        devices: devices of the task.
+    """
     hidden = rollout.solution is None and devices.unit == "gpu_hours"
     return max(0.0, checking - making) if hidden else checking
 
 
 def bound_check_seconds(verifier: Comparison, answers: float) -> float:
-    """Return the most seconds in which a batch of answers is checked, if each uses up its limits; 0 if no code runs.
+    """Return the most seconds to check a batch of answers, if each uses up its limit; 0 if no code runs.
 
     Args:
         verifier: how answers are compared.
@@ -556,5 +620,5 @@ def bound_check_seconds(verifier: Comparison, answers: float) -> float:
 
 
 def _rate(verifier: Comparison, devices: Devices) -> float:
-    """Return the answers checked per second."""
+    """Return the number of answers checked per second."""
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

@@ -21,7 +21,7 @@ class Price:
     forced: float = 0.0
     """Tokens of forcing texts and forced answers."""
     read_again: float = 0.0
-    """Tokens of prefixes that are read once more for forced answers."""
+    """Tokens of prefixes that engines read again for forced answers."""
     requests: float = 0.0
     """Requests to a served model."""
     sent: float = 0.0
@@ -61,7 +61,9 @@ class Price:
 
     @property
     def overlapped_seconds(self) -> float:
-        """Return the seconds in which rollouts and training both run: the shorter half of every step but one.
+        """Return the seconds in which rollouts and training run at the same time.
+
+        In every step but one it is the shorter of the two.
 
         Returns:
             Seconds of the task.
@@ -74,19 +76,19 @@ class Price:
 
     @property
     def total_seconds(self) -> float:
-        """Return the seconds from its start to its end.
+        """Return the seconds from the task's start to its end.
 
         Returns:
-            Seconds of the task.
+            Seconds.
         """
         return sum(self.seconds.values()) - self.overlapped_seconds
 
     @property
     def gpu_hours(self) -> float:
-        """Return the hours of all its devices together.
+        """Return the hours of all devices of the task together.
 
         Returns:
-            Device hours of the task.
+            Device hours.
         """
         return self.gpus * self.total_seconds / SECONDS_PER_HOUR
 
@@ -132,21 +134,21 @@ class Prices:
     limit: float | None
     """Most device hours that may be spent; None without a limit."""
     room: int
-    """Number of devices to share: GPUs of the widest task, or cores of this machine."""
+    """Number of devices that tasks share: GPUs of the largest task, or cores of this machine."""
 
     @property
     def mixed(self) -> bool:
-        """Return whether tasks run on unlike devices."""
+        """Return whether tasks run on devices of different names."""
         return len({price.devices for price in self.tasks.values() if price.devices}) > 1
 
     @property
     def expected(self) -> dict[str, float]:
-        """Return the seconds by which a run on this machine chooses its next task.
+        """Return the expected seconds of tasks on this machine, by which a run orders them.
 
-        A cluster counts tasks instead: if devices differ, starting the longest first leaves gaps that cost more.
+        It is empty on a cluster: if devices differ, starting the longest tasks first leaves costly gaps.
 
         Returns:
-            Seconds by task; empty on a cluster.
+            Seconds by task.
         """
         if self.unit != "seconds":
             return {}
@@ -161,7 +163,11 @@ class Prices:
         return sum(self.tasks[name].gpu_hours for name in ids)
 
     def count(self, basis: str) -> int:
-        """Return how many tasks are priced on a basis."""
+        """Return the number of tasks whose price has the given basis.
+
+        Args:
+            basis: `formula`, `result` or `rehearsal`.
+        """
         return sum(price.basis == basis for price in self.tasks.values())
 
     def unpriced(self, ids: Iterable[str]) -> tuple[str, ...]:
@@ -202,16 +208,18 @@ def to_json(price: Price) -> dict[str, Any]:
 
 
 def _counts_json(price: Price) -> dict[str, Any]:
+    """Return the whole-number amounts of a price, by their keys in JSON data."""
     return {key: round(getattr(price, name)) for key, name in _COUNTS.items()}
 
 
 def _space_json(price: Price) -> dict[str, Any]:
+    """Return the memory by role and the disk of a price in whole bytes, by their keys in JSON data."""
     peaks = {role: round(size) for role, size in price.memory.items()}
     return {"peak_memory_bytes": peaks, "disk_bytes": round(price.disk)}
 
 
 def add_prices(prices: Iterable[Price]) -> Price:
-    """Add several prices: sums, and the highest peak of each role's memory."""
+    """Return the sum of prices; memory is the highest peak of each role."""
     parts = tuple(prices)
     sums: dict[str, Any] = {
         name: sum(getattr(price, name) for price in parts) for name in (*_COUNTS.values(), "disk", "steps")
@@ -225,7 +233,13 @@ def add_prices(prices: Iterable[Price]) -> Price:
 
 
 def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) -> dict[str, Any]:
-    """Return the totals of a plan as JSON data: device hours now and at most, the limit, tokens, peaks and disk."""
+    """Return the totals of a plan as JSON data: device hours, the limit, tokens, peaks and disk.
+
+    Args:
+        prices: prices of all tasks.
+        now: ids of tasks that have to run.
+        later: ids of tasks that may have to run.
+    """
     names = (*now, *later)
     everything = add_prices(prices.tasks[name] for name in names)
     return {

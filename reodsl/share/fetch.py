@@ -48,13 +48,13 @@ class HubRepo:
     repo: str
     revision: str | None = None
     """Branch, tag or commit; None for the main branch."""
-    texts: bool = False
+    texts_only: bool = False
     """True if only texts such as the tokenizer are read, as for a served model."""
 
     @property
     def patterns(self) -> list[str]:
         """Return the patterns of the files that runs read."""
-        return list(MODEL_TEXTS if self.texts else _FORMS[self.kind])
+        return list(MODEL_TEXTS if self.texts_only else _FORMS[self.kind])
 
     def is_copied(self, folder: Path) -> bool:
         """Return whether it is a data set with a copy beside the spec."""
@@ -65,7 +65,7 @@ class HubRepo:
         if self.is_copied(folder):
             return True
         snapshot = hub_snapshot(self.kind, self.repo, self.revision)
-        mark = "tokenizer.json" if self.texts else "*.safetensors"
+        mark = "tokenizer.json" if self.texts_only else "*.safetensors"
         return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob(mark)))
 
     def follows_branch(self, folder: Path) -> Path | None:
@@ -91,7 +91,7 @@ def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
         HubRepo("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
     ]
     repositories += [
-        HubRepo("models", source.tokenizer.repo, source.tokenizer.revision, texts=True)
+        HubRepo("models", source.tokenizer.repo, source.tokenizer.revision, texts_only=True)
         for source in sources
         if isinstance(source, ServedModel) and isinstance(source.tokenizer, Hub)
     ]
@@ -106,7 +106,7 @@ def look_up(repository: HubRepo) -> Download:
 
     Raises E0850 for a model or a data set that it refuses.
     """
-    with _telling(repository):
+    with _report_failures(repository):
         info: Any = _api().repo_info(
             repository.repo, repo_type=repository.kind[:-1], revision=repository.revision, files_metadata=True
         )
@@ -121,7 +121,7 @@ def fetch(offer: Download) -> Path:
     """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays."""
     repository = offer.repository
     cached = hub_place(repository.kind, repository.repo)
-    with _telling(repository):
+    with _report_failures(repository):
         cached.mkdir(parents=True, exist_ok=True)
         write_atomic(cached / UNFINISHED, offer.commit.encode())
         folder = huggingface_hub.snapshot_download(
@@ -145,22 +145,22 @@ def _api() -> huggingface_hub.HfApi:
 
 
 @contextmanager
-def _telling(repository: HubRepo) -> Iterator[None]:
+def _report_failures(repository: HubRepo) -> Iterator[None]:
     """Turn a refusal of the hub, the network or the disk into a diagnostic."""
     try:
         yield
     except HfHubHTTPError as refused:
         status = refused.response.status_code if refused.response is not None else 0
-        raise _failure(
+        raise _refuse(
             repository, *_REFUSALS.get(status, (f"the hub answers {status}", "try again later"))
         ) from None
     except (httpx.HTTPError, LocalEntryNotFoundError, OSError) as fault:
         why = f"{first_line(fault.__cause__ or fault, type(fault).__name__)}"
-        raise _failure(
+        raise _refuse(
             repository, why, "run the same command to resume; HF_ENDPOINT names another hub"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
-        raise _failure(
+        raise _refuse(
             repository,
             "what answers there is no hub",
             "HF_ENDPOINT names the hub; unset it for the usual one",
@@ -177,7 +177,7 @@ _REFUSALS = {
 }
 
 
-def _failure(repository: HubRepo, why: str, remedy: str) -> Problem:
+def _refuse(repository: HubRepo, why: str, remedy: str) -> Problem:
     noun = "model" if repository.kind == "models" else "data set"
     revision = f" at {repository.revision}" if repository.revision else ""
     return problem(

@@ -25,7 +25,7 @@ def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.C
     assert call("plan", PAPER, "--store", store) == 2
     out = capsys.readouterr().out
     assert "A step of qwen3_4b_reo_exp.train.s1: 16.2 gpu_hours on 16 x 8 H800 (generation" in out
-    assert "4K gpu_hours buy 247 such steps; the spec asks for 240" in out
+    assert "4K gpu_hours buy 247 of these steps; the spec has 240" in out
     assert out.splitlines()[-1].startswith("Plan: 12 run. 3.98K gpu_hours now, at most 3.98K of 4K")
     assert "prefix tokens read again" not in out
     # 3.98K GPU hours on 128 GPUs, nearly all of them the one training.

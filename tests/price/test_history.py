@@ -209,7 +209,7 @@ def test_the_plan_says_what_past_runs_told(store: Store) -> None:
     assert (train.seconds["generation"], train.seconds["training"]) == pytest.approx((3.0, 7.0))
     # A model of nothing: what a process holds is nearly all that it needs.
     assert process_bytes(train.memory) == pytest.approx(3 * 2**30, rel=0.01)
-    assert "Times of tasks: 2 by a past result, the rest as assumed." in show.summary(
+    assert "Times of tasks: 2 by a past result, all others estimated." in show.summary(
         prices, list(prices.tasks)
     )
 

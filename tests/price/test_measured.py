@@ -16,7 +16,7 @@ from reodsl.language import compile_file
 from reodsl.price.history import Facts, History, MeasuredTask, TaskFacts
 from reodsl.price.machine import Devices, adapt_to_width, devices_of, processor
 from reodsl.price.memory import Sizes, process_bytes
-from reodsl.price.prices import _ran_there, bound_elapsed, price
+from reodsl.price.prices import _ran_alike, bound_elapsed, price
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Price
 
@@ -182,7 +182,7 @@ def test_only_a_gpu_of_the_same_name_counts(gpu: str, ran_on: str, counts: bool)
     assert devices is not None
     task = Task("a", "evaluate", {}, {}, "a", 1)
     past = MeasuredTask("a", "evaluate", {}, Facts(), 1.0, {}, "cuda", ran_on)
-    assert _ran_there(past, task, devices) is counts
+    assert _ran_alike(past, task, devices) is counts
 
 
 def test_a_process_needs_what_the_larger_of_its_roles_does() -> None:

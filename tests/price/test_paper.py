@@ -116,7 +116,7 @@ def test_what_the_papers_hours_buy(prices: Prices) -> None:
     assert int(4000 / total) == near(4000 / by_hand)
     first, second = step(prices, TASK, prices.tasks[TASK])
     assert first.startswith(f"A step of {TASK}: 16.2 gpu_hours on 16 x 8 H800 (generation 13.7")
-    assert second == f"  4K gpu_hours buy {int(4000 / total)} such steps; the spec asks for 240"
+    assert second == f"  4K gpu_hours buy {int(4000 / total)} of these steps; the spec has 240"
 
 
 def test_memory_by_hand(prices: Prices) -> None:

@@ -27,7 +27,7 @@ from reodsl.price.machine import HOST_RATE, devices_of, parts_of
 from reodsl.price.memory import from_architecture
 from reodsl.price.rollout import LengthDistribution, RolloutBatch, generation_seconds
 from reodsl.price.show import refusals
-from reodsl.price.tasks import _pass_flops, _update, cuts_of
+from reodsl.price.tasks import _pass_flops, _pass_time, cuts_of
 from reodsl.price.value import TERMS, to_json
 from reodsl.rehearse.shrink import Size, StandIns, shrink
 from runners.train.batch import CPU_TOKENS, GPU_TOKENS
@@ -158,7 +158,7 @@ def test_attention_has_a_share_of_the_peak_of_its_own() -> None:
         hardware = GPU.model_copy(update={"mfu_attention": share})
         devices = devices_of(CLUSTER.model_copy(update={"hardware": hardware}))
         assert devices is not None
-        found.append(_update(whole, attention, devices))
+        found.append(_pass_time(whole, attention, devices))
     same, equal, slower = found
     assert same == equal
     assert slower == pytest.approx(equal * 4 / 3)

@@ -39,4 +39,4 @@ def test_a_batch_of_answers_that_use_up_their_limits_has_its_time() -> None:
     within = bound_check_seconds(data.Tests(seconds=5.0), 256.0)
     assert within == 256 * 7 / 2
     (line,) = details(Price(checked_within=within))
-    assert line == "answers of a batch that all use up their limits are checked within 14m 56s"
+    assert line == "checking a batch takes at most 14m 56s, if every answer uses up its limit"
