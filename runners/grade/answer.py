@@ -14,32 +14,32 @@ Status = Literal["fast", "cached", "checked", "timeout", "failed"]
 
 
 SEPARATOR = "\x1e"
-"""Stands between the references of a question that has several right answers (ASCII's record separator)."""
+"""The character between the references of a question that has several right answers (ASCII's record separator)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An extracted answer and its reference; `text` is empty if a response holds no answer.
-
-    A reference may be several joined by `SEPARATOR`: the answer is right if it agrees with any of them.
-    `meta` is the question's JSON metadata for the scorer of a package or the user's verifier, and `question` its text for
-    the user's verifier. `which` numbers the answers to a question; equal answers are equal whatever their numbers.
-    """
+    """An extracted answer with its reference answer."""
 
     text: str
+    """The answer; empty if the response has none."""
     gold: str
+    """The reference answer, or several joined by `SEPARATOR`: the answer is right if it agrees with any of them."""
     meta: str = ""
+    """The question's metadata as JSON, for the scorer of a package or the user's verifier."""
     question: str = ""
+    """The question's text, for the user's verifier."""
     which: str = field(default="", compare=False)
+    """The number of the answer among the answers to its question, which does not count when claims are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict on an answer, and how it was reached.
+    """A verdict on an answer, and how the verdict was reached.
 
-    `fast`: decided in this process; `cached`: seen before; `checked`: by a worker process; `timeout`: the worker
-    had to be stopped; `failed`: the worker could not decide (an error, its memory limit, a text too long to
-    send). A time-out and a failure count as wrong. `why` is the reason of a failure, as far as there is more to say.
+    The status is `fast` if this process decided, `cached` for a repeated answer, `checked` if a worker process decided,
+    `timeout` if the worker had to be stopped, and `failed` if the worker could not decide (an error, its memory limit, a
+    text too long to send). A time-out and a failure count as wrong. `why` is the reason of a failure, if there is one.
     """
 
     correct: bool
@@ -48,42 +48,43 @@ class Verdict:
 
     @property
     def unsettled(self) -> str | None:
-        """Return `timeout` or `failed`, with the reason after a colon, for an answer that was never judged."""
+        """Return `timeout` or `failed`, with the reason after a colon, for an answer that could not be judged; else None."""
         if self.status not in ("timeout", "failed"):
             return None
         return f"{self.status}: {shown(self.why)}" if self.why else self.status
 
 
 class Verifier(Protocol):
-    """Grades answers."""
+    """A verifier: an object that grades answers."""
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Verdicts in the order of the answers."""
+        """Return a verdict for each answer, in the order of the answers."""
 
     def close(self) -> None:
-        """End the processes of this verifier, which grades no more."""
+        """End the processes of this verifier; no answer can be graded afterwards."""
 
 
 CACHED_VERDICTS = 200_000
 LONGEST_CACHED_TEXT = 2_000
-"""Characters of reference, answer and metadata together beyond which a verdict is not kept."""
+"""The most characters of reference, answer and metadata together with which a verdict is cached."""
 
 
 class VerdictCache(OrderedDict[Claim, Verdict]):
-    """Verdicts, at most `entries` of them; a hit makes an entry young again."""
+    """A cache of verdicts by claim, which drops the least recently used."""
 
     def __init__(self, entries: int) -> None:
+        """Make an empty cache for at most `entries` verdicts."""
         super().__init__()
         self._entries = entries
 
     def find(self, answer: Claim) -> Verdict | None:
-        """Return the stored verdict for this answer, or None."""
+        """Return the cached verdict for this answer, or None, and mark it as recently used."""
         if answer in self:
             self.move_to_end(answer)
         return self.get(answer)
 
     def put(self, answer: Claim, verdict: Verdict) -> None:
-        """Keep a verdict, dropping the oldest when full."""
+        """Cache a verdict unless its texts are too long, and drop the least recently used verdict if the cache is full."""
         if len(answer.text) + len(answer.gold) + len(answer.meta) <= LONGEST_CACHED_TEXT:
             self[answer] = verdict
             self.move_to_end(answer)
@@ -92,11 +93,7 @@ class VerdictCache(OrderedDict[Claim, Verdict]):
 
 
 class CachedVerifier:
-    """A verifier that checks equal answers once. Usable from many threads.
-
-    `check` returns the verdicts on distinct answers, `close` ends the processes that it uses, and `key_of` gives an answer's
-    key in the cache.
-    """
+    """A verifier that checks equal answers once. Many threads may use it."""
 
     def __init__(
         self,
@@ -104,17 +101,28 @@ class CachedVerifier:
         close: Callable[[], None],
         key_of: Callable[[Claim], Claim] = lambda answer: answer,
     ) -> None:
+        """Wrap a function that checks answers.
+
+        Args:
+            check: Returns the verdicts on different answers, in their order.
+            close: Ends the processes that `check` uses.
+            key_of: Returns the key of an answer in the cache.
+        """
         self._check, self.close, self._key_of = check, close, key_of
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._lock = threading.Lock()
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts in the order of the answers. Raises as `check` does."""
+        """Return the verdicts in the order of the answers; an answer that was checked before has the status `cached`.
+
+        Raises:
+            Problem: As the `check` of this verifier.
+        """
         keys = [self._key_of(answer) for answer in answers]
         with self._lock:
             cached = {key: hit for key in dict.fromkeys(keys) if (hit := self._cache.find(key)) is not None}
-            fresh = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in cached}
-            verdicts = dict(zip(fresh, self._check(list(fresh.values())) if fresh else (), strict=True))
+            new = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in cached}
+            verdicts = dict(zip(new, self._check(list(new.values())) if new else (), strict=True))
             for key, verdict in verdicts.items():
                 self._cache.put(key, verdict)
         graded = []
@@ -125,5 +133,5 @@ class CachedVerifier:
 
 
 def mark_cached(verdict: Verdict) -> Verdict:
-    """Return a repeated verdict with the status `cached`; a time-out or failure keeps its status, so that it is counted."""
+    """Return the verdict for a repeated answer: `checked` becomes `cached`, and other statuses stay as they are."""
     return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict

@@ -16,21 +16,29 @@ from runners.sandbox.workers import Worker, WorkerDied, WorkerPool, wall_seconds
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE, LONGEST_MESSAGE = 60_000, 10_000
 _TIMEOUT = Verdict(False, "timeout")
-_LONG = Verdict(False, "failed", f"with its reference it has more than {LONGEST_LINE:,} bytes")
-_FAILED = Verdict(False, "failed", "what checks it raised an error, or ran out of memory")
-_ENDED = Verdict(False, "failed", "what checks it ended, or said what is no verdict")
+_LONG = Verdict(False, "failed", f"answer and reference have more than {LONGEST_LINE:,} bytes together")
+_FAILED = Verdict(False, "failed", "its check raised an error or ran out of memory")
+_ENDED = Verdict(False, "failed", "the process of its check died or replied no verdict")
 
 
 class Checks(WorkerPool):
-    """Up to `workers` processes of the same check, each with `memory_mib` MiB of address space.
+    """A pool of worker processes that all run the same check, confined by `runners.sandbox`.
 
-    They are confined (`runners.sandbox`); with `confined` false they also check answers if they cannot be confined. An
-    answer has `seconds` of processor time. A request whose worker another program killed is sent to another worker once.
+    A request whose worker another program killed is sent to another worker once.
     """
 
     def __init__(
         self, kind: str, workers: int, seconds: float, memory_mib: int, confined: bool = True
     ) -> None:
+        """Prepare a pool, whose workers start with the first request.
+
+        Args:
+            kind: The name of the check in `worker.CHECKS`.
+            workers: The most worker processes.
+            seconds: The processor time for an answer.
+            memory_mib: The address space of a worker in MiB.
+            confined: False to check answers even on a machine where a process cannot be confined.
+        """
         package = "reasoning-gym" if kind == "reasoning_gym" else "math-verify"
         super().__init__(
             workers,
@@ -40,13 +48,17 @@ class Checks(WorkerPool):
             task="checks answers",
             where=f"verifier `{kind}`",
             confined="verifier `package`",
-            help="the machine, or a `ulimit` on it, may give its processes too little memory; else its package is broken: "
+            help="the machine or a `ulimit` may give processes too little memory; otherwise its package is broken: "
             f"`pip install --force-reinstall {package}`",
         )
         self._seconds, self._package = seconds, package
 
     def check(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdict of each answer, in order: `checked`, `timeout` or `failed`. Raises E0741 and E0742."""
+        """Return the verdicts in the order of the answers, with the status `checked`, `timeout` or `failed`.
+
+        Raises:
+            Problem: E0741 if no worker starts, E0742 if a worker cannot be confined.
+        """
         lines = [_request_line(answer) for answer in answers]
         verdicts = iter(
             self.map(
@@ -56,7 +68,11 @@ class Checks(WorkerPool):
         return [next(verdicts) if line else _LONG for line in lines]
 
     def _ask(self, worker: Worker, line: bytes) -> Verdict:
-        """Return the verdict that a worker sends; a message of any other form counts as the worker's end."""
+        """Send a request to a worker, and return the verdict of its reply.
+
+        Raises:
+            WorkerDied: The worker died, or its reply is not a verdict.
+        """
         try:
             reply = worker.ask_line(line, wall_seconds(self._seconds))
         except Undecodable:
@@ -75,13 +91,14 @@ class Checks(WorkerPool):
         raise WorkerDied
 
     def _not_started(self, why: str) -> Problem:
+        """Return E0741 for a worker that did not start because of `why`; if a module is missing, advise to install it."""
         if "ModuleNotFoundError" in why:
-            self._help = f"install what it needs: `pip install {self._package}`"
+            self._help = f"install its package: `pip install {self._package}`"
         return super()._not_started(why)
 
 
 def _request_line(answer: Claim) -> bytes:
-    """Return the request as an ASCII line; empty if it is too long to send."""
+    """Return the request for an answer as a line of JSON in ASCII; empty if the line would be too long."""
     if len(answer.gold) + len(answer.text) + len(answer.meta) > LONGEST_LINE:
         return b""
     line = encoded({"gold": answer.gold, "text": answer.text, "meta": answer.meta})
@@ -92,24 +109,27 @@ SECONDS, MEMORY_MIB = 5.0, 1024
 
 
 def find_unreadable(references: Sequence[str], workers: int = 1) -> list[bool]:
-    """Return for each reference whether a mathematical verifier can read none of its answers.
+    """Return for each reference whether the mathematical verifier cannot read any of its answers.
 
-    Numbers, choices and words are read here, and math-verify reads the rest within `SECONDS` an answer. Without math-verify
-    on this machine the rest counts as readable.
+    This process reads numbers, choices and words; math-verify reads other answers, within `SECONDS` of processor time for
+    an answer. If math-verify is not installed, the other answers count as readable.
 
     Args:
-        references: references, whose answers are joined by `SEPARATOR`.
-        workers: processes of math-verify.
+        references: Reference answers; several answers of a reference are joined by `SEPARATOR`.
+        workers: The most processes of math-verify.
     """
-    formulas_of = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
-    queries = dict.fromkeys(each for answers in formulas_of.values() for each in answers if each)
+    formulas_of = {answer: expressions(answer) for text in references for answer in text.split(SEPARATOR)}
+    queries = dict.fromkeys(formula for formulas in formulas_of.values() for formula in formulas if formula)
     readable = dict.fromkeys(queries, True)
     if queries and importlib.util.find_spec("math_verify") is not None:
         checks = Checks("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
         try:
-            verdicts = checks.check([Claim("", each) for each in queries])
+            verdicts = checks.check([Claim("", formula) for formula in queries])
         finally:
             checks.close()
-        readable = {each: verdict.correct for each, verdict in zip(queries, verdicts, strict=True)}
-    read = {text: all(each and readable[each] for each in answers) for text, answers in formulas_of.items()}
-    return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]
+        readable = {formula: verdict.correct for formula, verdict in zip(queries, verdicts, strict=True)}
+    can_read = {
+        answer: all(formula and readable[formula] for formula in formulas)
+        for answer, formulas in formulas_of.items()
+    }
+    return [not any(can_read[answer] for answer in text.split(SEPARATOR)) for text in references]

@@ -1,8 +1,8 @@
-r"""Find a text's answer by the ways to read it, and the places at which that answer changes.
+r"""Find the answer of a text by its readers, and the positions at which the answer changes while the text grows.
 
-`boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
-last, `regex` the first group of the last match. Each takes time linear in the text: regular expressions run in Rust's
-engine (that of polars), which does not go back, on patterns that are not too large (`reodsl.ir.names.pattern_fault`).
+`boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the last number, and
+`regex` the first group of the last match. Each reader takes time linear in the text: regular expressions run in Rust's
+engine, which polars has and which does not backtrack, and `reodsl.ir.names.pattern_fault` bounds the patterns.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
 from runners.grade.compare.final import BOX, LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
-"""The number of characters of a text that it takes to have an answer, and that answer."""
+"""An answer of a text, after the length in characters of the shortest prefix that has this answer."""
 
 LONGEST_ANSWER = 2_000
-"""Characters of an answer after a marker or of a match; what is longer is none."""
+"""The most characters of an answer after a marker or of a match; a longer text is no answer."""
 LONGEST_MATCHED = 100_000
-"""Characters at the end of a text in which a regular expression is looked for."""
+"""The number of characters at the end of a text that a regular expression searches."""
 MOST_BOXES = 64
-"""Boxes of one text after which the answers of its prefixes are no longer followed."""
+"""The number of boxes of a text at whose ends the answers of prefixes are read; later boxes are ignored."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _DIGIT, _MINUS = "[0-9\uff10-\uff19]", "[-+\u2212\u2013\uff0d\ufe63]"
-# Of spaces between thousands an ordinary one is one too, as in `10 000`.
 _GROUPING = r"(?:,\\! ?|[,\uff0c]|\{,\} ?|\\[ ,;]|[ \u00a0\u2009\u202f])"
+"""A separator of thousands: a comma or a space, as in `10 000`, also in LaTeX."""
 _SUPERSCRIPT = (
     r"(?:\^(?:\{ ?[-+\u2212]?[0-9]{1,9} ?\}|[-+\u2212]?[0-9]{1,9})"
     r"|[\u207b\u207a]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,9})"
@@ -57,9 +57,10 @@ _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The marks around a model's thinking, in which no answer is read. With `over` it ended before the text begins.
+    """The marks around a model's thinking, in which no answer is read.
 
-    A text whose thinking is not over is thinking up to the first closing mark, whether it opens it or its prompt did.
+    With `over`, the thinking has ended before the text begins. Otherwise the text up to the first closing mark is
+    thinking, even without an opening mark, because the prompt may contain the opening mark.
     """
 
     open: str = THINK_OPEN
@@ -67,7 +68,10 @@ class Thinking:
     over: bool = False
 
     def outside(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the span between each two marks, the last span too; a span in which the model thinks is empty."""
+        """Yield a span (first, end) of characters for each section of the text between two marks.
+
+        The span of a section in which the model thinks is empty: its end is its first character.
+        """
         begin, over = 0, self.over
         for mark in re.finditer(f"({re.escape(self.close)})|{re.escape(self.open)}", text):
             yield begin, mark.start() if over else begin
@@ -78,15 +82,14 @@ class Thinking:
 def read_answer(
     readers: Sequence[AnswerReader], text: str, since: int = 0, thinking: Thinking | None = None
 ) -> str:
-    """Return the answer of a text by the first reader that finds an answer, or an empty text.
-
-    With `thinking` the answer is read after the last mark, if that mark closes the thinking.
+    """Return the answer of a text by the first reader that finds an answer, or "".
 
     Args:
-        readers: ways to read an answer, in order.
-        text: a response, or its part after a cut.
-        since: characters of the text before which an answer may not end.
-        thinking: the marks of thinking; None reads the text as it is.
+        readers: The ways to read an answer, in order.
+        text: A response, or the text after a cut.
+        since: A number of characters of the text; an answer must end after these characters.
+        thinking: The marks of thinking, after the last of which the answer is read, if that mark closes the thinking;
+            None to read the full text.
     """
     if thinking is not None:
         *_, (begin, end) = thinking.outside(text)
@@ -95,7 +98,7 @@ def read_answer(
         if isinstance(reader, LastBox):
             answer = final_answer(text[since:])
         else:
-            answer = next((inside for end, inside in reversed(_places(reader, text)) if end > since), "")
+            answer = next((found for end, found in reversed(_find_answers(reader, text)) if end > since), "")
         if answer:
             return answer
     return ""
@@ -104,10 +107,18 @@ def read_answer(
 def answer_changes(
     readers: Sequence[AnswerReader], text: str, thinking: Thinking | None = None
 ) -> list[Place]:
-    """Return each position at which the answer of the text so far changes, rising.
+    """Return the lengths of prefixes at which the answer of a text changes while the text grows.
 
-    Only complete answers count: a number or a line that a prefix breaks off is not an answer of that prefix. With
-    `thinking`, a text that begins to think again has no answer any more.
+    Only complete answers count: a number or a line that ends outside a prefix is no answer of the prefix. If the model
+    begins to think again, the answer becomes empty.
+
+    Args:
+        readers: The ways to read an answer, in order.
+        text: The text.
+        thinking: The marks of thinking, in which no answer is read; None to read the full text.
+
+    Returns:
+        For each change, the length of the prefix in characters and the new answer, in rising order of length.
     """
     if thinking is None:
         return _changes(readers, text)
@@ -121,9 +132,16 @@ def answer_changes(
 
 
 def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
-    """Return the positions at which the first answer over all readers changes, in a text without marks of thinking."""
+    """Return the changes of the answer as `answer_changes`, for a text without thinking.
+
+    The answer at any length is that of the first reader that has found an answer so far.
+    """
     events = sorted(
-        ((end, rank, answer) for rank, reader in enumerate(readers) for end, answer in _places(reader, text)),
+        (
+            (end, rank, answer)
+            for rank, reader in enumerate(readers)
+            for end, answer in _find_answers(reader, text)
+        ),
         key=lambda event: event[:2],
     )
     answers = [""] * len(readers)
@@ -131,17 +149,21 @@ def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
     last = ""
     for end, rank, answer in events:
         answers[rank] = answer
-        now = next(filter(None, answers), "")
-        if now != last:
+        current = next(filter(None, answers), "")
+        if current != last:
             if changes and changes[-1][0] == end:
                 changes.pop()
-            changes.append((end, now))
-            last = now
+            changes.append((end, current))
+            last = current
     return changes
 
 
 def box_ends(text: str) -> list[int]:
-    """Return the rising numbers of characters up to the end of each boxed answer, at which a prefix's answer can change."""
+    r"""Return the position after each boxed answer of a text, rising.
+
+    A box is `\boxed{…}` with balanced braces, or a bare box without braces, such as `\boxed 7`. Only the first
+    `MOST_BOXES` boxes count.
+    """
     openings, ends = set[int](), list[int]()
     for box in islice(BOX.finditer(text), MOST_BOXES):
         if box["bare"]:
@@ -150,7 +172,7 @@ def box_ends(text: str) -> list[int]:
             openings.add(box.end())
     if not openings:
         return ends
-    # What is open, and whether it is a box: one pass, whatever a response repeats.
+    # For each open brace, whether it opens a box.
     stack: list[bool] = []
     for mark in _BRACE.finditer(text, min(openings) - 1):
         if mark[0] == "{":
@@ -161,13 +183,13 @@ def box_ends(text: str) -> list[int]:
 
 
 def opens_box(text: str) -> bool:
-    r"""Return whether a text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
+    r"""Return whether a text ends inside an open `\boxed{`, so that a continuation begins with the answer."""
     boxes = list(_BOX.finditer(text))
     return bool(boxes) and "}" not in text[boxes[-1].end() :]
 
 
-def _places(reader: AnswerReader, text: str) -> list[Place]:
-    """Return each answer of a text that a reader finds, with its end."""
+def _find_answers(reader: AnswerReader, text: str) -> list[Place]:
+    """Return all answers that a reader finds in a text, each with the length of the prefix that has it as its answer."""
     match reader:
         case LastBox():
             return [(end, final_answer(text[:end])) for end in box_ends(text)]
@@ -175,17 +197,20 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
             first = max(0, len(text) - LONGEST_RESPONSE)
             return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]
         case Code():
-            return _blocks(text)
+            return _find_code_blocks(text)
         case FullText():
             return [(len(text), text)] if text.strip() else []
         case After(marker=marker):
-            return _after(text, marker)
+            return _find_after_marker(text, marker)
         case Regex(pattern=pattern):
-            return _matches(text, pattern)
+            return _find_matches(text, pattern)
 
 
-def _blocks(text: str) -> list[Place]:
-    """Return the content of each closed block of code, with the end of its closing fence."""
+def _find_code_blocks(text: str) -> list[Place]:
+    """Return the position after the closing fence of each Markdown block of code, and the block's content.
+
+    A fence with at least as many backticks as the opening fence closes a block.
+    """
     answers: list[Place] = []
     first = max(0, len(text) - LONGEST_RESPONSE)
     begin, length = -1, 0
@@ -201,8 +226,11 @@ def _blocks(text: str) -> list[Place]:
     return answers
 
 
-def _after(text: str, marker: str) -> list[Place]:
-    """Return the text after each marker up to the end of its line, or of the next line if that is empty."""
+def _find_after_marker(text: str, marker: str) -> list[Place]:
+    """Return the answer after each occurrence of a marker, with the position after the answer.
+
+    The answer is the rest of the line, or the next line with text if the rest is empty.
+    """
     answers: list[Place] = []
     position = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
     while position >= 0:
@@ -210,28 +238,32 @@ def _after(text: str, marker: str) -> list[Place]:
         following = text[begin : begin + LONGEST_ANSWER + 1]
         blank = len(following) - len(following.lstrip())
         line = following[blank:].split("\n", 1)[0]
-        # A second marker on the line has its own answer.
-        complete = blank + len(line) <= LONGEST_ANSWER
+        is_complete = blank + len(line) <= LONGEST_ANSWER
+        # The next marker on the line ends the answer.
         answer = line.split(marker, 1)[0].strip()
-        if answer and complete:
+        if answer and is_complete:
             answers.append((begin + blank + line.index(answer) + len(answer), answer))
         position = text.find(marker, begin)
     return answers
 
 
-def _matches(text: str, pattern: str) -> list[Place]:
-    """Return every match with its end, read off a text in which Rust's engine has put marks around each match."""
+def _find_matches(text: str, pattern: str) -> list[Place]:
+    """Return the position after each match of a regular expression, and the match's first group (or the match itself).
+
+    polars replaces matches but gives no positions. So each match is replaced by its first group and itself between
+    marks of Unicode's private use area, and the positions are counted in the result.
+    """
     before = max(0, len(text) - LONGEST_MATCHED)
     tail = text[before:].translate({0xE000: " ", 0xE001: " ", 0xE002: " "})
-    series = pl.Series([tail])
-    groups = re.search(r"(?<!\\)\((?!\?)|\(\?P?<", pattern) is not None
-    marked = series.str.replace_all(pattern, f"{_START}${{{1 if groups else 0}}}{_MIDDLE}${{0}}{_END}").item()
+    has_groups = re.search(r"(?<!\\)\((?!\?)|\(\?P?<", pattern) is not None
+    replacement = f"{_START}${{{1 if has_groups else 0}}}{_MIDDLE}${{0}}{_END}"
+    marked = pl.Series([tail]).str.replace_all(pattern, replacement).item()
     answers: list[Place] = []
     length = before
-    for piece in str(marked).split(_START):
-        answer, middle, rest = piece.partition(_MIDDLE)
+    for section in str(marked).split(_START):
+        answer, middle, rest = section.partition(_MIDDLE)
         if not middle:
-            length += len(piece)
+            length += len(section)
             continue
         match, _, after = rest.partition(_END)
         length += len(match)

@@ -1,4 +1,4 @@
-"""Verifiers: compare text and numbers themselves, or ask math-verify behind a fast path and a cache."""
+"""Verifiers: equality of texts and numbers, mathematics, scorers of packages, programs, and functions of the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runners.programs.judge import ProgramJudge, ProgramLimits
 from runners.programs.tests import TestCases, Unreadable, read_tests
 
 LONGEST_PROGRAM = 100_000
-"""Characters of a program beyond which it is not run."""
+"""The most characters of a program that is run."""
 _VERDICTS = {
     "right": Verdict(True, "checked"),
     "wrong": Verdict(False, "checked"),
@@ -33,13 +33,16 @@ _VERDICTS = {
 
 
 def verify_programs(judge: ProgramJudge) -> CachedVerifier:
-    """Return a verifier that runs each program against its question's tests, and equal programs once.
+    """Return a verifier that runs the program of each answer against its question's tests; equal programs run once.
 
-    Programs run in confined processes or not at all. A program that another process ended is run once more. It raises E0741
-    and E0742 if no process can run programs.
+    The `grade` of the verifier raises E0741 and E0742 if no confined process can run programs.
+
+    Args:
+        judge: The pool of confined processes that run programs.
     """
 
     def check(answers: Sequence[Claim]) -> list[Verdict]:
+        """Return the verdicts on different answers, in their order."""
         programs = [_program(answer) for answer in answers]
         outcomes = iter(judge.judge([program for program in programs if isinstance(program, tuple)]))
         return [program if isinstance(program, Verdict) else _verdict(next(outcomes)) for program in programs]
@@ -48,13 +51,13 @@ def verify_programs(judge: ProgramJudge) -> CachedVerifier:
 
 
 def _digest(answer: Claim) -> Claim:
-    """Return a key for an answer whose program and tests are too long to keep themselves."""
+    """Return a short key for the cache: a claim with the SHA-256 of an answer's program, tests and metadata."""
     joined = "\0".join((answer.text, answer.gold, answer.meta))
     return Claim(hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
 
 def _program(answer: Claim) -> tuple[str, TestCases] | Verdict:
-    """Return a program with its tests, or the verdict if it is not run."""
+    """Return an answer's program and its tests, or the verdict of a program that cannot be run."""
     if not answer.text.strip():
         return _VERDICTS["wrong"]
     if len(answer.text) > LONGEST_PROGRAM:
@@ -62,22 +65,22 @@ def _program(answer: Claim) -> tuple[str, TestCases] | Verdict:
     try:
         return answer.text, read_tests(tuple(answer.gold.split(SEPARATOR)), answer.meta)
     except Unreadable as failure:
-        # Reading the data has said so already, unless they were not read here.
         return _verdict(f"its tests cannot be read: {failure}")
 
 
 def _verdict(outcome: str) -> Verdict:
+    """Return the verdict for an outcome of `ProgramJudge`: `right`, `wrong`, `timeout`, or the reason of a failure."""
     return _VERDICTS.get(outcome) or Verdict(False, "failed", outcome)
 
 
 TOLERANCE = 1e-4
-"""The greatest distance of a rounded number, as a share of the reference, where a data set does not say."""
+"""The default for the largest accepted distance of a rounded number, relative to the reference."""
 
 
 class ExactVerifier:
-    """A verifier by equality of texts without space and emphasis, or of numbers and their units.
+    """A verifier that needs equal texts, apart from spaces and emphasis, or equal numbers with equal units.
 
-    It is for tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
+    It suits answers from a fixed vocabulary, and is fast: it parses no formulas and starts no process.
     """
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
@@ -88,13 +91,13 @@ class ExactVerifier:
         ]
 
     def close(self) -> None:
-        """Do nothing: the verifier holds no process."""
+        """Do nothing, because the verifier has no process."""
 
 
 def same(gold: str, text: str) -> bool:
-    """Return whether two texts are equal without space and Markdown around them, or as numbers with their units.
+    """Return whether a reference and an answer are equal texts or equal numbers with units.
 
-    An empty text equals nothing.
+    Spaces and Markdown's emphasis do not count. The result for an empty text is False.
     """
     gold, text = tidy(gold), tidy(text)
     if not gold or not text:
@@ -109,13 +112,10 @@ def same(gold: str, text: str) -> bool:
 
 
 class PooledVerifier:
-    """A cache, then worker processes; with `fast`, what `judge` can decide never reaches either.
+    """A verifier by a pool of worker processes with a cache, which many threads may use.
 
-    `kind` is the workers' check, `seconds` the processor time of one answer, `memory_mib` a worker's address space.
-    `tolerance` is how far a rounded number may be off, as a share of the reference; only `fast` reads it.
-    `confined` as for `Checks`.
-    Equal questions within a batch are checked once. Time-outs and failures are kept too: a text that cost its
-    deadline once does not cost it again. Usable from any thread.
+    For mathematics (`fast`), `compare.judge` decides most answers in this process, and workers get only the queries to
+    computer algebra that it leaves open. Equal queries are checked once. Time-outs and failures are cached too.
     """
 
     def __init__(
@@ -129,26 +129,44 @@ class PooledVerifier:
         tolerance: float = TOLERANCE,
         confined: bool = True,
     ) -> None:
+        """Prepare a pool, whose workers start with the first query.
+
+        Args:
+            kind: The workers' check, a name of `worker.CHECKS`.
+            workers: The most worker processes.
+            seconds: The processor time for an answer.
+            memory_mib: The address space of a worker in MiB.
+            fast: True to decide by `compare.judge` first.
+            tolerance: The largest accepted distance of a rounded number, relative to the reference; used with `fast`.
+            confined: False to check answers even on a machine where a process cannot be confined.
+        """
         self._fast, self._tolerance = fast, tolerance
         self.checks = Checks(kind, workers, seconds, memory_mib, confined)
         self._checked = CachedVerifier(self.checks.check, self.checks.close)
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts in the order of the answers. Raises a Problem (E0741) when no worker can be started."""
-        # What a package says of its question is no business of mathematics.
+        """Return the verdicts in the order of the answers; a right verdict on any of several references counts.
+
+        Raises:
+            Problem: E0741 if no worker starts, E0742 if a worker cannot be confined.
+        """
+        # Mathematics does not use the metadata, which would only make equal claims differ.
         meta = [("" if self._fast else answer.meta) for answer in answers]
         single = [
-            [Claim(answer.text, gold, facts) for gold in answer.gold.split(SEPARATOR)]
-            for answer, facts in zip(answers, meta, strict=True)
+            [Claim(answer.text, gold, metadata) for gold in answer.gold.split(SEPARATOR)]
+            for answer, metadata in zip(answers, meta, strict=True)
         ]
         verdicts = iter(self._grade_single([claim for claims in single for claim in claims]))
-        return [_any([next(verdicts) for _ in claims]) for claims in single]
+        return [_best_verdict([next(verdicts) for _ in claims]) for claims in single]
 
     def _grade_single(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts of answers with a single reference."""
+        """Return the verdicts on answers that have a single reference each.
+
+        Each answer has a plan, whose queries are sent to workers all at once, and whose outcome follows from the replies.
+        """
         plans = [self._plan(answer) for answer in answers]
         requests_of = [
-            [_request(ask, answer) for ask in questions(plan)]
+            [_request(query, answer) for query in questions(plan)]
             for plan, answer in zip(plans, answers, strict=True)
         ]
         verdicts = iter(self._checked.grade([request for requests in requests_of for request in requests]))
@@ -158,45 +176,59 @@ class PooledVerifier:
         ]
 
     def _plan(self, answer: Claim) -> Plan:
+        """Return the plan to judge an answer: `compare.judge` for mathematics, else a single query to a worker."""
         if not self._fast:
             return CasQuery(answer.gold, answer.text)
         return judge(answer.gold, answer.text, self._tolerance)
 
     def close(self) -> None:
-        """Kill the workers; grading again starts new workers."""
+        """Kill the workers; the next `grade` starts new workers."""
         self.checks.close()
 
 
-def _any(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return a single verdict from those on several references: the right one, else an unsettled one, else any."""
+def _best_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict that counts of an answer's verdicts on several references.
+
+    It is a right verdict if there is any, else a failure or time-out, else any wrong verdict.
+    """
     ranks = ("failed", "timeout", "checked", "cached", "fast")
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
 
 
-def _request(ask: CasQuery, answer: Claim) -> Claim:
-    """Return a question as a worker reads it: with a tolerance for mathematics, with metadata for a package."""
-    return Claim(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
+def _request(query: CasQuery, answer: Claim) -> Claim:
+    """Return a query as the claim that a worker gets; its `meta` is the query's tolerance, or the answer's metadata."""
+    return Claim(query.answer, query.gold, repr(query.tolerance) if query.tolerance else answer.meta)
 
 
 def _combine(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Verdict:
-    """Return the verdict of a plan; a wrong verdict names a query that was not judged."""
+    """Return the verdict that a plan gives, with the status that says most about how it was reached.
+
+    A wrong verdict has the status `failed` or `timeout` if any of its queries failed.
+
+    Args:
+        plan: The plan.
+        answer: The answer of the plan.
+        verdicts: The workers' verdicts by request.
+    """
     if isinstance(plan, bool):
         return Verdict(plan, "fast")
-    correct = outcome(plan, lambda ask: verdicts[_request(ask, answer)].correct)
+    correct = outcome(plan, lambda query: verdicts[_request(query, answer)].correct)
     reasons = {verdict.status: verdict.why for verdict in verdicts.values()}
-    unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
-    order: tuple[Status, ...] = (*unsettled, "checked", "cached")
+    failures: tuple[Status, ...] = () if correct else ("failed", "timeout")
+    order: tuple[Status, ...] = (*failures, "checked", "cached")
     status: Status = next((status_name for status_name in order if status_name in reasons), "checked")
     return Verdict(correct, status, reasons.get(status, ""))
 
 
 def verify_by_function(function: UserFunction) -> CachedVerifier:
-    """Return a verifier by the user's own function.
+    """Return a verifier by a Python function of the user, which returns 1 for a right answer.
 
-    A fault of the function ends the grading with E0741 to E0744; a fault that an answer causes fails that answer.
+    If the function fails for an answer, the verdict on this answer has the status `failed` or `timeout`. If the function
+    cannot run at all, `grade` raises E0741 to E0744.
     """
 
     def check(answers: Sequence[Claim]) -> list[Verdict]:
+        """Return the function's verdicts on different answers, in their order."""
         values = function.call([answer_row(value) for value in answers])
         return [
             Verdict(False, value.status, value.why)
@@ -209,34 +241,35 @@ def verify_by_function(function: UserFunction) -> CachedVerifier:
 
 
 class ChanceVerifier:
-    """A verifier that counts half of another verifier's wrong answers as right, as rehearsals do.
+    """A verifier for rehearsals, which counts about half of another verifier's wrong answers as right.
 
-    Which half depends on the question, the text and the answer's number.
+    A hash of the question, the text and the answer's number selects the half.
     """
 
     def __init__(self, verifier: Verifier) -> None:
-        """Wrap `verifier`, which `close` closes too."""
+        """Wrap another verifier."""
         self._verifier = verifier
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts in the order of the answers."""
         return [
-            replace(verdict, correct=verdict.correct or _lucky(answer))
+            replace(verdict, correct=verdict.correct or _counts_as_right(answer))
             for answer, verdict in zip(answers, self._verifier.grade(answers), strict=True)
         ]
 
     def close(self) -> None:
-        """Close the verifier."""
+        """Close the wrapped verifier."""
         self._verifier.close()
 
 
-def _lucky(answer: Claim) -> bool:
+def _counts_as_right(answer: Claim) -> bool:
+    """Return the lowest bit of a hash of the answer's number, question and text, as a reproducible coin flip."""
     text = f"{answer.which}\0{answer.question}\0{answer.text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
 
 
 def answer_row(answer: Claim) -> dict[str, object]:
-    """Return an answer as own code is given it."""
+    """Return the dict that a user's verifier gets: `question`, `text`, `reference`, `references` and `meta`."""
     try:
         meta = json.loads(answer.meta) if answer.meta else {}
     except ValueError:
@@ -248,18 +281,19 @@ def answer_row(answer: Claim) -> dict[str, object]:
 
 
 def open_verifier(chosen: Comparison, tolerance: float, folder: Path, resources: Resources) -> Verifier:
-    """Open the verifier of a data set: a named verifier, or the user's own function.
+    """Open the verifier of a data set: a named verifier, tests of programs, or a function of the user.
 
-    Two processes grade beside the embedded engine. Servers leave this machine's cores free, so each core gets a process.
+    With the embedded engine, which computes on this machine, two processes grade. With servers every core of this machine
+    gets a process.
 
     Args:
-        chosen: the verifier's name or function.
-        tolerance: the greatest distance of a rounded number, as a share of the reference.
-        folder: the folder where paths of the user's files start.
-        resources: the task's share of the machines.
+        chosen: The verifier as the spec has it.
+        tolerance: The largest accepted distance of a rounded number, relative to the reference.
+        folder: The folder that paths of the user's files are relative to.
+        resources: The engine and the machine's limits.
 
     Raises:
-        Problem: a file cannot be used (E0743), or may not run as it is now (E0746).
+        Problem: E0743 if a file of the user cannot be used, E0746 if the user has not allowed the file as it is now.
     """
     if isinstance(chosen, Chance):
         return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources))
@@ -281,21 +315,21 @@ def make_verifier(
     tolerance: float = TOLERANCE,
     confined: bool = True,
 ) -> Verifier:
-    """Return the verifier that a data set names.
+    """Return the verifier with a name.
 
-    A package's scorer may evaluate answers as code: it grades nothing if its process cannot be confined, unless `confined`
-    is false. math-verify reads a grammar and formulas, and needs no sandbox.
+    The scorer of a package may evaluate answers as code, so by default it only runs in a confined process. math-verify
+    does not evaluate answers as code, and also runs unconfined.
 
     Args:
         kind: `math`, `exact`, or `package` (questions of reasoning-gym, scored by the package).
-        workers: worker processes.
-        seconds: processor seconds for an answer.
-        memory_mib: address space of a worker in MiB.
-        tolerance: for `math`, the greatest distance of a rounded number, as a share of the reference.
-        confined: whether a package's scorer must be confined.
+        workers: The most worker processes.
+        seconds: The processor time for an answer.
+        memory_mib: The address space of a worker in MiB.
+        tolerance: The largest accepted distance of a rounded number, relative to the reference, for `math`.
+        confined: False to run a package's scorer even on a machine where a process cannot be confined.
 
     Raises:
-        Problem: there is no such verifier (E0314).
+        Problem: E0314 if no verifier has this name.
     """
     if kind == "exact":
         return ExactVerifier()

@@ -1,8 +1,8 @@
-"""Compare two answers by their text: read both as what they are, and decide, or say what to ask of computer algebra.
+"""Compare an answer with its reference by their texts: decide, or plan queries to computer algebra.
 
-`FORMS` is the table of what answers are made of: how a text is read in a form, and how two readings are compared. What has
-none of them is an expression, and math-verify is asked of expressions alone; `reodsl explain grading` says how. Numbers
-are read by `quantity.py`, and dates, times and what else is no arithmetic by the table in `kinds.py`.
+`FORMS` lists the forms of answers: how a text is read in a form, and how two readings are compared. A text of no form is an
+expression, which math-verify compares; `reodsl explain grading` describes the rules. `quantity.py` reads numbers, and
+`kinds.py` reads dates, times and other texts that are not arithmetic.
 """
 
 from __future__ import annotations
@@ -32,26 +32,24 @@ from runners.grade.compare.quantity import (
 __all__ = ["LONGEST", "CasQuery", "Plan", "all_of", "any_of", "expressions", "judge", "outcome", "questions"]
 
 DEEPEST = 6
+"""The most levels of nested texts that are compared part by part."""
 LONGEST = 20_000
-"""Characters of an answer that are taken apart; a longer one is left to the worker, which has a limit of its own."""
+"""The most characters of reference and answer together that are read here; workers get longer texts unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of answers.
-
-    `read` returns the value of a text in this form, or nothing. `compare` is called if it reads the reference or the answer,
-    and returns None if it decides nothing. `parts` lists the texts within a reference of this form that are to be read.
-    """
+    """A form of answers, such as a choice, an equation or a group."""
 
     name: str
     read: Callable[[str], Any]
+    """Returns the value of a text in this form, or a false value if the text is not of this form."""
     compare: Callable[[forms.Pair, Any, Any], Plan | None]
+    """Compares the values of a reference and an answer, of which at least one is of this form; None leaves it open."""
     parts: Callable[[Any], Sequence[str] | None] = lambda value: None
+    """Returns the texts inside a reference's value that have to be readable."""
 
 
-# A figure \angle ABC, a residue 4 \pmod 3, choices A and C, a choice (B), words, what stands in brackets or \text{}, a
-# relation a < b, an approximation \frac{1}{3} \approx 0.33, an equation x = 5, several numbers, a group (1, 2).
 FORMS = (
     Form("figure", words.read_figure, forms.equal),
     Form("residue", groups.read_residue, forms.same_residues, lambda residue: residue.parts),
@@ -65,22 +63,27 @@ FORMS = (
     Form("several numbers", several, forms.never),
     Form("group", groups.read_group, forms.same_groups, lambda group: group.unnamed().items),
 )
-"""The forms of answers, in the order in which they are tried; a pair of numbers is compared before, by its values."""
+r"""The forms of answers, in the order in which they are tried, after numbers.
+
+Examples: a figure `\angle ABC`, a residue `4 \pmod 3`, choices `A and C`, a choice `(B)`, words, a text in brackets or
+`\text{}`, a relation `a < b`, an approximation `\frac{1}{3} \approx 0.33`, an equation `x = 5`, several numbers, a group
+`(1, 2)`.
+"""
 
 
 def judge(gold: str, answer: str, tolerance: float) -> Plan:
-    r"""Plan how to tell whether an answer agrees with its reference.
+    r"""Plan how to decide whether an answer agrees with its reference.
 
-    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\phantom`). The time is linear
-    in both lengths, but for the members of sets, of which there are at most `MOST_ITEMS`.
+    An answer is wrong if it or the reference is empty, or if it hides text (`\phantom`). The time is linear in both
+    lengths, except for sets, which have at most `MOST_ITEMS` members.
 
     Args:
-        gold: the reference.
-        answer: the answer.
-        tolerance: the greatest distance of a rounded number, as a share of the reference.
+        gold: The reference.
+        answer: The answer.
+        tolerance: The largest accepted distance of a rounded number, relative to the reference.
 
     Returns:
-        The verdict, or a query to computer algebra, or several of them joined.
+        The verdict, or a query to computer algebra, or several queries joined by "and" and "or".
     """
     if not gold.strip() or not answer.strip():
         return False
@@ -95,6 +98,7 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
     if _QUANTIFIED.search(answer) and not _QUANTIFIED.search(gold):
         return False
     compare = partial(_compare, Fraction(str(tolerance)))
+    # Answers to several parts of a question: `(a) 12; (b) 7`.
     parts = groups.labelled(gold), groups.labelled(answer)
     if any(parts):
         golds, answers = (labels or _listed(text) for labels, text in zip(parts, (gold, answer), strict=True))
@@ -113,12 +117,19 @@ _CONSTANT = re.compile(
 
 
 def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
-    """Return how a text compares with another text, both in the spelling of `plain`."""
+    """Plan the comparison of an answer, or of a member of an answer, with its reference.
+
+    Args:
+        tolerance: As for `judge`.
+        depth: The number of enclosing texts of which `gold` and `answer` are members.
+        gold: The reference in the spelling of `plain`.
+        answer: The answer in the spelling of `plain`.
+    """
     if not gold or not answer:
         return False
     if words.same_text(gold, answer):
-        meaningful = _WORD.search(COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
-        return True if meaningful else CasQuery(gold, answer)
+        has_content = _WORD.search(COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
+        return True if has_content else CasQuery(gold, answer)
     if r"\ce{" in gold + answer:
         return False
     if depth > DEEPEST:
@@ -136,7 +147,14 @@ def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
 
 
 def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callable[[str, str], Plan]) -> Plan:
-    """Compare two numbers by value, and other texts in the first form that decides."""
+    """Plan the comparison of two texts as numbers, else in the first form that decides, else as expressions.
+
+    Args:
+        gold: The reference.
+        answer: The answer.
+        tolerance: As for `judge`.
+        compare: Plans the comparison of members of the texts.
+    """
     expected, actual = _numbers(gold, answer)
     if expected is not None and actual is not None:
         return same_quantity(expected, actual, tolerance)
@@ -150,31 +168,38 @@ def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callabl
 
 
 def _numbers(gold: str, answer: str) -> tuple[MeasuredQuantity | None, MeasuredQuantity | None]:
-    """Return the numbers that a reference and an answer are; a text that is a number alone may be none beside a formula."""
+    """Return the reference and the answer as numbers, or None for a text that is no number.
+
+    Whether a text is a number may depend on the other text: letters after a number are a unit or a factor.
+    """
     expected, actual = _reference_number(gold), read_number(answer)
     if expected is None and actual is not None:
-        named = ("\\" not in gold and actual.counted) or (actual.unit is not None and not TEXT.search(answer))
-        return None, None if named else actual
+        # Beside a formula, bare letters after a number are variables rather than a unit or a noun.
+        is_product = ("\\" not in gold and actual.counted) or (
+            actual.unit is not None and not TEXT.search(answer)
+        )
+        return None, None if is_product else actual
     if expected is not None and actual is None:
-        # One letter is a unit after a number with a unit, or after a space.
+        # A single letter after a number is a unit if the reference has a unit, or if a space comes before the letter.
         gap = " ?" if expected.unit is not None else " "
         actual = quantity(re.sub(rf"(?<=[0-9}}]){gap}([A-Za-z])$", r" \\text{\1}", answer))
         return expected, None if actual is None or actual.unit is None else actual
     return expected, actual
 
 
-# A reference is compared with many answers.
 _plain_reference = lru_cache(maxsize=1024)(plain)
 _reference_number = lru_cache(maxsize=1024)(partial(read_number, reference=True))
+"""The functions for references are cached, because a reference is compared with many answers."""
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{1,12}),([0-9]{2}|[0-9]{4,12})(?![0-9,])")
 _LESS_THAN_ONE = re.compile(r"-?0,[0-9]{2,12}")
 _ONE_DECIMAL = re.compile(r"(?:-|\\?\$)?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
 
 
 def _decimal_comma(gold: str, answer: str) -> str:
-    """Return an answer with a point for its comma, where the reference is a number with a decimal point.
+    """Return an answer with the same decimal separator as its reference.
 
-    One with a point takes the comma of the reference `0,25`, which may else be a list.
+    A comma becomes a point if the reference has a decimal point. A point becomes a comma if the reference is a number like
+    `0,25`, which without an answer may also be a list.
     """
     if "." in answer and "," in gold and _LESS_THAN_ONE.fullmatch(gold):
         return answer.replace(".", ",")
@@ -190,9 +215,16 @@ def _listed(text: str) -> list[str]:
 
 
 def expressions(reference: str) -> list[str]:
-    """Return the distinct parts of a reference that only computer algebra can read; "" is a part that nothing reads.
+    """Return the different formulas in a reference that only computer algebra can read.
 
-    Numbers with their units, choices and words are read without it. Groups and equations are taken apart, as in `judge`.
+    Numbers with their units, choices and words need no computer algebra. Groups and equations are divided into their
+    members, as in `judge`.
+
+    Args:
+        reference: The reference.
+
+    Returns:
+        The formulas; an empty string among them means that a member of the reference cannot be read at all.
     """
     if len(reference) > LONGEST:
         return [""]
@@ -202,11 +234,11 @@ def expressions(reference: str) -> list[str]:
 
 
 def _expressions(text: str, depth: int) -> list[str]:
-    """Return the parts of a text for computer algebra: of a form, those of its parts; nothing for a number or words."""
+    """Return the formulas in a text for `expressions`; `depth` is the number of enclosing texts."""
     if depth > DEEPEST:
         return [text]
-    read = _reference_number(text) is not None or words.is_words(text) or read_kind(text) is not None
-    if read or text == r"\ldots" or words.read_formula(text):
+    is_known = _reference_number(text) is not None or words.is_words(text) or read_kind(text) is not None
+    if is_known or text == r"\ldots" or words.read_formula(text):
         return []
     if not text or several(text) or not balanced(text):
         return [""]

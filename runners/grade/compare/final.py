@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 LONGEST_RESPONSE = 1_000_000
-"""Characters of a response, counted from its end, that are searched for an answer."""
+"""The number of characters at the end of a response that are searched for an answer."""
 
-# An escaped character never opens or closes a group; `\boxed` and `\fbox` open one that holds an answer, or stand before a
-# number or a letter without one. A backslash before one of these escapes nothing: `\\boxed{7}` is a box wherever it stands.
 _BARE = (
     r"[ \t\r\n]{0,64}(?P<bare>[+-]?(?:\\?\$)?[0-9][0-9,]{0,60}(?:\.[0-9]{1,60})?(?:/[0-9]{1,60})?"
     r"|(?<![a-z])[A-Za-z](?![A-Za-z]))"
@@ -16,6 +14,11 @@ _BARE = (
 _TOKEN = re.compile(
     rf"\\(?:boxed|fbox)(?:[ \t\r\n]*\{{|{_BARE})|\\(?=\\(?:boxed|fbox)(?![A-Za-z]))|\\.|[{{}}]", re.DOTALL
 )
+r"""A box, a brace, or an escaped character.
+
+`\boxed` and `\fbox` open a group with an answer, or come before a number or a letter without braces. An escaped brace opens
+and closes no group. The first backslash of `\\boxed{7}` escapes nothing: the text is a box.
+"""
 BOX = re.compile(rf"\\(?:boxed|fbox)(?:[ \t\r\n]{{0,64}}\{{|{_BARE})")
 _PLACEHOLDER = re.compile(r"(?:\.{2,}|\u2026|\\[lc]?dots|~|\s)*")
 """The content of a box in an instruction: nothing, or dots."""
@@ -32,16 +35,14 @@ _ASSIGNED = re.compile(r"(?<![\w\\}])[A-Za-z]\w{0,8} ?= ?\Z")
 LABELS = ("abcdefgh", "123456789", ("i", "ii", "iii", "iv", "v"))
 """The labels of the parts of an answer, in order."""
 MOST_JOINED = 24
-"""Boxes that are read as one list, if only a comma, `and` or `or` comes between each and the next."""
+"""The most consecutive boxes, separated by a comma, `and` or `or`, that are read as one list."""
 
 
 def final_answer(response: str) -> str:
-    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; empty if there is no box.
+    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; "" if there is no box.
 
-    A box after `</think>` comes after those inside the reasoning and so wins over them; a response cut off within
-    its last box answers with the one before it, and so does one whose last box is empty. Of nested boxes the innermost is
-    taken. A box without braces holds the number or the letter after it. Boxes with a comma, `and` or `or` between them are
-    one list.
+    If the last box is empty or cut off, the box before it counts. Of nested boxes the innermost counts. A `\boxed` without
+    braces contains the number or letter after it. Consecutive boxes with a comma, `and` or `or` between them are one list.
     """
     text = response[-LONGEST_RESPONSE:]
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
@@ -58,7 +59,15 @@ def final_answer(response: str) -> str:
 
 
 def _join_boxes(text: str, start: int, answer: str) -> str:
-    """Return the answer of the box that opens at `start`, after the answers of the boxes that it is joined to."""
+    """Return the answer of the last box joined with the answers of the boxes directly before it.
+
+    Boxes of labelled parts become `(a) 12; (b) 7`, and other joined boxes become a list with commas.
+
+    Args:
+        text: The response.
+        start: The position of the last box.
+        answer: The content of the last box.
+    """
     starts, answers, labels = [start], [answer], list[str]()
     while len(answers) < MOST_JOINED:
         joint = _JOINT.search(text, max(0, start - 40), start) or _NEXT_PART.search(
@@ -88,9 +97,9 @@ def _join_boxes(text: str, start: int, answer: str) -> str:
 
 
 def forced_answer(continuation: str) -> str:
-    r"""Return the answer of a text generated after an open `\boxed{`: all up to the first unmatched `}`, stripped.
+    r"""Return the answer of a text that was generated after an open `\boxed{`.
 
-    A continuation that never closes the box (it ran out of tokens) is the answer as a whole.
+    The answer ends at the brace that closes the box, or at the end of the text if no brace does.
     """
     text = continuation[:LONGEST_RESPONSE]
     end = _closing(text, 0)
@@ -98,7 +107,7 @@ def forced_answer(continuation: str) -> str:
 
 
 def _closing(text: str, position: int) -> int | None:
-    """Return where the first `}` stands that closes a group opened before `position`."""
+    """Return the position of the first `}` after `position` that closes a group opened before; None if there is none."""
     depth = 0
     for token in _TOKEN.finditer(text, position):
         last = "" if token["bare"] else token[0][-1]
@@ -112,7 +121,10 @@ def _closing(text: str, position: int) -> int | None:
 
 
 def _last_balanced(text: str) -> str:
-    """Return the content of the balanced box that starts last, found in a single pass with a stack of open groups."""
+    """Return the content of the box with balanced braces that starts last; "" if there is none.
+
+    The single pass keeps a stack of open groups: the position of a box's content, or -1 for another brace.
+    """
     stack: list[int] = []
     best = (-1, -1)
     for token in _TOKEN.finditer(text):

@@ -1,7 +1,7 @@
-"""Compare two texts in one form: numbers, residues, choices, words, equations, groups; ask computer algebra of expressions.
+"""Compare a reference with an answer in one form: residues, choices, words, equations, groups, or expressions.
 
-A comparison is given what was read of both, None for a text that is not of its form. It returns None where that decides
-nothing, and other forms are tried.
+A comparison gets the values that its form has read, `left` of the reference and `right` of the answer, with None for a text
+that is not of its form. It returns a plan, or None if it decides nothing, and then the next form is tried.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from runners.grade.compare.words import (
 
 @dataclass(frozen=True, slots=True)
 class CasQuery:
-    """A query to computer algebra: are two expressions equal, or two numbers within a share of the first?"""
+    """A query to computer algebra: whether two expressions are equal, or two numbers within a relative tolerance."""
 
     gold: str
     answer: str
@@ -51,7 +51,7 @@ class CasQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroup:
-    """Plans that must all hold if `every`, and else at least one of them."""
+    """The conjunction of several plans if `every`, else their disjunction."""
 
     every: bool
     parts: tuple[Plan, ...]
@@ -61,34 +61,34 @@ Plan = bool | CasQuery | PlanGroup
 
 
 def all_of(plans: Sequence[Plan]) -> Plan:
-    """Return the conjunction, decided as far as it can be."""
+    """Return the plan that holds if all plans hold, simplified by the plans that are already decided."""
     return _join(True, plans)
 
 
 def any_of(plans: Sequence[Plan]) -> Plan:
-    """Return the disjunction, decided as far as it can be."""
+    """Return the plan that holds if at least one plan holds, simplified by the plans that are already decided."""
     return _join(False, plans)
 
 
 def _join(every: bool, plans: Sequence[Plan]) -> Plan:
-    """Return the conjunction of plans if `every`, else the disjunction; verdicts that are known drop out."""
+    """Return the conjunction of plans if `every`, else the disjunction, without the plans that are already decided."""
     if (not every) in plans:
         return not every
-    rest = tuple(plan for plan in plans if not isinstance(plan, bool))
-    return every if not rest else rest[0] if len(rest) == 1 else PlanGroup(every, rest)
+    undecided = tuple(plan for plan in plans if not isinstance(plan, bool))
+    return every if not undecided else undecided[0] if len(undecided) == 1 else PlanGroup(every, undecided)
 
 
 def questions(plan: Plan) -> list[CasQuery]:
-    """List the distinct queries of a plan."""
+    """Return the different queries to computer algebra in a plan."""
     if isinstance(plan, CasQuery):
         return [plan]
     if isinstance(plan, bool):
         return []
-    return list(dict.fromkeys(ask for child in plan.parts for ask in questions(child)))
+    return list(dict.fromkeys(query for child in plan.parts for query in questions(child)))
 
 
 def outcome(plan: Plan, verdict: Callable[[CasQuery], bool]) -> bool:
-    """Return the outcome of a plan, given the answers to its questions."""
+    """Return whether a plan holds; `verdict` gives the replies of computer algebra to its queries."""
     if isinstance(plan, bool):
         return plan
     if isinstance(plan, CasQuery):
@@ -97,42 +97,48 @@ def outcome(plan: Plan, verdict: Callable[[CasQuery], bool]) -> bool:
 
 
 MOST_ITEMS = 24
-"""Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
+"""The most members of a set or list that are compared in any order; math-verify compares longer sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A reference and an answer, the numbers that they are, and how parts of them are compared."""
+    """A reference and an answer to compare, in the spelling of `notation.plain`."""
 
     gold: str
     answer: str
     numbers: tuple[MeasuredQuantity | None, MeasuredQuantity | None]
+    """The reference and the answer as numbers; None for a text that is no number."""
     tolerance: Fraction
+    """The largest accepted distance of a rounded number, relative to the reference."""
     compare: Callable[[str, str], Plan]
+    """Plans the comparison of a member of the reference with a member of the answer."""
 
     def ask(self) -> Plan:
-        """Return the query whether both texts are equal as they are."""
+        """Return the plan to let computer algebra compare both texts unchanged."""
         return ask(self.gold, self.answer, float(self.tolerance))
 
     def compare_pairwise(self, golds: Sequence[str], answers: Sequence[str]) -> Plan:
-        """Compare equally many texts in order; a different count is wrong."""
+        """Return the plan to compare member i of the reference with member i of the answer; their numbers must be equal."""
         if len(golds) != len(answers):
             return False
         return all_of([self.compare(*pair) for pair in zip(golds, answers, strict=True)])
 
 
 def equal(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Compare two readings for equality; decide nothing if a text has no reading."""
+    """Compare two values for equality, and decide nothing if only one text is of the form."""
     return None if left is None or right is None else left == right
 
 
 def never(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Return False: no answer is right if either text is of this form."""
+    """Return False, for a form in which neither a reference nor an answer can be right."""
     return False
 
 
 def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Plan | None:
-    """Compare residues up to their modulus; a residue without a name on its left side also equals its remainder."""
+    """Compare the names, remainders and moduli of two residues.
+
+    A residue without a name also equals a plain number that is its remainder.
+    """
     if right is None:
         right = read_linear(pair.answer)
     if left is None or right is None:
@@ -144,7 +150,10 @@ def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Pl
 
 
 def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan | None:
-    """Compare choices by their letters, and by their texts if both have a text."""
+    """Compare choices by their letters, and by their texts if both have a text.
+
+    A reference with a text, such as `(B) seven`, also agrees with an answer that is this text without a letter.
+    """
     if left is None:
         return None
     if left.text:
@@ -157,7 +166,7 @@ def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan 
 
 
 def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | None:
-    """Compare words; a reference that is yes or no takes an answer that begins so."""
+    """Compare words; a reference that is only yes or no agrees with an answer that begins with the same word."""
     if left is not None and left.alone and right is not None and right.agrees is not None:
         return left.agrees == right.agrees
     if left is None or left.text is None or not is_spoken(left.text):
@@ -167,19 +176,19 @@ def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | No
 
 
 def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None:
-    """Compare the contents of wrappings."""
+    r"""Compare the contents of texts in brackets or `\text{}`, or a text itself if it has no such wrapping."""
     return pair.compare(left or pair.gold, right or pair.answer)
 
 
 def same_relations(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Compare relations side by side; a different relation may still describe the same interval."""
+    """Return True for equal relations; decide nothing for others, since they may describe the same interval."""
     if left is None or right is None or len(left) != len(right):
         return None
     return all(map(same_text, left, right)) or None
 
 
 def same_near(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Compare a number and its approximation with an answer."""
+    """Compare the sides of approximations: any side of the reference may agree with any side of the answer."""
     return any_of([pair.compare(*both) for both in product(left or [pair.gold], right or [pair.answer])])
 
 
@@ -187,7 +196,11 @@ _NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
 
 
 def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) -> Plan | None:
-    """Compare assignments and equations."""
+    """Compare equations, assignments (`x = 5`) and chains (`F = ma = 5`), given as the lists of their sides.
+
+    A value agrees with an assignment of this value. Assignments to different names agree if their values do, unless the
+    names say that they differ. Computer algebra compares equations.
+    """
     lists = one_by_one(left, pair.answer), one_by_one(right, pair.gold)
     if any(lists):
         return pair.compare(lists[0] or pair.gold, lists[1] or pair.answer)
@@ -196,31 +209,35 @@ def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) 
         return False
     if len(left) == 1:
         links = right[1:] if is_named(_NUMBERED_POWER.sub("", right[0])) else right
-        # Of `F = ma = 5` the formula in the middle says nothing against a number.
+        # The formula in the middle of `F = ma = 5` need not agree with a number.
         links = [link for link in links[:-1] if pair.numbers[0] is None or not is_named(link)] + links[-1:]
         return all_of([pair.compare(pair.gold, link) for link in links])
     value = left[-1]
     if not is_name(left[0]):
-        # An equation: another one can say the same, and a number where nothing else is to be known.
-        alike = len(right) == 2 and same_text(left[0].strip("|"), right[0].strip("|"))
-        if names_number(left) and (len(right) == 1 or alike):
+        # An equation such as `a + b = 12` agrees with the number 12, other equations only with equations.
+        has_same_left = len(right) == 2 and same_text(left[0].strip("|"), right[0].strip("|"))
+        if names_number(left) and (len(right) == 1 or has_same_left):
             return pair.compare(value, right[-1])
         return pair.ask() if len(right) > 1 else False
     if len(right) == 1:
         return pair.compare(value, pair.answer)
     names = left[0], right[0]
-    alike = same_text(*names)
-    if not is_name(right[0]) or not (alike or quantity(value, reference=True) is not None):
+    has_same_name = same_text(*names)
+    if not is_name(right[0]) or not (has_same_name or quantity(value, reference=True) is not None):
         return pair.ask()
-    if not alike:
-        bare = [name.replace("'", "") for name in names]
-        if all(len(name) == 1 for name in names) or opposed(*names) or same_text(*bare):
+    if not has_same_name:
+        unprimed = [name.replace("'", "") for name in names]
+        if all(len(name) == 1 for name in names) or opposed(*names) or same_text(*unprimed):
             return False
     return all_of([pair.compare(value, link) for link in right[1:]])
 
 
 def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | None:
-    """Compare tuples, intervals, sets, lists and matrices by their members; a number equals none of them."""
+    """Compare tuples, intervals, sets, lists, matrices and ratios by their members.
+
+    A text without brackets is read as the other text's kind of group if possible. A number only agrees with a ratio, as its
+    quotient, or with a set or list of one member.
+    """
     expected, actual = pair.numbers
     left, right = None if expected else left, None if actual else right
     if right is not None and left is None and expected is None:
@@ -235,7 +252,7 @@ def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | N
     if len(group.items) == 1 and group.kind in ("set", "list"):
         return pair.compare(group.items[0] if left else pair.gold, group.items[0] if right else pair.answer)
     if group.kind == "ratio":
-        # A reference that is a ratio may be met by the quotient; a quotient by no ratio.
+        # The quotient agrees with a reference that is a ratio, but a ratio does not agree with a quotient.
         if right is not None or len(group.items) > 2:
             return False
         return pair.compare(_quotient(*group.items), pair.answer)
@@ -243,21 +260,24 @@ def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | N
 
 
 def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
-    """Compare two groups by the rules of their kinds: ratios, matrices, unions, tuples and intervals, or sets and lists."""
+    """Compare two groups by the rules of their kinds.
+
+    Ratios agree up to a common factor, matrices and tuples member by member, sets and lists in any order.
+    """
     kinds = {left.kind, right.kind}
     if "ratio" in kinds:
         return len(kinds) == 1 and _in_proportion(pair, left.items, right.items)
     if "matrix" in kinds:
-        fits = left.width == right.width
+        same_shape = left.width == right.width
         if "tuple" in kinds:
-            # A row or a column is a tuple.
-            fits = all(group.width in (0, 1, len(group.items)) for group in (left, right))
-        return fits and pair.compare_pairwise(left.items, right.items)
+            # A matrix of one row or column agrees with a tuple.
+            same_shape = all(group.width in (0, 1, len(group.items)) for group in (left, right))
+        return same_shape and pair.compare_pairwise(left.items, right.items)
     if "union" in kinds and kinds != {"union"}:
         return pair.ask()
     if "tuple" in kinds:
-        interval = left.kind == "tuple" and len(left.items) == 2 and left.ends != right.ends
-        if "set" in kinds or (interval and (right.kind == "tuple" or left.ends == "[]")):
+        is_interval = left.kind == "tuple" and len(left.items) == 2 and left.ends != right.ends
+        if "set" in kinds or (is_interval and (right.kind == "tuple" or left.ends == "[]")):
             return False
         if kinds != {"tuple"}:
             left, right = left.unnamed(), right.unnamed()
@@ -271,7 +291,7 @@ def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
 
 
 def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare two ratios up to a common factor, or term by term if a term is 0."""
+    """Compare the terms of two ratios up to a common factor, or term by term if a term is 0."""
     if len(left) != len(right) or any(not term.strip("0") for term in (*left, *right)):
         return pair.compare_pairwise(left, right)
     quotients = [[_quotient(term, terms[0]) for term in terms[1:]] for terms in (left, right)]
@@ -279,11 +299,11 @@ def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Pla
 
 
 def _in_any_order(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare members in any order: each has an equal on the other side."""
+    """Compare equally many members in any order: every member must agree with a member of the other text."""
     if len(left) != len(right):
         return False
-    table = [[pair.compare(gold, answer) for answer in right] for gold in left]
-    return all_of([any_of(row) for row in (*table, *map(list, zip(*table, strict=True)))])
+    plans = [[pair.compare(gold, answer) for answer in right] for gold in left]
+    return all_of([any_of(row) for row in (*plans, *map(list, zip(*plans, strict=True)))])
 
 
 def _quotient(above: str, below: str) -> str:
@@ -297,7 +317,12 @@ _PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|pri
 
 
 def same_expressions(pair: Pair) -> Plan:
-    """Compare expressions without the units behind them; degrees become radians if the other expression has pi."""
+    """Plan the comparison of two expressions by computer algebra, after the checks that need only their texts.
+
+    Units and words after an expression are removed and compared as such. Degrees become radians if the other text has pi.
+    A constant of integration may have another letter. An answer that is only a bound (`< 5`), or that differs in units,
+    percent or the case of letters, is wrong.
+    """
     gold, answer = pair.gold, pair.answer
     left, right = pair.numbers
     if _BOUND.match(answer):
@@ -341,12 +366,12 @@ DECIMAL = re.compile(r"\.[0-9]")
 
 
 def ask(gold: str, answer: str, share: float) -> Plan:
-    """Return a query to computer algebra.
+    """Return a query to computer algebra, or False if the texts differ in dots, ratios or the case of letters.
 
     Args:
-        gold: the reference.
-        answer: the answer.
-        share: the tolerance as a share of the reference, which holds if either text has decimals.
+        gold: The reference.
+        answer: The answer.
+        share: The tolerance relative to the reference, which applies if either text has decimals.
     """
     if other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
         return False
@@ -358,7 +383,10 @@ def ask(gold: str, answer: str, share: float) -> Plan:
 
 
 def other_case(gold: str, answer: str) -> bool:
-    """Return whether an answer has a letter in another case than the reference, since math-verify ignores case."""
+    """Return whether an answer writes a letter of the reference in the other case.
+
+    This is checked here because math-verify ignores case.
+    """
     left, right = (
         set(re.findall("[A-Za-z]", COMMANDS.sub(" ", TEXT.sub(" ", text)))) for text in (gold, answer)
     )
@@ -366,15 +394,19 @@ def other_case(gold: str, answer: str) -> bool:
 
 
 def index_capitals(text: str, letters: str) -> str:
-    """Return `text` with an index at each capital whose small letter is in `letters`, since math-verify ignores case."""
-    small = COMMANDS.sub(" ", letters)
+    """Return `text` with an index at each capital letter that `letters` also has as a small letter.
 
-    def indexed(letter: re.Match[str]) -> str:
-        if letter[1] is None or letter[1].lower() not in small:
+    math-verify ignores case, and would take `A` and `a` for the same variable: here `A` becomes `A_{0}`.
+    """
+    others = COMMANDS.sub(" ", letters)
+
+    def add_index(letter: re.Match[str]) -> str:
+        """Return a capital with the index 0 before its own index, or any other match of `_CAPITAL` unchanged."""
+        if letter[1] is None or letter[1].lower() not in others:
             return letter[0]
         return f"{letter[1]}_{{0{letter[2] or letter[3] or ''}}} "
 
-    return _CAPITAL.sub(indexed, text)
+    return _CAPITAL.sub(add_index, text)
 
 
 _INDEXED = r"(?:_(?:\{([^{}]*)\}|(\w)))?"
@@ -384,7 +416,7 @@ _CAPITAL = re.compile(
 _REWRITES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (mark, re.compile(pattern), written)
     for mark, pattern, written in (
-        # What a prime or a mark of LaTeX makes of a letter is another letter: its index has digits that nobody writes.
+        # A letter with a prime or a mark of LaTeX is another variable: it gets an index of digits that nobody writes.
         (
             "'",
             rf"([A-Za-z]){_INDEXED}('+)",
@@ -395,7 +427,7 @@ _REWRITES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
         (r"\partial", r"\\partial ?\{?([A-Za-z])(?![A-Za-z_])\}?", r"\1_{7}"),
         ("^", r"(?<![\\A-Za-z])([A-Z]) ?\^ ?\{?(?:T|\\top|\\intercal)\}?(?![A-Za-z])", r"\1_{6}"),
         ("^", r"(?<![\\A-Za-z])([fghFGH]) ?\^ ?\{-1\} ?(?=\()", r"\1_{8}"),
-        # `\gamma` is a function or a constant to it, degrees are radians, and it knows no `E_0` and no base e.
+        # math-verify takes `\gamma` for a function or a constant and degrees for radians; it lacks `E_0` and base e.
         (r"\gamma", r"\\gamma(?![A-Za-z])", r"\\varsigma "),
         (r"\log", r"\\log_ ?(?:\{ ?e ?\}|e(?![A-Za-z]))", r"\\ln "),
         (
@@ -404,15 +436,15 @@ _REWRITES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
             r"\1{\\frac{\2\\pi}{180}}",
         ),
         ("E_", r"E_", r"\\Xi_"),
-        # A last letter is a unit to it.
+        # math-verify takes a last letter for a unit.
         ("", r"(?:(?<=[0-9)}]) ?|(?<=[A-Za-z]) )([A-Za-z])$", r"{\1}"),
     )
 )
-"""Marks that a text has to hold, patterns, and how their matches are written."""
+"""For each rewriting, a mark that a text must contain, a pattern, and the replacement of its matches."""
 
 
 def for_algebra(text: str) -> str:
-    """Return an expression in a spelling that math-verify reads as it is meant."""
+    """Return an expression rewritten where math-verify would misread it."""
     for mark, pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text) if mark in text else text
     return text

@@ -1,4 +1,4 @@
-"""Read what has parts: labelled answers, residues, equations, lists, tuples, intervals, sets, matrices and ratios."""
+"""Read answers with members: labelled answers, residues, equations, lists, tuples, intervals, sets, matrices and ratios."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from runners.grade.compare.quantity import number_text, quantity, without_unit
 from runners.grade.compare.words import is_words
 
 MOST_LINKS = 8
-"""Sides of a chain of equations; a longer one is not an answer."""
+"""The most sides of a chain of equations that is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """A value up to its modulus, and the name that it is given, if any."""
+    r"""A residue class such as `n \equiv 4 \pmod 7`, as texts."""
 
     name: str
+    """The left side, `n`; may be empty."""
     value: str
+    """The residue, `4`."""
     modulus: str
 
     @property
@@ -30,7 +32,7 @@ class Residue:
 
     @property
     def remainder(self) -> str:
-        """Return the value modulo the modulus, or the value as it is if either is not an integer."""
+        """Return the value modulo the modulus, or the unchanged value if one of the two is no positive integer."""
         numbers = quantity(self.value), quantity(self.modulus)
         integers = [int(number.value) for number in numbers if number is not None and number.is_integer]
         return str(integers[0] % integers[1]) if len(integers) == 2 and integers[1] > 0 else self.value
@@ -38,28 +40,29 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several members.
-
-    They are a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`, or the parts
-    of a `ratio`.
-    """
+    """An answer with several members, as texts."""
 
     kind: str
+    """A `list` without brackets, a `set`, a `tuple` in brackets (also an interval), a `union`, a `matrix`, or a `ratio`."""
     items: tuple[str, ...]
+    """The members; the cells of a matrix row by row."""
     ends: str = ""
+    """The opening and closing bracket of a tuple, such as `[)`."""
     width: int = 0
+    """The number of columns of a matrix, else 0."""
 
     def by_name(self) -> dict[str, str] | None:
-        """Map the names in a list to their values; None if a member has no name, or a name has several values."""
+        """Return the values of members like `x = 1` by name; None if a member has no name or a name occurs twice."""
         values = dict(filter(None, map(_assignment, self.items)))
         return values if len(values) == len(self.items) else None
 
     def unnamed(self) -> Group:
-        """Return the group without the names that its members are assigned to."""
+        """Return the group with only the value of each member that assigns a name: `1` for `x = 1`."""
         return replace(self, items=tuple((_assignment(item) or ("", item))[1] for item in self.items))
 
 
 def _join(word: str, signs: str) -> str:
+    r"""Return a pattern of what joins two members: a word, also inside `\text{}` and after a comma, or one of `signs`."""
     return rf"[,;]? ?\\text\{{,? ?{word},? ?\}}|[,;]? {word} | ?{signs} ?"
 
 
@@ -91,33 +94,37 @@ _NO_NAME = re.compile(r"[0-9^<>]|\\pm|\\mp")
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is the name of an unknown."""
+    r"""Return whether a text is the name of an unknown, such as `x_1`, `f(x)`, `\theta` or `(x, y)`."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_named(text: str) -> bool:
-    """Return whether the left side of an equation only names the unknown: a name, or a sum of names such as `m + n`."""
+    """Return whether the left side of an equation is a name, or an expression of names without numbers such as `m + n`."""
     if is_name(text):
         return True
-    bare = _INDEX.sub("", TEXT.sub("t", text))
-    if len(text) > 80 or text[:1] == "-" or _NO_NAME.search(bare):
+    unindexed = _INDEX.sub("", TEXT.sub("t", text))
+    if len(text) > 80 or text[:1] == "-" or _NO_NAME.search(unindexed):
         return False
-    return re.search("[A-Za-z]", bare) is not None
+    return re.search("[A-Za-z]", unindexed) is not None
 
 
 def _assignment(text: str) -> tuple[str, str] | None:
+    """Return the name and the value of a text like `x = 1`, or None."""
     sides = split_top(text, _EQUALS)
     return (sides[0], sides[1]) if len(sides) == 2 and is_name(sides[0]) else None
 
 
 def read_near(text: str) -> list[str] | None:
-    r"""Return a number and what it is near to, of `6\pi \approx 18.85`."""
+    r"""Return the two sides of a numerical approximation such as `6\pi \approx 18.85`; None for another text."""
     sides = split_top(text, _APPROX) if r"\approx" in text else []
     return sides if len(sides) == 2 and _NUMERAL.fullmatch(sides[0]) else None
 
 
 def read_equation(text: str) -> list[str] | None:
-    """Return the sides of equations in order, or the name and the set of a membership."""
+    r"""Return the sides of an equation or a chain (`F = ma = 5`), or the name and the set of `x \in S`.
+
+    None for another text, for several assignments (`x = 1, y = 2`), and for equations that describe an interval.
+    """
     if "=" not in text and r"\in" not in text:
         return None
     sides = split_top(text, _EQUALS)
@@ -127,20 +134,26 @@ def read_equation(text: str) -> list[str] | None:
     items = split_top(text, _COMMA)
     if len(items) < 2 or (_NAMES.match(text) and len(sides) == 2):
         return sides
-    # Members may be assignments of their own: `x = 1, y = 2`.
-    assigned = all(len(split_top(item, _EQUALS)) > 1 for item in items)
-    return None if assigned or _orders(text) is not None else sides
+    is_list = all(len(split_top(item, _EQUALS)) > 1 for item in items)
+    return None if is_list or _read_inequalities(text) is not None else sides
 
 
 def equation_parts(sides: Sequence[str]) -> Sequence[str]:
-    """Return the sides that say an answer; nothing that can be read if some are words, or too many."""
+    """Return the sides of a reference's equation that have to be readable, for `expressions`.
+
+    It is the value of an assignment, else all sides. A list of "", which cannot be read, is returned if a side is words or
+    if there are too many sides.
+    """
     if is_name(sides[0]) or names_number(sides):
         return sides[-1:]
     return [""] if len(sides) > MOST_LINKS or any(map(is_words, sides)) else sides
 
 
 def names_number(sides: Sequence[str]) -> bool:
-    """Return whether an equation gives a number other than 0, or a ratio, as its answer: `a + b = 12`, `a : b = 2 : 3`."""
+    """Return whether an equation gives names the value of a number other than 0 or a ratio.
+
+    Examples: `a + b = 12`, `a : b = 2 : 3`.
+    """
     if len(sides) != 2 or not is_named(sides[0]):
         return False
     number = quantity(sides[1], reference=True)
@@ -148,13 +161,22 @@ def names_number(sides: Sequence[str]) -> bool:
 
 
 def one_by_one(sides: Sequence[str] | None, other: str) -> str | None:
-    """Return the list `x = 1, y = 1` of the equation `x = y = 1` if that is compared with a list."""
+    """Return the list `x = 1, y = 1` for the equation `x = y = 1` if the other text is a list.
+
+    Args:
+        sides: The sides of an equation, or None.
+        other: The text that the equation is compared with.
+
+    Returns:
+        None if the sides are no such equation, or if the other text is no list.
+    """
     if sides is None or len(sides) < 3 or not all(map(is_name, sides[:-1])) or not _listed(other):
         return None
     return ", ".join(f"{name} = {sides[-1]}" for name in sides[:-1])
 
 
 def _listed(text: str) -> bool:
+    """Return whether a text is a list: several members with commas, `and` or `or` between them."""
     return len(split_top(text, _COMMA)) > 1
 
 
@@ -169,26 +191,26 @@ _LINEAR = re.compile(
 
 
 def read_residue(text: str) -> Residue | None:
-    r"""Return the residue of `n \equiv 4 \pmod{7}`."""
+    r"""Return the residue that `n \equiv 4 \pmod{7}` or `4 \pmod{7}` names; None for another text."""
     residue = _MODULO.fullmatch(text)
     return None if residue is None else Residue(*residue.groups(""))
 
 
 def read_linear(text: str) -> Residue | None:
-    """Return the residue that `n = 7k + 3` is."""
+    """Return the residue that `n = 7k + 3` or `3 + 7k` describes; None for another text."""
     linear = _LINEAR.fullmatch(text)
     if linear is None:
         return None
-    name, modulus, sign, rest, first, after = linear.groups("")
-    return Residue(name, first or ("-" if sign == "-" else "") + (rest or "0"), modulus or after)
+    name, modulus, sign, constant, first, last_modulus = linear.groups("")
+    return Residue(name, first or ("-" if sign == "-" else "") + (constant or "0"), modulus or last_modulus)
 
 
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _LEADING_PLUS = re.compile(r"(?<=[({=,]) ?\+")
 
 
-def _both(text: str) -> tuple[str, ...]:
-    """Return the two values of an expression with a single sign of plus and minus."""
+def _expand_plus_minus(text: str) -> tuple[str, ...]:
+    r"""Return the two values of an expression with a single `\pm` or `\mp`; any other text is its only value."""
     if len(_PLUS_MINUS.findall(text)) != 1:
         return (text,)
     values = _PLUS_MINUS.sub("+", text).removeprefix("+"), _PLUS_MINUS.sub("-", text)
@@ -196,7 +218,8 @@ def _both(text: str) -> tuple[str, ...]:
 
 
 def _members(text: str) -> tuple[str, ...]:
-    return tuple(both for item in split_top(text, _COMMA) if item for both in _both(item))
+    r"""Return the members of a list; a member with `\pm` counts as two."""
+    return tuple(value for item in split_top(text, _COMMA) if item for value in _expand_plus_minus(item))
 
 
 _PART = re.compile(
@@ -205,8 +228,9 @@ _PART = re.compile(
 
 
 def read_group(text: str) -> Group | None:
-    """Return the members of a text that has several, or of a set."""
-    group = _solutions(text) or _transposed(text) or _matrix(text) or _set(text) or _orders(text)
+    """Return the group that a text is, trying the kinds from the most to the least specific; None for another text."""
+    readers = (_read_solutions, _read_transposed, _read_matrix, _read_set, _read_inequalities)
+    group = next(filter(None, (read(text) for read in readers)), None)
     if group is not None:
         return group
     parts = split_top(text, _CUP)
@@ -224,8 +248,8 @@ def read_group(text: str) -> Group | None:
     return Group("ratio", tuple(parts)) if len(parts) > 1 and all(map(_PART.fullmatch, parts)) else None
 
 
-def _solutions(text: str) -> Group | None:
-    """Return the tuples of `x = 1, y = 2 or x = 2, y = 1`, in which each solution has a value for each name."""
+def _read_solutions(text: str) -> Group | None:
+    """Return the list of tuples for `x = 1, y = 2 or x = 2, y = 1`, in which all solutions have the same names."""
     if "=" not in text:
         return None
     cases = [
@@ -248,10 +272,12 @@ _TRANSPOSE = re.compile(
 )
 
 
-def _matrix(text: str) -> Group | None:
-    """Return the matrix of a LaTeX environment or of nested lists, times a number before it."""
+def _read_matrix(text: str) -> Group | None:
+    """Return the matrix of a LaTeX environment, also with a factor before it, or of lists like `[[1, 2], [3, 4]]`.
+
+    None for another text and for a determinant.
+    """
     if _NESTED.fullmatch(text):
-        # Lists of lists, as programs write them.
         return _rows([split_top(row[1:-1], _COMMA) for row in split_top(text[1:-1], _COMMA)])
     body = text[1:-1].strip(" ") if text[0] in "([|" and text[-1] in ")]|" else text
     scaled = _SCALING.fullmatch(body)
@@ -267,14 +293,14 @@ def _matrix(text: str) -> Group | None:
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> Group | None:
-    """Return the matrix of rows of equal length, or None."""
+    """Return the matrix with these rows of cells, or None if the rows differ in length."""
     if len({len(row) for row in rows}) != 1:
         return None
     return Group("matrix", tuple(cell.strip(" ") for row in rows for cell in row), width=len(rows[0]))
 
 
-def _transposed(text: str) -> Group | None:
-    """Return the column that a transposed row or tuple is, and a transposed matrix."""
+def _read_transposed(text: str) -> Group | None:
+    """Return the transpose that a text like `(1, 2)^T` describes, as a matrix; None for another text."""
     match = _TRANSPOSE.fullmatch(text) if text[-1] in "T}p" or text.endswith("intercal") else None
     group = read_group(match[1]) if match is not None else None
     if group is None or group.kind not in ("tuple", "matrix"):
@@ -287,13 +313,16 @@ def _transposed(text: str) -> Group | None:
 _BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
 
 
-def _set(text: str) -> Group | None:
+def _read_set(text: str) -> Group | None:
+    r"""Return a set in braces, `\emptyset`, or the interval of `\{x \mid x > 2\}`; None for another text."""
     if text == r"\emptyset":
         return Group("set", ())
     if not (text.startswith(r"\{") and text.endswith(r"\}") and closing(text, 0) == len(text) - 1):
         return None
     builder = _BUILDER.fullmatch(text)
-    return Group("set", _members(text[2:-2])) if builder is None else _orders(builder[1].strip(" "))
+    return (
+        Group("set", _members(text[2:-2])) if builder is None else _read_inequalities(builder[1].strip(" "))
+    )
 
 
 _ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
@@ -309,12 +338,15 @@ _DISTANCE = re.compile(
 
 
 def _pieces(text: str, marks: re.Pattern[str]) -> list[str]:
-    """Return the texts between marks, and the marks."""
+    """Return the texts between marks and the marks, in their order: `a < b` gives `a`, `<`, `b`."""
     return [piece.strip(" ") for piece in marks.split(text)]
 
 
 def read_relation(text: str) -> tuple[str, ...] | None:
-    r"""Return a relation with its sides in a fixed order: `b > a` as `a < b`, `B \cap A` as `A \cap B`."""
+    r"""Return a relation in a normal form, so that equal relations are equal tuples; None for another text.
+
+    `b > a` gives `("a", "<", "b")`, and `B \cap A` gives `("A", "B")`.
+    """
     if _CAP.search(text):
         return tuple(sorted(split_top(text, _CAP)))
     pieces = _pieces(text, _RELATION)
@@ -324,15 +356,18 @@ def read_relation(text: str) -> tuple[str, ...] | None:
     return (left, sign, right) if sign < _MIRROR[sign] else (right, _MIRROR[sign], left)
 
 
-def _orders(text: str) -> Group | None:
-    """Return the interval or the union that orders joined by words describe: `x < 2 or x > 3`, `x > 2 and x < 3`."""
-    ordered = _ORDER.search(text) is not None
-    if not ordered and r"\ne" not in text:
+def _read_inequalities(text: str) -> Group | None:
+    r"""Return the interval or the union of intervals that inequalities describe; None for another text.
+
+    Examples: `x < 2 or x > 3`, `x > 2 and x < 3`, `x \ne 2`, `|x - 1| < 2`, `1 < x \le 3`.
+    """
+    has_order = _ORDER.search(text) is not None
+    if not has_order and r"\ne" not in text:
         return None
-    for joined, mark in (("or", _OR), ("and", _AND)) if ordered else ():
+    for joined, mark in (("or", _OR), ("and", _AND)) if has_order else ():
         parts = split_top(text, mark)
-        ranges = [_interval(order) or _point(order, joined) for order in parts] if len(parts) > 1 else [None]
-        names = {name for order in parts for name in re.findall(r"[A-Za-z]+", COMMANDS.sub(" ", order))}
+        ranges = [_interval(part) or _point(part, joined) for part in parts] if len(parts) > 1 else [None]
+        names = {name for part in parts for name in re.findall(r"[A-Za-z]+", COMMANDS.sub(" ", part))}
         if None in ranges or len(names) != 1:
             continue
         if joined == "or":
@@ -349,19 +384,19 @@ def _orders(text: str) -> Group | None:
 
 
 def _point(text: str, joined: str) -> Group | None:
-    """Return the set that `x = a` describes if it is joined to orders by `or`."""
+    """Return the set of the value of `x = a`, if `or` joins it with inequalities; else None."""
     assigned = _assignment(text) if joined == "or" else None
     return None if assigned is None else Group("set", assigned[1:])
 
 
 def _format_member(member: Group) -> str:
-    """Return an interval or a set as a member of a union."""
+    r"""Return the text of an interval or a set as a member of a union, such as `(1,2]` or `\{3\}`."""
     open_, close = (r"\{", r"\}") if member.kind == "set" else (member.ends[0], member.ends[1])
     return f"{open_}{','.join(member.items)}{close}"
 
 
 def _within_distance(text: str) -> Group | None:
-    """Return the interval of `|x - a| < r`, or the union outside it of `|x - a| > r`."""
+    """Return the interval that `|x - a| < r` describes, or the union for `|x - a| > r`; None for another text."""
     pieces = _pieces(text, _ORDER)
     if len(pieces) != 3:
         return None
@@ -369,27 +404,35 @@ def _within_distance(text: str) -> Group | None:
     measured = _DISTANCE.fullmatch(distance)
     if measured is None or not radius or radius[0] == "-" or "|" in radius or _listed(radius):
         return None
-    inside = (sign in _LESS) == (distance == pieces[0])
+    is_inside = (sign in _LESS) == (distance == pieces[0])
     centre = measured["first"] or (measured["centre"] or "0")
-    low, high = (_end(centre, mark, radius, measured["sign"] == "+") for mark in "-+")
+    low, high = (_interval_end(centre, mark, radius, measured["sign"] == "+") for mark in "-+")
+    # Not strict: the signs `\le` and `\ge` have an e.
     open_, close = "[]" if "e" in sign else "()"
-    if inside:
+    if is_inside:
         return Group("tuple", (low, high), open_ + close)
     return Group("union", (rf"(-\infty,{low}{close}", rf"{open_}{high},\infty)"))
 
 
-def _end(centre: str, mark: str, radius: str, negative: bool) -> str:
-    """Return an end of an interval, as a number if centre and radius are numbers, else as an expression."""
+def _interval_end(centre: str, mark: str, radius: str, negate: bool) -> str:
+    """Return the end of an interval, centre + radius or centre - radius, as a number if both are numbers.
+
+    Args:
+        centre: The centre of the interval.
+        mark: `+` for the upper end, `-` for the lower end.
+        radius: Half the width of the interval.
+        negate: True if the centre has to change its sign.
+    """
     c, r = quantity(centre), quantity(radius)
     if c is None or r is None:
-        side = "" if centre == "0" else f"-{centre}" if negative else centre
-        return f"{side}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
-    value = -c.value if negative else c.value
+        signed = "" if centre == "0" else f"-{centre}" if negate else centre
+        return f"{signed}{mark}{radius if radius.isalnum() else f'({radius})'}".removeprefix("+")
+    value = -c.value if negate else c.value
     return number_text(value + (r.value if mark == "+" else -r.value), c.rounded or r.rounded)
 
 
 def _interval(text: str) -> Group | None:
-    r"""Return the interval that `a \le x < b`, `x > a` or `a < x` describes."""
+    r"""Return the interval that `a \le x < b`, `x > a` or `a < x` describes; None for another text."""
     if not _ORDER.search(text) or _listed(text):
         return None
     pieces = _pieces(text, _ORDER)
@@ -415,7 +458,12 @@ _COLUMN = re.compile(r"\\binom\{([^{}]*)\}\{([^{}]*)\}")
 
 
 def read_as(text: str, other: Group) -> Group | None:
-    r"""Return the coordinates of `A(2, 5)`, `2i + 5j` or `\binom{2}{5}`, which only another vector makes coordinates."""
+    r"""Return a text as a vector if the text that it is compared with is a vector; else None.
+
+    Args:
+        text: A point `A(2, 5)`, a sum `2i + 5j` of unit vectors, or `\binom{2}{5}` as a column.
+        other: The group that the text is compared with.
+    """
     if other.kind not in ("tuple", "matrix") and "".join(other.items)[:1] != "(":
         return None
     column = _COLUMN.fullmatch(text) if other.kind == "matrix" else None
@@ -425,7 +473,7 @@ def read_as(text: str, other: Group) -> Group | None:
     if point is not None:
         return read_group(point[1]) if "," in point[1] else None
     sizes: dict[str, str] = {}
-    # Part after part from the start: a search would try a long text anew at each letter.
+    # Matches from the start keep the time linear; a search would begin again at each letter.
     while term := _AXES.match(text):
         sign, size, axis = term.groups()
         sizes[axis] = f"{sign}{size.strip(' ') or 1}"
@@ -442,7 +490,7 @@ _PART_LABEL = re.compile(
 
 
 def labelled(text: str) -> list[str]:
-    """Return the parts of `(a) 12; (b) 7`, in the order of their labels; nothing for another text."""
+    """Return the answers of `(a) 12; (b) 7` in the order of their labels; an empty list for another text."""
     labels = list(_PART_LABEL.finditer(text))
     names = [label[1] for label in labels]
     if len(labels) < 2 or labels[0].start() > 0:
@@ -460,19 +508,21 @@ _LETTER = re.compile(r"\\(?:text|mathrm)\{[^{}]*\}|\\[A-Za-z]+|([A-Za-z])")
 
 
 def with_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
-    r"""Return the pairs to compare if a letter of both is any integer, as in `k\pi, k \in \mathbb{Z}`.
+    r"""Return pairs (reference, answer) to compare, of which one has to agree, for formulas with any integer.
 
-    The letter may have another name, be counted from another number, or downwards.
+    In `k\pi, k \in \mathbb{Z}` the parameter `k` is any integer. The answer may have another letter, or count from another
+    number or downwards: its parameter n becomes k, k + 1, k - 1 and -k of the reference. Other texts are the only pair.
     """
     gold_match, answer_match = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
     formula, other = answer_match.groups() if answer_match is not None else (answer, "")
     if gold_match is None:
         return [(gold, formula if other and other in _letters(gold) else answer)]
     body, name = gold_match.groups()
-    own = _letters(formula) - _letters(body)
+    new_letters = _letters(formula) - _letters(body)
     if not other:
-        other = name if name in _letters(formula) else next(iter(own), "")
-        if other != name and (len(own) != 1 or other not in "klmn"):
+        # The answer does not say which letter is its parameter.
+        other = name if name in _letters(formula) else next(iter(new_letters), "")
+        if other != name and (len(new_letters) != 1 or other not in "klmn"):
             return [(gold, answer)]
     if other != name and name in _letters(formula):
         return [(gold, answer)]
@@ -486,4 +536,5 @@ def with_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
 
 
 def _letters(text: str) -> set[str]:
+    r"""Return the letters of a text outside commands and `\text{}`."""
     return set(_LETTER.findall(text)) - {""}

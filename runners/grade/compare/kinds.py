@@ -1,7 +1,8 @@
-"""Read dates, times, versions, addresses, sequences and words as what they are, before anything in them is arithmetic.
+"""Read dates, times, versions, addresses, sequences and words as values of their kind, before they are taken for arithmetic.
 
-`READERS` is the table of kinds: a pattern, and what it reads. The first that reads a reference decides its kind, and an
-answer is read as that kind.
+`READERS` lists a pattern and a function for each way to write a value. The first reader that reads a reference decides its
+kind, and the answer is then read as this kind. A reader's function gets the kind and the match of its pattern, and returns
+the reading, or None if the text is not of this kind after all.
 """
 
 from __future__ import annotations
@@ -15,38 +16,40 @@ from math import gcd
 from runners.grade.compare.notation import in_line
 
 LONGEST_READ = 200
-"""Characters of a text that may be of a kind; a longer one is a sentence or a formula."""
+"""The most characters of a text that is read as a value of a kind; a longer text is a sentence or a formula."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text as a value of a kind.
-
-    `values` are those that it may have: two times where a.m. or p.m. is missing, none where a date has no such month.
-    `detail` counts where both sides have one: a weekday, a unit. A `closed` reference is met by its own kind alone; to
-    an open one, such as `4:15`, other rules may apply.
-    """
+    """A text read as a value of a kind."""
 
     kind: str
     values: frozenset[Hashable]
+    """The values that the text may mean: two times without a.m. or p.m., no value for a date with month 13."""
     detail: str = ""
+    """A weekday or a unit, which must agree if both texts have one."""
     closed: bool = True
+    """True if only an answer of the same kind agrees. Else other rules may apply too: `4:15` may also be a ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindReader:
-    """A pattern of a kind, and the function that reads its match; with `answers` only an answer may be written so."""
+    """A pattern of a kind, and the function that reads its matches."""
 
     kind: str
     pattern: re.Pattern[str]
     read: Callable[[str, re.Match[str]], Reading | None]
     answers: bool = False
+    """True if only answers are read by this pattern, because it matches too many references."""
 
 
 def same_kind(gold: str, answer: str) -> bool | None:
-    """Compare an answer with the date, time, version, … of a reference; None if the reference is of no kind."""
-    number = gold.isdigit() and (gold[0] != "0" or len(gold) == 3)
-    reading = None if number else read_kind(gold)
+    """Return whether an answer agrees with a reference that is a date, time, version or another kind of `READERS`.
+
+    None leaves the decision to other rules.
+    """
+    is_number = gold.isdigit() and (gold[0] != "0" or len(gold) == 3)
+    reading = None if is_number else read_kind(gold)
     if reading is None:
         return False if _NUMERIC_DATE.fullmatch(answer) else None
     flat = _flatten(answer) if len(answer) <= LONGEST_READ else ""
@@ -77,7 +80,7 @@ _NUMERIC_DATE = re.compile(r"[0-9]{4}([-/.])[0-9]{1,2}\1[0-9]{1,2}|[0-9]{1,2}([-
 
 
 def _flatten(text: str) -> str:
-    """Return the text without wrappings of words, with single spaces and without a period at its end."""
+    r"""Return a text without `\text{}` and LaTeX signs, with single spaces and without a period at its end."""
     flat = in_line(text)
     if "\\" in flat:
         flat = _SIGN.sub(lambda command: command[1] or _SIGNS[command[2]], flat)
@@ -85,11 +88,11 @@ def _flatten(text: str) -> str:
 
 
 def _read(reader: KindReader, flat: str) -> Reading | None:
+    """Return the reading of a flat text by a reader, or None if the reader does not match."""
     match = reader.pattern.fullmatch(flat)
     return reader.read(reader.kind, match) if match is not None else None
 
 
-# Dates.
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTH = (
@@ -102,20 +105,22 @@ _YEAR = r"(?:,? (?:of )?(?P<year>[0-9]{4}))"
 
 
 def _date(year: int | None, month: int, day: int) -> frozenset[Hashable]:
-    """Return the only value of a date, or no value if the calendar has no such month or day."""
+    """Return the set with the value of a date, or the empty set if the calendar has no such month or day."""
     return frozenset({(year, month, day)} if 1 <= month <= 12 and 1 <= day <= 31 else ())
 
 
 def _read_year_first(kind: str, match: re.Match[str]) -> Reading:
+    """Read `2020-12-25`."""
     return Reading(kind, _date(int(match[1]), int(match[3]), int(match[4])))
 
 
 def _read_month(kind: str, match: re.Match[str]) -> Reading:
+    """Read `2020-12` as the month of a year."""
     return Reading(kind, frozenset({(int(match[1]), int(match[3]), 0)}))
 
 
 def _read_year_last(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read `12/25/2020`: the month is first, unless only the second number can be a month, or periods separate them."""
+    """Read `12/25/2020` with the month first, or the day first if the first number is above 12 or periods separate both."""
     first, second = int(match[1]), int(match[3])
     if first > 12 or (match[2] == "." and second <= 12):
         first, second = second, first
@@ -125,22 +130,25 @@ def _read_year_last(kind: str, match: re.Match[str]) -> Reading | None:
 
 
 def _read_named_date(kind: str, match: re.Match[str]) -> Reading:
+    """Read `Friday, December 25, 2020` and shorter forms with the name of a month.
+
+    `20 June` without a year does not equal `June 20`.
+    """
     fields = match.groupdict()
     year = int(fields["year"]) if fields["year"] else None
     month = _MONTHS.index(fields["month"][:3].lower()) + 1
-    # Without a year, `20 June` may be words in another order: it is left to stand beside `June 20`.
-    bare = year is None and fields.get("bare") is not None
-    value = (year, month, int(fields.get("day") or 0), *(["bare"] if bare else []))
+    is_bare = year is None and fields.get("bare") is not None
+    value = (year, month, int(fields.get("day") or 0), *(["bare"] if is_bare else []))
     return Reading(kind, frozenset({value}), (fields.get("weekday") or "")[:3].lower())
 
 
 def _read_name(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read the name of a weekday or a month; three letters are a name only with a capital, as in `Mar`."""
     if len(match[0]) == 3 and not match[0].istitle():
         return None
     return Reading(kind, frozenset({match[1][:3].lower()}), closed=False)
 
 
-# Times.
 _HALVES = {"a": 0, "p": 12, "morning": 0, "afternoon": 12, "evening": 12, "night": 12}
 _CLOCK = re.compile(
     r"(?:at )?(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-5][0-9]))?(?::(?P<second>[0-5][0-9]))?"
@@ -150,7 +158,11 @@ _CLOCK = re.compile(
 
 
 def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a time of the day; `9:19` in lowest terms is rather a ratio, which only `9:19 a.m.` takes for a time."""
+    """Read a time of the day as all times that it may mean.
+
+    The first item of a value says how the time may be written: `day` (24 hours), `half` (12 hours), `hour`, or `written`. A
+    reference like `9:19`, whose numbers have no common factor, may also be a ratio, so its reading is not closed.
+    """
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     half = (match["half"] or match["phase"] or "").lower()
     if hour > 24 or not (match["minute"] or half or match["sharp"]):
@@ -175,32 +187,35 @@ def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
 
 
 def _read_hour(kind: str, match: re.Match[str]) -> Reading:
+    """Read an answer like `9` to a reference that is a time: the hour in the morning or the afternoon."""
     hour = int(match[0]) % 12
     return Reading(kind, frozenset({("hour", hour, 0, 0), ("hour", hour + 12, 0, 0)}))
 
 
 def _read_midday(kind: str, match: re.Match[str]) -> Reading:
+    """Read `noon`, `midday` or `midnight`."""
     hour = 12 if match[1].lower() in ("noon", "midday") else 0
     return Reading(kind, frozenset({(name, hour, 0, 0) for name in ("day", "half")}))
 
 
-# Texts that are compared as they stand: versions, addresses, telephone numbers, strings of digits.
 def _read_text(kind: str, match: re.Match[str]) -> Reading:
+    """Read an address, a code or a string of digits literally, without case and a slash at the end."""
     return Reading(
         kind, frozenset({match[match.lastindex or 0].casefold().rstrip("/")}), closed=kind != "code"
     )
 
 
 def _read_version(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read what has three numbers and more between periods, but for a number whose thousands are parted by periods."""
+    """Read a version such as `2.10.3` or an IP address; None for a number with periods between thousands."""
     groups = match[1].split(".")
-    address = len(groups) == 4 and all(group.isdigit() and int(group) < 256 for group in groups)
-    if not address and _THOUSANDS.fullmatch(match[1]):
+    is_address = len(groups) == 4 and all(group.isdigit() and int(group) < 256 for group in groups)
+    if not is_address and _THOUSANDS.fullmatch(match[1]):
         return None
     return Reading(kind, frozenset({match[1].casefold()}))
 
 
 def _read_digits(kind: str, match: re.Match[str]) -> Reading:
+    """Read the digits of a telephone number without its separators."""
     return Reading(kind, frozenset({re.sub(r"[^0-9]", "", match[0])}))
 
 
@@ -208,7 +223,6 @@ _THOUSANDS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3})+")
 _HOST = r"(?:[a-z0-9-]+\.)+(?:com|org|net|edu|gov|io|info|co|uk|de|fr|cn|jp|ru|eu)"
 
 
-# Roman numerals.
 _ROMAN = r"(?=[MDCLXVI])M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
 _ROMAN_VALUES = {"M": 1000, "D": 500, "C": 100, "L": 50, "X": 10, "V": 5, "I": 1}
 _ORDINALS = (
@@ -219,45 +233,51 @@ _ORDINAL = rf"(?:[0-9]{{1,4}}(?:st|nd|rd|th)|{'|'.join(_ORDINALS)})"
 
 
 def roman_value(numeral: str) -> int:
-    """Return the number of a Roman numeral."""
+    """Return the number of a Roman numeral in capitals: 4 for `IV`."""
     values = [_ROMAN_VALUES[letter] for letter in numeral]
     following = [*values[1:], 0]
     return sum(-value if value < after else value for value, after in zip(values, following, strict=True))
 
 
 def _read_numeral(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read a Roman numeral of two letters or more; None for `CD` and other words of the letters C and D."""
     if not match["roman"] or len(match["roman"]) < 2 or not set(match["roman"]) - set("CD"):
         return None
     return Reading(kind, frozenset({roman_value(match["roman"])}))
 
 
 def _read_small_numeral(kind: str, match: re.Match[str]) -> Reading:
+    """Read a Roman numeral in small letters."""
     return Reading(kind, frozenset({roman_value(match[0].upper())}))
 
 
-def _place(word: str) -> int:
-    """Return the number of `IV`, `4`, `4th` or `fourth`."""
+def _parse_ordinal(word: str) -> int:
+    """Return 4 for `IV`, `4`, `4th` or `fourth`."""
     if set(word) <= set("IVX"):
         return roman_value(word)
     return int(word.rstrip("stndrhSTNDRH")) if word[0].isdigit() else _ORDINALS.index(word.lower())
 
 
 def _read_labelled(kind: str, match: re.Match[str]) -> Reading:
+    """Read a number with a label, such as `Quadrant IV` or `fourth quadrant`; the label is the detail."""
     fields = match.groupdict()
     number = fields["roman"] or fields.get("number") or fields.get("ordinal") or "0"
-    return Reading(kind, frozenset({_place(number)}), (fields["label"] or "").casefold(), closed=False)
+    return Reading(
+        kind, frozenset({_parse_ordinal(number)}), (fields["label"] or "").casefold(), closed=False
+    )
 
 
 def _read_statements(kind: str, match: re.Match[str]) -> Reading | None:
+    """Read a selection of numbered statements, such as `I and III` or `II only`, as a set of numerals."""
     numerals = frozenset(re.findall(r"[IVX]+", match[1]))
     return Reading(kind, frozenset({numerals}), closed=False) if len(numerals) > 1 or match[2] else None
 
 
 def _read_ordinal(kind: str, match: re.Match[str]) -> Reading:
-    return Reading(kind, frozenset({_place(match[1])}), closed=False)
+    """Read `4th` or `fourth`."""
+    return Reading(kind, frozenset({_parse_ordinal(match[1])}), closed=False)
 
 
-# Sequences: scores, ranges, sizes, letters in a row.
 _AMOUNT = r"[$\u20ac\u00a3]?[0-9]{1,12}(?:\.[0-9]{1,12})?(?: ?%)?"
 _MEASURE = (
     r"(?P<unit> ?%| ?(?:[cmk]m|[mk]?g|m[lL]|ft|in|hrs?|min)| [mgsLh]| [A-Za-z]{3}[A-Za-z ./^0-9]{0,30})?"
@@ -268,7 +288,7 @@ _TABLES = "(?:matrix|matrices|grid|rectangle|board|table|array|square)s?"
 
 
 def _numbers(text: str) -> tuple[str, ...]:
-    """Return the numbers of a text, without zeros that say nothing."""
+    """Return the numbers of a text as digits, without leading zeros and zeros at the end of decimals."""
     numbers = re.findall(r"[0-9]+(?:\.[0-9]+)?", text)
     return tuple(
         (number.lstrip("0") or "0")
@@ -277,11 +297,13 @@ def _numbers(text: str) -> tuple[str, ...]:
 
 
 def _read_sequence(kind: str, match: re.Match[str]) -> Reading:
+    """Read the numbers of a size (`3 x 4`), score (`3-2`) or range (`from 3 to 4`), with a unit as the detail."""
     unit = "%" if "%" in match[0] else (match["unit"] or "").replace(".", "").strip().casefold()
     return Reading(kind, frozenset({_numbers(match["body"])}), unit.removesuffix("s"))
 
 
 def _read_letters(kind: str, match: re.Match[str]) -> Reading:
+    """Read capital letters in an order, such as `A-C-B`."""
     return Reading(kind, frozenset({tuple(re.findall(r"(?<!\\)\b[A-Z]\b", match[0]))}))
 
 
@@ -295,19 +317,18 @@ _STRICT = re.compile("[<>]|(?<!no )(?<!not )(?:more|less|fewer|greater) than|ove
 
 
 def _read_bound(kind: str, match: re.Match[str]) -> Reading:
-    """Read `at least 5` or `5 or more` as a bound: its side, whether it is met itself, and its number."""
+    """Read `at least 5` or `5 or more` as a bound: whether it is an upper bound, whether it is strict, and its number."""
     phrase = match["phrase"]
     value = (bool(_UPPER.search(phrase)), bool(_STRICT.search(phrase)), _numbers(match["body"]))
     return Reading(kind, frozenset({value}), (match["unit"] or "").strip(" .").casefold())
 
 
-# Words.
 _SPEAKABLE = re.compile(
     r"(?:[bcdfghjklmnprstvwyz]|[bcfgps]l|[bcdfgpt]r|[cstw]h|s[ckmnptw]|tw|qu)?[aeiouy]{1,2}"
     r"(?:[bcdfgklmnprstwxyz]|[cfkpx]t|ll|ss|n[dtgk]|s[tkph]|l[tdfkmp]|r[tdkmn]|ck|mp|[st]h|ff|dd|gg)?e?|[aeiou][bcdfgklmnprstvz]a"
 )
 _PRODUCTS = frozenset({"am", "an", "as", "at", "be", "by", "my"})
-"""Words of two letters that are rather a product of variables."""
+"""Words of two letters that usually are a product of variables."""
 _SHORT_WORDS = frozenset({
     "do", "go", "he", "hi", "if", "in", "is", "it", "me", "no", "of", "oh", "ok", "on", "or", "ox", "so", "to",
     "up", "us", "we",
@@ -315,16 +336,17 @@ _SHORT_WORDS = frozenset({
 
 
 def _is_word(letters: str) -> bool:
-    """Return whether small letters are a word that can be spoken, unlike a product of variables as `abc`."""
+    """Return whether small letters look like an English word and not like a product of variables such as `abc`."""
     if len(letters) == 2:
         return letters in _SHORT_WORDS
     return "o" in letters or _SPEAKABLE.fullmatch(letters) is not None
 
 
 def _read_word(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read two or three letters: capitals stand for themselves, and other letters where they can be spoken.
+    """Read two or three letters, or four and more capitals, as a word.
 
-    `Fd` may be a product, and `Co` a symbol: neither is a word.
+    None for letters that may be a product of variables, such as `abc` and `Fd`, or a symbol, such as `Co`. Capitals such as
+    `USA` are always a word.
     """
     text = match[0]
     if (text.islower() or (len(text) == 2 and not text.isupper())) and not _is_word(text.lower()):
@@ -333,9 +355,10 @@ def _read_word(kind: str, match: re.Match[str]) -> Reading | None:
 
 
 def _read_any_word(kind: str, match: re.Match[str]) -> Reading:
+    """Read any letters as an answer to a reference that is a word; case does not count for words."""
     text = match[0]
-    folds = len(text) > 2 or text.lower() in _SHORT_WORDS | _PRODUCTS
-    return Reading(kind, frozenset({text, text.lower()} if folds else {text}))
+    ignores_case = len(text) > 2 or text.lower() in _SHORT_WORDS | _PRODUCTS
+    return Reading(kind, frozenset({text, text.lower()} if ignores_case else {text}))
 
 
 def _row(
@@ -345,6 +368,7 @@ def _row(
     flags: re.RegexFlag = re.NOFLAG,
     answers: bool = False,
 ) -> KindReader:
+    """Return a reader from its pattern as a text; the parameters are the fields of `KindReader`."""
     return KindReader(kind, re.compile(pattern, flags), read, answers)
 
 

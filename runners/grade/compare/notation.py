@@ -156,9 +156,11 @@ r"""Commands with which a text shows something else than it says: to a reader `4
 
 
 def plain(text: str) -> str:
-    r"""Return the text without layout and fonts, with a single spelling of each sign and with braced arguments.
+    r"""Return a text in the one spelling that all comparisons expect, in time linear in its length.
 
-    `\left( \dfrac12 , 3 \right)` becomes `(\frac{1}{2},3)`-like text; words stay inside `\text{…}`. Linear in its length.
+    Commands of layout and fonts are removed, every sign has a single spelling, and arguments have braces: `\left( \dfrac12
+    , 3 \right)` becomes `( \frac{1}{2} , 3 )`. Words stay inside `\text{…}`, and phrases such as "the answer is" before
+    the answer are removed.
     """
     if "{,}" in text:
         text = _DECIMAL_COMMA.sub(lambda number: f"{number[1] or 0}.", text)
@@ -190,7 +192,7 @@ def plain(text: str) -> str:
     if r"\rangle" in text:
         text = _ANGLES.sub(lambda angles: f"({angles[1]})" if "," in angles[1] else angles[0], text)
     text = _SPACED_I.sub("i", _SPACE.sub(" ", text)).strip(" ")
-    # Of a last `\ ` only the backslash is left.
+    # `strip` has left the backslash of a last `\ `.
     text = text.rstrip("\\ ")
     if r"\equiv" in text and "mod" not in text:
         text = text.replace(r"\equiv", "=")
@@ -199,15 +201,16 @@ def plain(text: str) -> str:
             lambda match: rf", {match[1] or match[2] or match[3]} \in \mathbb{{Z}}", text.rstrip(".")
         )
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ")
+    # Phrases, marks and braces around an answer may be nested.
     for _ in range(4):
-        before = text
+        former = text
         lead = _LEAD.match(text)
         if lead is not None:
             text = text[lead.end() :]
         if len(text) > 1 and text[-1] in ".,;" and text[-2] not in ".\\":
             text = text[:-1]
         text = unwrapped(_without_emphasis(_FOR_ALL.sub("", text)))
-        if text == before:
+        if text == former:
             break
     text = _BRACED_NUMBER.sub(r"\1\2", text, count=1) if text[:2].lstrip("+-")[:1] == "{" else text
     text = _CORRECT.sub(r"\1", _NEGATIVE.sub("-", _RATIO.sub(r"\1:\2", text)))
@@ -216,12 +219,12 @@ def plain(text: str) -> str:
 
 
 def in_line(text: str) -> str:
-    """Return a text without wrappings of words, with single spaces."""
+    r"""Return a text without `\text{}` around words, with single spaces."""
     return " ".join(TEXT.sub(r" \1 ", text).split()) if "\\" in text else text
 
 
 def spelt(text: str) -> str:
-    """Return the tidied text with a single character for each sign and digit, without the marks of Markdown."""
+    """Return a text with one spelling of each Unicode sign and digit, without Markdown's emphasis and paired `$`."""
     text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
     if not text.isascii():
         text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
@@ -238,36 +241,40 @@ def spelt(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Return `text` with single spaces, without space, a box and a pair of dollar signs around it."""
-    short = _SPACE.sub(" ", text).strip(" ")
-    boxed = _BOXED.fullmatch(short)
+    r"""Return a text with single spaces, without a `\boxed{}` or a pair of dollar signs around the full text."""
+    stripped = _SPACE.sub(" ", text).strip(" ")
+    boxed = _BOXED.fullmatch(stripped)
     if boxed is not None and balanced(boxed[1], _BRACE):
-        short = boxed[1].strip(" ")
-    return _without_dollars(short)
+        stripped = boxed[1].strip(" ")
+    return _without_dollars(stripped)
 
 
 def _without_emphasis(text: str) -> str:
-    """Return the text without space, stars, underscores and a pair of quotes around it."""
+    """Return a text without spaces, stars, underscores and a pair of quotes around the full text."""
     text = text.lstrip("*_ \t\r\n").rstrip(" \t\r\n")
-    bare = text.rstrip("*_ \t\r\n")
-    # `z^*` is mathematics.
-    text = text if bare.endswith("^") else bare
+    stripped = text.rstrip("*_ \t\r\n")
+    # The star of `z^*` is mathematics.
+    text = text if stripped.endswith("^") else stripped
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' and '"' not in text[1:-1] else text
 
 
 def _without_dollars(text: str) -> str:
-    outside = len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]
-    return text[1:-1].strip(" ") if outside else text
+    """Return a text without a pair of dollar signs around the full text."""
+    has_pair = len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]
+    return text[1:-1].strip(" ") if has_pair else text
 
 
 def unwrapped(text: str) -> str:
-    """Return the text without a pair of braces or dollar signs around it."""
+    """Return a text without a pair of braces or dollar signs around the full text."""
     braced = len(text) > 1 and text[0] == "{" and text[-1] == "}" and closing(text, 0) == len(text) - 1
     return text[1:-1].strip(" ") if braced else _without_dollars(text)
 
 
 def closing(text: str, start: int) -> int | None:
-    """Return where the bracket closes that opens at `start`; of all kinds together, as half-open intervals need."""
+    """Return the position of the bracket that closes the bracket at `start`, or None.
+
+    The kinds of brackets may differ, as in the half-open interval `[0, 1)`.
+    """
     depth = 0
     for mark in _BRACKET.finditer(text, start):
         change = _CHANGES.get(mark[0], 0)
@@ -278,7 +285,7 @@ def closing(text: str, start: int) -> int | None:
 
 
 def balanced(text: str, brackets: re.Pattern[str] = _BRACKET) -> bool:
-    """Return whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
+    """Return whether the opening and closing brackets of a text match; the kinds of a pair may differ."""
     depth = 0
     for mark in brackets.findall(text):
         depth += _CHANGES.get(mark, 0)
@@ -288,7 +295,10 @@ def balanced(text: str, brackets: re.Pattern[str] = _BRACKET) -> bool:
 
 
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
-    """Return the pieces between the matches of `marks` that stand in no bracket; each stripped."""
+    """Split a text at the matches of `marks` outside brackets, and return the stripped pieces.
+
+    One pass follows the next mark and the next bracket, so the time is linear in the text.
+    """
     pieces, depth, position, start = list[str](), 0, 0, 0
     mark, bracket = marks.search(text), _BRACKET.search(text)
     while mark is not None:
@@ -308,6 +318,7 @@ def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
 
 
 def _one_spelling(command: re.Match[str]) -> str:
+    r"""Return the replacement of a LaTeX command (a match of `_COMMAND`): another command, a character, or ""."""
     word, mark = command[1], command[2]
     if word is not None:
         return _WORDS.get(word, command[0])
@@ -315,12 +326,13 @@ def _one_spelling(command: re.Match[str]) -> str:
 
 
 def _upright(command: re.Match[str]) -> str:
-    """Return a constant or a function in upright letters in its usual spelling."""
+    r"""Return the usual spelling of a function or constant in upright letters (a match of `_UPRIGHT`): `\sin`, `e`."""
     if command[3] is not None:
         return f"\\{command[3]} "
     return f" {command[2]}" if command[1] else command[2]
 
 
 def _over(group: re.Match[str]) -> str:
+    r"""Return `\frac{a}{b}` or `\binom{a}{b}` for the match `{a \over b}` or `{a \choose b}` of `_OVER`."""
     command = r"\frac" if group[2] == "over" else r"\binom"
     return f"{command}{{{group[1].strip()}}}{{{group[3].strip()}}}"

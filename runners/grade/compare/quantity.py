@@ -16,10 +16,12 @@ MOST_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit: its measure as powers of base quantities, and its size in base units."""
+    """A unit of measurement."""
 
     dimension: Dimension
+    """The powers of base quantities, such as length 1 and time -1 for km/h."""
     size: Fraction
+    """The number of base units, such as meters per second, in the unit."""
 
 
 _PREFIXES = {
@@ -27,7 +29,6 @@ _PREFIXES = {
 }  # fmt: skip
 _WORD_PREFIXES = {"kilo": 3, "mega": 6, "giga": 9, "milli": -3, "micro": -6, "nano": -9, "pico": -12}
 
-# Symbol, words, size in base units, powers of the base quantities.
 _WITH_PREFIXES: tuple[tuple[str, tuple[str, ...], str, Mapping[str, int]], ...] = (
     ("m", ("meter", "metre"), "1", {"length": 1}),
     ("g", ("gram",), "0.001", {"mass": 1}),
@@ -51,6 +52,7 @@ _WITH_PREFIXES: tuple[tuple[str, tuple[str, ...], str, Mapping[str, int]], ...] 
     ("pc", ("parsec",), "3.0856775814913673e16", {"length": 1}),
     ("K", ("kelvin",), "1", {"temperature": 1}),
 )
+"""Units that take prefixes: symbol, names, size in base units, powers of base quantities."""
 _WITHOUT_PREFIXES: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = (
     (("cm", "centimeter", "centimetre"), "0.01", {"length": 1}),
     (("in", "inch", "inche"), "0.0254", {"length": 1}),
@@ -90,17 +92,19 @@ _WITHOUT_PREFIXES: tuple[tuple[tuple[str, ...], str, Mapping[str, int]], ...] = 
     (("Rsun",), "6.957e8", {"length": 1}),
     (("rad", "radian"), "1", {"angle": 1}),
 )
+"""Units without prefixes: names, size in base units, powers of base quantities."""
 
 
-def _powers(quantities: Mapping[str, int]) -> Dimension:
+def _dimension(quantities: Mapping[str, int]) -> Dimension:
+    """Return the dimension with these powers of base quantities, sorted and without powers of 0."""
     return tuple(sorted((name, power) for name, power in quantities.items() if power))
 
 
-def _table() -> dict[str, Unit]:
-    """Return all units by their names, with prefixes and plurals."""
+def _all_units() -> dict[str, Unit]:
+    """Return all units by their symbols and names, including those with a prefix and plurals."""
     units: dict[str, Unit] = {}
     for symbol, words, size, quantities in _WITH_PREFIXES:
-        dimension, value = _powers(quantities), Fraction(size)
+        dimension, value = _dimension(quantities), Fraction(size)
         for prefix, power in {"": 0, **_PREFIXES}.items():
             units.setdefault(prefix + symbol, Unit(dimension, value * Fraction(10) ** power))
         for word in words:
@@ -109,7 +113,7 @@ def _table() -> dict[str, Unit]:
                     units[prefix + word + ending] = Unit(dimension, value * Fraction(10) ** power)
     for names, size, quantities in _WITHOUT_PREFIXES:
         for name in names:
-            unit = Unit(_powers(quantities), Fraction(size))
+            unit = Unit(_dimension(quantities), Fraction(size))
             units[name] = unit
             if len(name) > 1:
                 units.setdefault(name + "s", unit)
@@ -117,7 +121,7 @@ def _table() -> dict[str, Unit]:
     return units
 
 
-_UNITS = _table()
+_UNITS = _all_units()
 _TIMES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 _TOKEN = re.compile(
     r"\s*+(?:(?P<per>/|per(?![A-Za-z]))|\\cdot|\*|(?:(?P<before>square|sq|cubic|cu)\s++)?"
@@ -131,7 +135,7 @@ _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 
 @lru_cache(maxsize=4096)
 def unit_of(text: str) -> Unit | None:
-    r"""Return the unit that a text such as `\text{ km/h}`, `cm^2`, `\mathrm{erg s^{-1}}` names, or None."""
+    r"""Return the unit that a text names, such as `\text{ km/h}`, `cm^2` or `\mathrm{erg s^{-1}}`; None for other texts."""
     if len(text) > MOST_CHARACTERS:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _IN_TEXT.sub(r" \1 ", text)))
@@ -153,15 +157,15 @@ def unit_of(text: str) -> Unit | None:
         size *= unit.size**power
         for name, exponent in unit.dimension:
             powers[name] = powers.get(name, 0) + exponent * power
-    return Unit(_powers(powers), size) if powers else None
+    return Unit(_dimension(powers), size) if powers else None
 
 
 LARGEST_POWER = 999
-"""Powers of ten beyond this are left to the computer algebra."""
+"""The largest power of ten that is read here; computer algebra gets larger powers."""
 FEWEST_DIGITS = 3
-"""Significant digits from which on a decimal reference is met by an exact answer that rounds to it."""
+"""The fewest significant digits of a decimal reference with which an exact answer that rounds to it agrees."""
 APPROXIMATIONS = frozenset({Fraction(22, 7), Fraction(355, 113)})
-"""Fractions that people write in place of pi, so that they are not exact."""
+"""Fractions that people write instead of pi, so that they do not count as exact."""
 
 _WHOLE = (
     r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,60}+(?![0-9])|[0-9]{1,3}(?: [0-9]{3}){1,60}+(?! ?[0-9])|[0-9]{1,200}+)"
@@ -223,33 +227,40 @@ class MeasuredQuantity:
 
     @property
     def exact(self) -> bool:
-        """Return whether this is a fraction that is no approximation."""
+        """Return whether the number is written as an exact fraction, and not one that approximates pi."""
         return not self.rounded and self.value.denominator > 1 and self.value not in APPROXIMATIONS
 
     def allowance(self, tolerance: Fraction, exact: bool) -> Fraction:
-        """Return the greatest accepted distance of an answer.
+        """Return the largest accepted distance of an answer from this reference.
 
         Args:
-            tolerance: a share of this number.
-            exact: whether the answer is exact, which also allows half a step of the last digit.
+            tolerance: The accepted distance relative to this number.
+            exact: True if the answer is exact, which also allows half a step of this number's last digit.
         """
         return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
 
 
 def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
-    """Return the number that a text in the spelling of `notation.plain` is, or None."""
+    """Return the number, with its unit, that a text in the spelling of `notation.plain` is; None for another text.
+
+    Args:
+        text: Digits with a sign, decimals, a fraction, a power of ten, a percent sign, a currency or a unit; also several
+            units (`1 hour 30 minutes`), a number in another base (`0x1F`), and degrees with minutes.
+        reference: True for a reference, in which letters directly after a number are variables and no unit.
+    """
     text = text.strip(" ")
     if "'" in text:
         text = _FEET.sub(r"\1 ft \2 in", text)
     if "." in text:
         text = _POINTS.sub(_without_points, text)
     flat = in_line(text)
-    special = _prefixed(flat) if flat[:1] == "0" else _degrees_and_minutes(text) if "'" in text else None
+    special = _read_prefixed(flat) if flat[:1] == "0" else _read_arc(text) if "'" in text else None
     if special is not None:
         return special
     parts = _THEN.split(flat)
     if len(parts) > 1:
-        return _in_several_units([quantity(part, reference=reference) for part in _spelt_out(parts)])
+        return _sum_units([quantity(part, reference=reference) for part in _spell_out_minutes(parts)])
+    # Digits with letters in a base above 10, such as `1F_{16}`.
     lettered = _LETTERED.fullmatch(text if "\\" not in text else TEXT.sub(r"\1", text))
     if lettered is not None and 10 < int(lettered[2]) <= 36:
         digits = lettered[1].upper()
@@ -262,20 +273,21 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
         if abs(exponent) > LARGEST_POWER:
             return None
         value = (-1 if power_alone[1] == "-" else 1) * Fraction(10) ** exponent
-        return _with_tail(MeasuredQuantity(value, False, False), text[power_alone.end() :], reference)
+        return _add_suffix(MeasuredQuantity(value, False, False), text[power_alone.end() :], reference)
     number = _NUMBER.match(text)
     if number is None:
         return None
-    read, sign = _value(number), number["sign"] + number["late"]
-    if read is None or len(sign) > 1:
+    parsed, sign = _parse_digits(number), number["sign"] + number["late"]
+    if parsed is None or len(sign) > 1:
         return None
-    value, digits = read
+    value, digits = parsed
     decimals = number["decimals"] or number["fraction"] or ""
     rounded, unended, step = bool(decimals.strip("0")), False, Fraction(1, 10 ** len(decimals))
     dots, end = _DOTS.match(text, number.end()), number.end()
     if dots is not None:
         if not decimals and number["over"] is None:
             return None
+        # `0.333\ldots` repeats for ever, `3.14\ldots` is an unended decimal.
         repeated = _REPEATED.fullmatch(decimals)
         rest = (
             Fraction(int(repeated[2]), (10 ** len(repeated[2]) - 1) * 10 ** len(decimals)) if repeated else 0
@@ -302,7 +314,7 @@ def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     step *= rounded and len((digits + decimals).lstrip("0")) >= FEWEST_DIGITS
     value = -value if sign == "-" else value
     amount = MeasuredQuantity(value, integer, rounded, unit=money, digits=digits, unended=unended, step=step)
-    return _with_tail(amount, text[end:], reference)
+    return _add_suffix(amount, text[end:], reference)
 
 
 _POINTS = re.compile(
@@ -318,12 +330,12 @@ _ARC = re.compile(
 
 
 def _without_points(number: re.Match[str]) -> str:
-    """Return `1.234,56` with a decimal point and no other."""
+    """Return `1234.56` for the match `1.234,56` of `_POINTS`."""
     return f"{number[1]}{number[2].replace('.', '')}{'.' + number[3] if number[3] else ''}"
 
 
-def _prefixed(text: str) -> MeasuredQuantity | None:
-    """Return the number of `0x1F`, `0b101` or `0o17`, with the digits that its base has."""
+def _read_prefixed(text: str) -> MeasuredQuantity | None:
+    """Return the number that `0x1F`, `0b101` or `0o17` is; None for another text, also with digits beyond the base."""
     match = _PREFIXED.fullmatch(text)
     if match is None:
         return None
@@ -333,8 +345,8 @@ def _prefixed(text: str) -> MeasuredQuantity | None:
     return MeasuredQuantity(Fraction(int(digits, base)), True, False, base=base, digits=digits)
 
 
-def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
-    r"""Return the degrees of `12^\circ 30' 36''`."""
+def _read_arc(text: str) -> MeasuredQuantity | None:
+    r"""Return the angle in degrees that degrees with minutes and seconds are: 12.51 for `12^\circ 30' 36''`; else None."""
     match = _ARC.fullmatch(text)
     if match is None or float(match[3]) >= 60:
         return None
@@ -343,12 +355,17 @@ def _degrees_and_minutes(text: str) -> MeasuredQuantity | None:
 
 
 def read_number(text: str, reference: bool = False) -> MeasuredQuantity | None:
-    """Return the number that a text says in digits or words; words after the number make a reference no number."""
+    """Return the number that a text is in digits or in words, with its unit; None for another text.
+
+    Args:
+        text: The text in the spelling of `notation.plain`.
+        reference: True for a reference, which is no number if more words follow a number in words.
+    """
     return quantity(text, reference=reference) or _quantity_in_words(text, reference)
 
 
 def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
-    """Return the number that words say, with its unit."""
+    """Return the number that a text is in words, such as `minus three meters`; see `read_number`."""
     if not text[:1].isalpha() and text[:5] != r"\text":
         return None
     words = in_line(text)
@@ -360,18 +377,27 @@ def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
     if spoken is None or (spoken[1] and reference):
         return None
     number = MeasuredQuantity(spoken[0], spoken[0].denominator == 1, False)
-    return _with_tail(number, f" {spoken[1]}", reference) if spoken[1] else number
+    return _add_suffix(number, f" {spoken[1]}", reference) if spoken[1] else number
 
 
 def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
-    """Return whether an answer is the reference's number, in the same unit if both name a unit."""
+    """Return whether an answer's number agrees with a reference's number.
+
+    Units are converted if both have one, and must have the same dimension. Numbers in another base than 10 must have the
+    same digits. A percentage and its fraction agree. A rounded number may differ by the tolerance, unless the reference is
+    an integer.
+
+    Args:
+        reference: The number of the reference.
+        answer: The number of the answer.
+        tolerance: The largest accepted distance, relative to the reference.
+    """
     if answer.base is not None and reference.base is None:
         return answer.base == 10 and reference.value == answer.value
     if reference.base is not None:
         bases = {number.base for number in (reference, answer) if number.base is not None}
         return len(bases) == 1 and reference.digits == answer.digits and bool(reference.digits)
-    elsewhere = answer.unit in _SCALES.values()
-    if elsewhere and reference.unit is None:
+    if answer.unit in _SCALES.values() and reference.unit is None:
         return False
     if reference.unit in _SCALES.values() and answer.degrees:
         answer = replace(answer, degrees=False)
@@ -392,13 +418,18 @@ def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, toleran
         values = [answer.value]
     if answer.unended and not reference.unended and gold in values:
         return False
-    exact = (reference.is_integer and not reference.percent) or not (reference.rounded or answer.rounded)
+    needs_equality = (reference.is_integer and not reference.percent) or not (
+        reference.rounded or answer.rounded
+    )
     allowed = reference.allowance(tolerance, answer.exact)
-    return any(gold == value or (not exact and abs(gold - value) <= allowed) for value in values)
+    return any(gold == value or (not needs_equality and abs(gold - value) <= allowed) for value in values)
 
 
-def _in_several_units(terms: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
-    """Return the sum of `1 hour 30 minutes` in the first unit; None if the units differ in dimension."""
+def _sum_units(terms: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
+    """Return the sum of numbers such as 1 hour and 30 minutes, in the unit of the first.
+
+    None if a number has no unit, two have the same unit, or the units differ in dimension.
+    """
     units = [term.unit for term in terms if term is not None and term.unit is not None]
     if len(units) < len(terms) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
         return None
@@ -406,19 +437,27 @@ def _in_several_units(terms: Sequence[MeasuredQuantity | None]) -> MeasuredQuant
     return MeasuredQuantity(sum(sizes, Fraction(0)) / units[0].size, False, False, unit=units[0])
 
 
-def _spelt_out(texts: Sequence[str]) -> list[str]:
-    """Return the texts of `2 h 15 m` with their units in full: beside hours or seconds `m` is minutes."""
-    timed = any(map(_HOURS_OR_SECONDS.search, texts))
+def _spell_out_minutes(texts: Sequence[str]) -> list[str]:
+    r"""Return the parts of a time or measure such as `2 h` and `15 m` with their unit in `\text{}`.
+
+    The unit `m` becomes `min` if another part has hours or seconds.
+    """
+    has_time = any(map(_HOURS_OR_SECONDS.search, texts))
     return [
         _LETTER.sub(
-            lambda letter: r"\text{ min}" if timed and letter[1] == "m" else rf"\text{{ {letter[1]}}}", text
+            lambda letter: r"\text{ min}" if has_time and letter[1] == "m" else rf"\text{{ {letter[1]}}}",
+            text,
         )
         for text in texts
     ]
 
 
-def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
-    """Return the value without its sign, and the digits as written; None where a denominator is 0."""
+def _parse_digits(number: re.Match[str]) -> tuple[Fraction, str] | None:
+    """Return the absolute value of a match of `_NUMBER`, and the digits before the decimal point as written.
+
+    The digits are "" for fractions and repeating decimals. None if a denominator is 0, or a mixed number's fraction is not
+    below 1.
+    """
     if number["over"] is not None:
         before, fixed, over = number["before"] or "0", number["once"] or "", number["over"]
         repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(fixed))
@@ -438,15 +477,24 @@ def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
     return (int(mixed) + frac, "") if 0 <= frac < 1 else None
 
 
-def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> MeasuredQuantity | None:
-    """Return the number with the text behind it; None if that text makes it something other than a number."""
-    gap = tail[:1] == " "
-    tail = tail.strip(" ")
-    if not tail:
+def _add_suffix(number: MeasuredQuantity, suffix: str, reference: bool) -> MeasuredQuantity | None:
+    """Return a number with the meaning of the text after it: percent, degrees, a base, a unit, or a counted noun.
+
+    Args:
+        number: The number.
+        suffix: The text after the number, beginning with a space if there is one.
+        reference: True for a reference, in which letters directly after a number are variables.
+
+    Returns:
+        None if the text and the suffix together are not a number, such as `3 or 4` and `2x`.
+    """
+    has_gap = suffix[:1] == " "
+    suffix = suffix.strip(" ")
+    if not suffix:
         return number
-    if _PERCENT.fullmatch(tail):
+    if _PERCENT.fullmatch(suffix):
         return replace(number, percent=True)
-    degrees = _DEGREES.fullmatch(TEXT.sub(r"\1", tail))
+    degrees = _DEGREES.fullmatch(TEXT.sub(r"\1", suffix))
     if degrees is not None:
         letter = degrees[1]
         return (
@@ -454,53 +502,53 @@ def _with_tail(number: MeasuredQuantity, tail: str, reference: bool) -> Measured
             if letter is None
             else replace(number, unit=_SCALES[letter[0].lower()])
         )
-    base = _BASE.fullmatch(tail)
+    base = _BASE.fullmatch(suffix)
     if base is not None and number.digits and number.value.denominator == 1:
         base_text = base[1] or base[2]
         base_value = int(base_text) if base_text.isdigit() else _CARDINALS.get(base_text)
         return None if base_value is None else replace(number, base=base_value)
-    if _ORDINAL.fullmatch(tail):
+    if _ORDINAL.fullmatch(suffix):
         return number if number.is_integer else None
-    wrapped = _WRAPPED.match(tail)
-    mark = not tail.isascii() or tail[0] in r"\$("
-    if wrapped is None and not gap and not mark and (reference or len(tail) < 2):
+    wrapped = _WRAPPED.match(suffix)
+    has_mark = not suffix.isascii() or suffix[0] in r"\$("
+    if wrapped is None and not has_gap and not has_mark and (reference or len(suffix) < 2):
         return None
-    unit = unit_of(tail)
-    if unit is not None and (wrapped is not None or mark or len(tail) > 1):
+    unit = unit_of(suffix)
+    if unit is not None and (wrapped is not None or has_mark or len(suffix) > 1):
         return replace(number, unit=unit)
-    # Words that are no unit only say what is counted.
-    if _SAYS.fullmatch(tail) and not _MORE.search(tail):
+    # Words that are no unit say what is counted, unless they change the number: `3 or 4`, `3 times`.
+    if _SAYS.fullmatch(suffix) and not _CHANGES_NUMBER.search(suffix):
         return number
-    words = in_line(tail)
+    words = in_line(suffix)
     if _COUNTER.fullmatch(words):
-        return None if _MORE.search(words) else number
+        return None if _CHANGES_NUMBER.search(words) else number
     if words[:1] == "(" and words[-1:] == ")":
         words = words[1:-1].strip(" ")
-    if not _NOUNS.fullmatch(words) or _MORE.search(words.lower()):
+    if not _NOUNS.fullmatch(words) or _CHANGES_NUMBER.search(words.lower()):
         return None
     return replace(number, unit=number.unit or _first_unit(words), counted=True)
 
 
 def _first_unit(words: str) -> Unit | None:
-    """Return the unit that the words after a number begin with."""
+    """Return the unit that is the first word after a number, apart from words such as "total"; None for another word."""
     first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
     return unit_of(first) if len(first) > 2 else None
 
 
 _SCALE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?)?(thousand|million|billion|trillion)(?![A-Za-z])(?: ?\})?")
 _SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
-# A first word that is no product of variables: four letters, or three that can be spoken.
 _NOUNS = re.compile(
     r"(?:[A-Za-z][a-z]{3,}|[A-Za-z]?[b-df-hj-np-tv-z][aeiouy][a-z]|per|sq|egg|all|old|ago"
     r"|ant|owl|o'clock|in(?= )|of(?= )|on(?= )|a(?= ))"
     r"(?:[ ,'/.-]+(?:[A-Za-z]{2,}|a)){0,12}\.?"
 )
+"""Words after a number that may be a counted noun: the first has four letters, or three that can be spoken."""
 _COUNTER = re.compile(
     "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af/]{1,8}"
     r"|[\u0400-\u04ff\u0590-\u06ff\u0900-\u0dff\u0e00-\u0eff .]{1,40}(?:\^\{?[23]\}?)?"
 )
 _FILLERS = frozenset({"total", "more", "extra", "additional", "full", "whole", "other", "different"})
-_MORE = re.compile(
+_CHANGES_NUMBER = re.compile(
     r"\b(?:and|or|to(?! [a-z]{2})|thousand|hundred|million|billion|trillion|if|when|unless|except|not|no|than|times|squared"
     r"|cubed|plus|minus|over(?! the)|less"
     r"|percent|percentage|pct|factorial|choose|mod|modulo|divided|multiplied|half|halves|quarters?|thirds?|root|sin|cos|tan|cot|sec|csc|log|exp|sqrt|lcm"
@@ -520,9 +568,10 @@ _SEVERAL = re.compile(
 
 
 def several(text: str) -> bool:
-    """Return whether a text is several numbers with only space or brackets between them, which is no answer.
+    """Return whether a text is several numbers with only spaces or brackets between them, such as `3 (4)`.
 
-    math-verify adds them up, or reads the first alone; other readers see a product, a list or a mixed number.
+    Such a text is no answer, because it may be a sum, a product, a list or a mixed number; math-verify adds the numbers or
+    reads only the first.
     """
     return _SEVERAL.fullmatch(text) is not None and quantity(text) is None
 
@@ -535,7 +584,11 @@ _BARE_UNIT = re.compile(
 
 
 def without_unit(text: str) -> tuple[str, Unit | None, str]:
-    """Return an expression without the unit or words behind it, the unit or None, and the removed text."""
+    """Split an expression from the unit or words after it.
+
+    Returns:
+        The expression, the unit (None if it is unknown), and the text that was removed ("" if there is none).
+    """
     after = _UNIT_AFTER.search(text) or _BARE_UNIT.search(text)
     if after is None or after.start() == 0:
         return text, None, ""
@@ -548,7 +601,7 @@ def without_unit(text: str) -> tuple[str, Unit | None, str]:
 
 
 def number_text(value: Fraction, rounded: bool) -> str:
-    """Return a number as computer algebra reads it: an integer, decimals if it was rounded, or else a fraction."""
+    """Return a number as LaTeX for computer algebra: decimals if it was rounded, else an integer or a fraction."""
     sign = "-" if value < 0 else ""
     if rounded:
         digits, power = f"{float(abs(value)):.15e}".split("e")
@@ -558,9 +611,8 @@ def number_text(value: Fraction, rounded: bool) -> str:
     return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
-# Numbers in words.
 MOST_WORDS = 24
-"""Words of one number; more are a sentence."""
+"""The most words of a number; a text with more is a sentence."""
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _CARDINALS = {word: value for value, word in enumerate(WORDS_TO_TWENTY)} | {
     word: 10 * value for value, word in enumerate(_TENS, 2)
@@ -586,7 +638,7 @@ _BETWEEN = re.compile(r"[ -]+")
 
 
 def number_in_words(text: str) -> tuple[Fraction, str] | None:
-    """Return the number that a text begins with in words, and the text behind it; None if it begins with no number."""
+    """Return the number in words at the start of a text, and the words after it; None if the text starts otherwise."""
     words = _BETWEEN.split(text.strip())
     count = next((index for index, word in enumerate(words) if word.lower() not in _ALL), len(words))
     if count > MOST_WORDS:
@@ -598,21 +650,26 @@ def number_in_words(text: str) -> tuple[Fraction, str] | None:
 
 
 def _value_of_words(words: list[str]) -> Fraction | None:
-    """Return the value of number words; None if they are no number."""
+    """Return the value of lower-case number words such as `two and a half` or `three dozen`; None if they are no number."""
     if not words or words == ["a"]:
         return None
     if words[-1] == "dozen":
-        # `a dozen` is often said of about twelve.
+        # `a dozen` alone may mean about twelve, and is no number.
         count = _value_of_words(words[:-2] if words[-2:-1] == ["a"] and len(words) > 2 else words[:-1])
         return None if count is None else 12 * count
     share = _SHARES.get(words[-1]) or _SHARES.get(words[-1].removesuffix("s"))
     if share is not None:
-        return _with_share(words, share)
+        return _fraction_in_words(words, share)
     return _cardinal(words)
 
 
-def _with_share(words: list[str], share: int) -> Fraction | None:
-    """Return the number of `two thirds` or of `two and a half`; `third` alone is a place in a row."""
+def _fraction_in_words(words: list[str], denominator: int) -> Fraction | None:
+    """Return the value of `two thirds` or `two and a half`; None for an ordinal such as `third` alone.
+
+    Args:
+        words: The words, of which the last names the denominator.
+        denominator: The denominator, such as 3 for `thirds`.
+    """
     numerator = words[:-1]
     integer = Fraction(0)
     if "and" in numerator:
@@ -622,15 +679,18 @@ def _with_share(words: list[str], share: int) -> Fraction | None:
             return None
         integer, numerator = before, numerator[index + 1 :]
     if not numerator:
-        return Fraction(1, 2) if share == 2 and not integer else None
+        return Fraction(1, 2) if denominator == 2 and not integer else None
     if numerator in (["a"], ["an"]):
-        return integer + Fraction(1, share)
+        return integer + Fraction(1, denominator)
     count = _cardinal(numerator)
-    return None if count is None else integer + count / share
+    return None if count is None else integer + count / denominator
 
 
 def _cardinal(words: list[str]) -> Fraction | None:
-    """Return the integer of `three hundred and forty-two`; None if the words are in no order of a number."""
+    """Return the integer that words such as `three`, `hundred`, `and`, `forty`, `two` are; None for another order of words.
+
+    `group` is the number below 1000 so far, and `total` the sum of the groups with their powers of 1000.
+    """
     total = group = 0
     last = 10**15
     before = ""
@@ -652,8 +712,8 @@ def _cardinal(words: list[str]) -> Fraction | None:
             group *= 100
         elif word in _CARDINALS:
             value = _CARDINALS[word]
-            room = 100 if before in ("", "and", "hundred", *_POWERS) else 10
-            if (before in _CARDINALS and (_CARDINALS[before] < 20 or value >= 10)) or value >= room:
+            limit = 100 if before in ("", "and", "hundred", *_POWERS) else 10
+            if (before in _CARDINALS and (_CARDINALS[before] < 20 or value >= 10)) or value >= limit:
                 return None
             group += value
         else:

@@ -1,4 +1,4 @@
-"""Read choices, words and names, what says the opposite of them, and what a text says without its words."""
+"""Read choices, words and names, recognise words with opposite meanings, and remove words of direction from a text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from runners.grade.compare.quantity import quantity
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice: its letter, whether the letter is in brackets, and the text that is said with it."""
+    """A choice of a multiple-choice question."""
 
     letter: str
     bracketed: bool
+    """True if the letter is in brackets, as in `(B)`."""
     text: str = ""
+    """The text of the choice after its letter, as in `(B) seven`; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text's words, or None, whether it begins with yes or no, and whether yes or no is all it says."""
+    """An answer in words."""
 
     text: str | None
+    """The words; None if the text is not only words."""
     agrees: bool | None
+    """True if the text begins with yes or true, False for no or false, else None."""
     alone: bool
+    """True if the text is only yes, no, true or false."""
 
 
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
@@ -51,15 +56,18 @@ _NEGATIONS = frozenset({"not", "no", "never", "and", "or", "neither", "either", 
 
 
 def read_choices(text: str) -> list[str] | None:
-    """Return the letters of several choices, `ACD` or `A, C and D`; without marks between them they rise as choices do."""
+    """Return the sorted letters of several choices, such as `A, C and D` or `ACD`; None for another text.
+
+    Letters without separators are choices only in alphabetical order, so `CAB` is not.
+    """
     flat = in_line(text)
     letters = re.findall("[A-H]", flat) if _CHOICE_LIST.fullmatch(flat) else []
-    rising = sorted(set(letters))
-    return sorted(letters) if letters and (not flat.isalpha() or letters == rising) else None
+    alphabetical = sorted(set(letters))
+    return sorted(letters) if letters and (not flat.isalpha() or letters == alphabetical) else None
 
 
 def read_choice(text: str) -> Choice | None:
-    """Return a choice: its letter alone, or with its text, which names no other choice."""
+    """Return the choice that a text is, with or without the choice's own text; None for another text."""
     words = words_in(text)
     letter = _CHOICE.fullmatch(text if words is None else plain(words))
     if letter is not None:
@@ -71,7 +79,7 @@ def read_choice(text: str) -> Choice | None:
 
 
 def read_words(text: str) -> Words | None:
-    """Return a text's words, and whether it begins with yes or no."""
+    """Return the words of a text, and its opinion (yes or no); None for a text with neither."""
     words, opinion = words_in(text), _OPINION.match(TEXT.sub(r"\1", text))
     if words is None and opinion is None:
         return None
@@ -82,7 +90,7 @@ def read_words(text: str) -> Words | None:
 
 @lru_cache(maxsize=1024)
 def words_in(text: str) -> str | None:
-    """Return the words of a text; None if it is mathematics, or a number with its unit."""
+    r"""Return a text's words without `\text{}`; None if the text has mathematics, or is a number with a unit."""
     if _ALL_TEXT.fullmatch(text):
         words = TEXT.sub(r"\1", text).strip()
         return None if words[:1].isdigit() and quantity(words) is not None else words
@@ -90,13 +98,13 @@ def words_in(text: str) -> str | None:
 
 
 def is_spoken(text: str) -> bool:
-    """Return whether a text says something in words, other than what joins a list."""
+    """Return whether a text has a word of two letters or more, other than "and" and "or"."""
     words = [word for word in _PLAIN_WORD.findall(text) if not word.isdigit()]
     return any(len(word) > 1 and word.lower() not in ("and", "or") for word in words)
 
 
 def is_words(text: str) -> bool:
-    """Return whether a reference is a choice or words in any script, which are compared as text."""
+    """Return whether a reference is a choice or words in any script, which are compared without computer algebra."""
     words = words_in(text)
     if words is not None and is_spoken(words):
         return True
@@ -106,7 +114,7 @@ def is_words(text: str) -> bool:
 
 
 def fold(words: str) -> list[str]:
-    """Return words without case, marks and a leading article."""
+    """Return the words of a text in lower case, without punctuation and without articles and prepositions at its start."""
     folded = [word.casefold() for word in _PLAIN_WORD.findall(_ORDINAL.sub("", words))]
     while len(folded) > 1 and folded[0] in ("a", "an", "the", "on", "in", "at", "to"):
         folded = folded[1:]
@@ -114,18 +122,21 @@ def fold(words: str) -> list[str]:
 
 
 def same_phrase(gold: str, answer: str) -> bool:
-    """Return whether an answer says the words of a reference, followed by nothing but a verb or a class."""
-    expected, spoken = fold(gold), fold(answer)
-    more = spoken[len(expected) :]
-    if more and (
-        (more[0] in _VERBS and not _NEGATIONS.intersection(more)) or (len(more) == 1 and more[0] in _CLASSES)
+    """Return whether an answer has the words of a reference.
+
+    The answer may go on with a verb (`Bob has the most`) without a negation, or with a noun such as "triangle".
+    """
+    expected, actual = fold(gold), fold(answer)
+    rest = actual[len(expected) :]
+    if rest and (
+        (rest[0] in _VERBS and not _NEGATIONS.intersection(rest)) or (len(rest) == 1 and rest[0] in _CLASSES)
     ):
-        spoken = spoken[: len(expected)]
-    return expected == spoken and bool(expected)
+        actual = actual[: len(expected)]
+    return expected == actual and bool(expected)
 
 
 def words_of(text: str) -> str:
-    """Return an answer that is letters alone, in any script, or else an empty text."""
+    """Return an answer that consists of letters in any script and punctuation, or "" for another text."""
     return text if _ANY_WORDS.fullmatch(text) else ""
 
 
@@ -133,7 +144,7 @@ _COUNT_AND_NOUN = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 
 
 def read_wrapped(text: str) -> str | None:
-    r"""Return the content of a wrapping without meaning: brackets around a single item, `\text{…}` around mathematics."""
+    r"""Return the content of brackets around a single item, or of `\text{…}` around mathematics; None for another text."""
     wrapped = TEXT.fullmatch(text)
     if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
         inside = text[1:-1].strip(" ")
@@ -149,7 +160,6 @@ def read_wrapped(text: str) -> str | None:
     return inside if inside not in ("", text) else None
 
 
-# Names of figures, formulas of chemistry, and texts but for their spaces.
 _FIGURE = re.compile(r"(?:\\(angle|triangle|overline|overrightarrow|vec|bar) ?)?\{? ?([A-Z]{2,6}) ?\}?")
 _FORMULA = re.compile(r"(?=.*[0-9])(?:\(?[A-Z][a-z]?[0-9]*\)?[0-9]*){2,40}(?:\^?[0-9]?[+-])?")
 _OF_FORMULA = re.compile(r"[_{} ]|\\(?:text|mathrm|ce)(?![a-z])")
@@ -157,7 +167,10 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 
 
 def read_figure(text: str) -> tuple[str, str] | None:
-    """Return the kind of a figure and its corners, in a fixed order for all names of the figure."""
+    r"""Return the kind and the corners of a geometric figure such as `\angle ABC`; None for another text.
+
+    The order of the corners is the same for all names of a figure: `\angle CBA` gives `ABC`, `\triangle BCA` too.
+    """
     figure = _FIGURE.fullmatch(text)
     if figure is None:
         return None
@@ -168,20 +181,20 @@ def read_figure(text: str) -> tuple[str, str] | None:
 
 
 def read_formula(text: str) -> str:
-    """Return a formula of chemistry without its LaTeX marks, or an empty text."""
-    bare = _OF_FORMULA.sub("", text)
-    return bare if r"\ce{" in text or _FORMULA.fullmatch(bare) else ""
+    """Return a chemical formula such as `H2SO4` without its LaTeX commands, or "" for another text."""
+    formula = _OF_FORMULA.sub("", text)
+    return formula if r"\ce{" in text or _FORMULA.fullmatch(formula) else ""
 
 
 def same_text(gold: str, answer: str) -> bool:
-    """Return whether two texts are the same but for spaces and wrappings."""
+    r"""Return whether two texts or chemical formulas are equal apart from spaces and `\text{}`."""
     return (
         gold == answer or tighten(gold) == tighten(answer) or "" != read_formula(gold) == read_formula(answer)
     )
 
 
 def tighten(text: str) -> str:
-    """Return a text without wrappings of words, and without spaces that part nothing."""
+    r"""Return a text without `\text{}`, and without spaces except between letters or digits."""
     return _LOOSE_SPACE.sub("", in_line(text))
 
 
@@ -191,7 +204,11 @@ _DOZEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(?:\\text\{ ?)?dozen(?:s(?:
 
 @lru_cache(maxsize=1024)
 def spellings(text: str) -> tuple[str, ...]:
-    """Return the spellings of a text without words: a share, dozens as a count, a number without its direction."""
+    r"""Return the texts that may be compared instead of a text with words.
+
+    `3 out of 4` gives `\frac{3}{4}`, `2 dozen` gives itself and `24`, and a text with a direction is returned without it
+    (see `without_sides`). Any other text is its only spelling.
+    """
     share = _OUT_OF.fullmatch(text)
     if share is not None:
         return (rf"\frac{{{share[1]}}}{{{share[2]}}}",)
@@ -226,7 +243,7 @@ DIRECTIONS = (
     "deposit deposited | withdrawal withdrawn",
     "credit | debit",
 )
-"""Groups whose words may be missing on one side, and are put aside where both sides agree."""
+"""Groups of opposite words, separated by `|`. Only the reference or only the answer may have a word of these groups."""
 OPPOSITES = (
     *DIRECTIONS,
     "more | less fewer",
@@ -309,12 +326,13 @@ OPPOSITES = (
     "sup supremum | inf infimum",
     "lor | land",
 )
-"""All groups. A word may be in several of them."""
+"""All groups of opposite words. A word may be in several groups."""
 _COMPASS = 0
-"""The group in which every direction counts: 30 degrees north of east."""
+"""The index of the group in which all of a text's words count, as in 30 degrees north of east."""
 
 
-def _table() -> dict[str, tuple[tuple[int, int], ...]]:
+def _sides_by_word() -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return for each word its (group, side) pairs: indices into `OPPOSITES` and among the sides of the group."""
     sides: dict[str, tuple[tuple[int, int], ...]] = {}
     for group, line in enumerate(OPPOSITES):
         for side, words in enumerate(line.split("|")):
@@ -323,7 +341,7 @@ def _table() -> dict[str, tuple[tuple[int, int], ...]]:
     return sides
 
 
-_SIDES = _table()
+_SIDES = _sides_by_word()
 _OF_LATEX = r"\\(?:max|min|sup|inf|lor|land)(?![A-Za-z])"
 _WORD = re.compile(rf"(?<![\\A-Za-z])[A-Za-z]{{2,}}(?![A-Za-z])|{_OF_LATEX}")
 _ANY_WORD = re.compile(
@@ -380,7 +398,11 @@ _BELOW_ZERO = re.compile(r"below (?:zero|freezing)", re.IGNORECASE)
 
 
 def opposed(gold: str, answer: str) -> bool:
-    """Return whether an answer says the opposite of a reference: another member of a group, or a denial."""
+    """Return whether an answer contradicts a reference.
+
+    It does if both have words of the same group of opposites but of different sides (`older`, `younger`), or if both have
+    digits and only the answer has a negation.
+    """
     if _ANY_WORD.search(gold) is None or _ANY_WORD.search(answer) is None:
         return False
     gold, answer = spell_sides(gold), spell_sides(answer)
@@ -391,51 +413,55 @@ def opposed(gold: str, answer: str) -> bool:
     if _OF.findall(gold) != _OF.findall(answer) and 0 in first and 0 in second:
         return True
     return (
-        _digits(answer)
-        and _digits(gold)
+        _has_digits(answer)
+        and _has_digits(gold)
         and not _NEGATION.search(gold)
         and _NEGATION.search(answer) is not None
     )
 
 
 def spell_sides(text: str) -> str:
-    r"""Return the text with a single word for each direction: `51^\circ N` with north, `from now` as hence."""
+    r"""Return the text with a word for each direction that it has as a letter or a phrase.
+
+    `51^\circ N` gets "north", `from now` becomes "hence", and `at most` becomes "fewer".
+    """
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)
-    if not _digits(text) and text not in _COMPASS_NAMES:
+    if not _has_digits(text) and text not in _COMPASS_NAMES:
         return text
     return _LETTER_OF_COMPASS.sub(lambda letter: _COMPASS_NAMES[letter[1] or letter[2] or letter[3]], text)
 
 
 def without_sides(text: str) -> Iterator[str]:
-    """Yield the text without its direction, and where the direction may be a sign, its opposite: `3 below zero` is -3.
+    """Yield the texts that a text with a direction may be compared as.
 
-    A text without a number is only a direction, and is spelled as such.
+    A number loses its direction, and also changes its sign if the direction can mean a sign: `a loss of 3` gives 3 and -3,
+    and `3 below zero` only -3. A text without digits is yielded with its direction as `spell_sides` spells it.
     """
     if _ANY_WORD.search(text) is None:
         yield text
         return
     spelled = spell_sides(text)
-    if not _digits(text):
+    if not _has_digits(text):
         yield spelled
         return
-    bare, count = _DIRECTION_PHRASE.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
-    bare = _ARTICLE.sub("", " ".join(_EMPTY.sub("", bare).split()).strip(" ,:="))
-    if not count or not _digits(bare):
+    number, count = _DIRECTION_PHRASE.subn(" ", _SEA_LEVEL.sub(" above ", spelled))
+    number = _ARTICLE.sub("", " ".join(_EMPTY.sub("", number).split()).strip(" ,:="))
+    if not count or not _has_digits(number):
         yield text
         return
     if not _BELOW_ZERO.search(spelled):
-        yield bare
+        yield number
     if _BELOW_ZERO.search(spelled) or _NEGATIVE.search(spelled):
-        yield bare.removeprefix("-") if bare[0] == "-" else f"-{bare}"
+        yield number.removeprefix("-") if number[0] == "-" else f"-{number}"
 
 
-def _digits(text: str) -> bool:
+def _has_digits(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
 def _sides(text: str) -> dict[int, set[int]]:
-    """Map the groups of a text's words to its members."""
+    """Return for each group of opposites that has words of a text, the sides of these words."""
     sides: dict[int, set[int]] = {}
     for word in _WORD.findall(text):
         name = word.lstrip("\\")
